@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
+#include <cstring>
 #include <exception>
 #include <fcntl.h>
 #include <optional>
@@ -33,8 +34,9 @@ namespace {
 using tensafe::format_error;
 
 // The file: this line; a line for each row; one without a row, which ends the table; then a line for each
-// time that something was reserved. Each begins with the CRC-32C of what the lines up to it say, each row is
-// " name group:bits group:bits ...", and of several numbers of a group the largest counts.
+// time that something was reserved. Each begins with the CRC-32C of what the lines up to it say, and before
+// them the key: beside another key the file is damaged. Each row is " name group:bits group:bits ...", and of
+// several numbers of a group the largest counts.
 constexpr std::string_view first_line = "tensafe split usage 3\n";
 /// What a row's name begins with, by scope.
 constexpr std::array<char, 3> letters{'c', 't', 'a'};
@@ -58,12 +60,36 @@ std::string number_text(std::size_t group, std::uint64_t bits) {
     return " " + std::to_string(group) + ":" + std::to_string(bits);
 }
 
-/// A file in which nothing is counted.
-std::string empty_table() {
-    std::string text(first_line);
+std::array<std::byte, hash_digits / 2> keyed_hash(std::span<const std::byte> key, std::string_view text) {
+    const tensafe::keystore::detail::openssl_reports reports;
+    std::array<std::byte, hash_digits / 2> hash{};
+    unsigned size = 0;
+    if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+             reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+             reinterpret_cast<unsigned char*>(hash.data()), &size) == nullptr) {
+        reports.fail("compute HMAC-SHA-256");
+    }
+    return hash;
+}
+
+/// What the checksums of a file begin with.
+std::uint32_t sum_of_key(std::span<const std::byte> key) {
     std::uint32_t sum = 0;
+    std::memcpy(&sum, keyed_hash(key, first_line).data(), sizeof sum);
+    return sum;
+}
+
+/// A file in which nothing is counted.
+std::string empty_table(std::uint32_t sum) {
+    std::string text(first_line);
     add_line(text, sum, {});
     return text;
+}
+
+/// With whatever key.
+bool is_empty_table(std::string_view text) {
+    return text.starts_with(first_line) && text.ends_with('\n') &&
+           text.find_first_not_of("0123456789", first_line.size()) == text.size() - 1;
 }
 
 bool is_there(const std::filesystem::path& path) {
@@ -99,20 +125,20 @@ void make_files(const std::filesystem::path& folder) {
     const bool has_key = is_there(key);
     const bool has_usage = is_there(usage);
     if (has_key != has_usage &&
-        (has_key || tensafe::io::read_file<std::string>(usage, longest_file) != empty_table())) {
+        (has_key || !is_empty_table(tensafe::io::read_file<std::string>(usage, longest_file)))) {
         throw format_error(tensafe::quote((has_key ? usage : key).string()) + ": is missing, but " +
                            tensafe::quote((has_key ? key : usage).string()) +
                            " is there: expected both or neither. Bring it back, or remove the other one to "
                            "begin every query limit anew");
     }
-    if (!has_usage) {
-        tensafe::io::replace_file(usage, std::as_bytes(std::span<const char>(empty_table())));
-        tensafe::keystore::detail::force_folder_of(usage);  // before the key
-    }
     if (!has_key) {
         tensafe::random::seed fresh = tensafe::random::fresh_seed();
         const tensafe::memory::wipe_guard guard(fresh);
-        tensafe::keystore::create_private_file(key, std::as_bytes(std::span(fresh.bytes)));
+        const auto made = std::as_bytes(std::span(fresh.bytes));
+        const std::string nothing = empty_table(sum_of_key(made));
+        tensafe::io::replace_file(usage, std::as_bytes(std::span(nothing)));
+        tensafe::keystore::detail::force_folder_of(usage);  // before the key
+        tensafe::keystore::create_private_file(key, made);
     }
 }
 
@@ -168,6 +194,7 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
     remove_partial_files(folder_);
     make_files(folder_);
     key_ = read_key(folder_ / "usage_key");
+    sum_ = sum_of_key(std::span(key_.data(), key_.size()));
     const std::filesystem::path usage = folder_ / "usage";
     length_ = read(tensafe::io::read_file<std::string>(usage, longest_file));
     longest_ = longest_log;
@@ -206,7 +233,7 @@ std::size_t query_counts::read(std::string_view text) {
             if (has_table && end + 1 >= text.size() && is_torn) {
                 break;
             }
-            refuse("is damaged, or not whole");
+            refuse("is damaged, not whole, or was made with another usage_key");
         }
         if (!read_rows(rows)) {
             refuse("is no list of counts, or one too many");
@@ -253,16 +280,9 @@ bool query_counts::read_rows(std::string_view text) {
 query_counts::account query_counts::account_of(std::string_view client, std::string_view tenant,
                                                std::string_view adapter) const {
     const auto name = [&](char letter, std::string_view who) {
-        const tensafe::keystore::detail::openssl_reports reports;
         // Neither keys nor tenants have a line break.
-        const std::string text = std::string(1, letter).append(who).append(1, '\n').append(adapter);
-        std::array<std::byte, hash_digits / 2> hash{};
-        unsigned size = 0;
-        if (HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
-                 reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                 reinterpret_cast<unsigned char*>(hash.data()), &size) == nullptr) {
-            reports.fail("compute HMAC-SHA-256");
-        }
+        const auto hash = keyed_hash(std::span(key_.data(), key_.size()),
+                                     std::string(1, letter).append(who).append(1, '\n').append(adapter));
         return letter + tensafe::keystore::hex(hash);
     };
     const std::string own = name(letters[0], client);
@@ -466,7 +486,7 @@ void query_counts::reserve() {
 /// A slice at a time: requests go on meanwhile, and evictions. What is reserved stays: who reserves is here.
 void query_counts::rewrite(bool exact) {
     std::string text(first_line);
-    std::uint32_t sum = 0;
+    std::uint32_t sum = sum_of_key(std::span(key_.data(), key_.size()));
     std::string last;
     for (bool is_over = false; !is_over;) {
         constexpr int rows_of_slice = 256;

@@ -25,7 +25,8 @@ service::service(service_options options)
 std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
                                                          std::weak_ptr<net::connection_control> control) {
     const std::uint64_t number = ++connections_made_;
-    options_.to.line(log_level::info, "connected", {{"connection", number}, {"address", std::string_view(address)}}, address);
+    options_.to.line(log_level::info, "connected",
+                     {{"connection", number}, {"address", std::string_view(address)}}, address);
     return std::make_unique<session_protocol>(*this, address, std::move(control), number);
 }
 
@@ -35,7 +36,8 @@ bool service::take_connection(const std::string& address) {
 
 void service::connection_refused(const std::string& address) {
     counters_.connection_refused();
-    options_.to.line(log_level::warning, "connection_refused", {{"address", std::string_view(address)}}, address);
+    options_.to.line(log_level::warning, "connection_refused", {{"address", std::string_view(address)}},
+                     address);
 }
 
 void service::expire_sessions() {

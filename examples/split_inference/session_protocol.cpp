@@ -240,11 +240,10 @@ void session_protocol::greet(hello heard) {
     const bool fits = is_signed(heard);
     const bool is_listed = !of_.options_.clients || of_.options_.clients->contains(client);
     if (fits && !is_listed) {
-        of_.options_.to.line(log_level::warning, "client_not_listed",
-                             {{"connection", number_},
-                              {"client", prefix_of(client)},
-                              {"address", std::string_view(address_)}},
-                             address_);
+        of_.options_.to.line(
+            log_level::warning, "client_not_listed",
+            {{"connection", number_}, {"client", prefix_of(client)}, {"address", std::string_view(address_)}},
+            address_);
     }
     if (!fits || !is_listed) {  // one answer: who has not the key does not learn whether it is listed
         throw refusal{error_code::not_authorised,

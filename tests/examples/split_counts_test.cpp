@@ -1,6 +1,9 @@
 // What query limits stand on: counts that no crash, full disk or lack of memory makes too small.
 #include <tensafe/wire/checksum.hpp>
 
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
 #include <csignal>
 #include <sys/resource.h>
 
@@ -21,9 +24,14 @@ using limits = split::of_each_scope<std::uint64_t>;
 const std::string first_line = "tensafe split usage 3\n";
 
 /// A file of these lines, with their checksums.
-std::string usage_text(const std::vector<std::string>& lines) {
+std::string usage_text(const std::vector<std::string>& lines, const std::string& key) {
     std::string text = first_line;
+    std::array<unsigned char, 32> hash{};
+    ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(first_line.data()), first_line.size(), hash.data(),
+           nullptr);
     std::uint32_t sum = 0;
+    std::memcpy(&sum, hash.data(), sizeof sum);
     for (const std::string& line : lines) {
         sum = wire::crc32c({reinterpret_cast<const std::uint8_t*>(line.data()), line.size()}, sum);
         text += std::to_string(sum) + line + "\n";
@@ -42,6 +50,12 @@ struct stored_counts {
     void put(const std::string& text) const {
         std::filesystem::remove(usage());  // a file that is cut is written at once
         folder.put("usage", text);
+    }
+    void put_lines(const std::vector<std::string>& lines) const {
+        if (!std::filesystem::exists(folder.path() / "usage_key")) {
+            static_cast<void>(account_of("anybody"));
+        }
+        put(usage_text(lines, text_of(folder.path() / "usage_key")));
     }
     query_counts::account account_of(const char* client, const char* tenant = "") const {
         return query_counts(folder.path()).account_of(client, tenant, "kjv");
@@ -240,12 +254,12 @@ TEST_CASE_FIXTURE(stored_counts,
     lines.emplace_back();
     // Behind the table one too many: such a row was evicted, and the file was not written anew.
     lines.push_back(" " + name_of_nobody(0) + " 7:2");
-    put(usage_text(lines));
+    put_lines(lines);
     for (const auto full : {query_counts::when_full::evict, query_counts::when_full::refuse}) {
         CHECK(query_counts(folder.path(), full).rows() <= query_counts::most_rows);
     }
     lines.pop_back();
-    put(usage_text(lines));
+    put_lines(lines);
     query_counts counts(folder.path(), query_counts::when_full::evict);
     REQUIRE(counts.rows() == query_counts::most_rows);
     CHECK(counts.used(light, 7)[0] == 1);
@@ -265,7 +279,7 @@ TEST_CASE_FIXTURE(stored_counts,
         lines.push_back(" " + name_of_nobody(lines.size()) + " 0:5");
     }
     lines.emplace_back();
-    put(usage_text(lines));
+    put_lines(lines);
     query_counts counts(folder.path());
     const auto add = [&](const char* client, std::size_t group = 0) {
         return counts.add(counts.account_of(client, "", "kjv"), group, 5, {}).what;
@@ -282,7 +296,7 @@ TEST_CASE_FIXTURE(stored_counts, "a long file is written anew, with all that is 
     for (std::size_t i = 1; log.size() <= std::size_t{4} << 20; ++i) {
         log += " 3:" + std::to_string(i);
     }
-    put(usage_text({" " + bob[0] + " 1:30", "", log + " 3:77 3:5"}));
+    put_lines({" " + bob[0] + " 1:30", "", log + " 3:77 3:5"});
     query_counts counts(folder.path());
     const std::uint64_t most = counts.used(alice, 3)[0];
     CHECK(most > 1000);
@@ -306,10 +320,13 @@ TEST_CASE_FIXTURE(stored_counts,
     std::filesystem::rename(folder.path() / "away", usage());
     std::filesystem::remove(folder.path() / "usage_key");
     check_refused("usage_key\": is missing");
+    folder.put("usage_key", std::string(32, 'x'));
+    REQUIRE(::chmod((folder.path() / "usage_key").c_str(), 0600) == 0);
+    check_refused("usage\": line 2: is damaged, not whole, or was made with another usage_key");
 }
 
 TEST_CASE("a first start that was cut anywhere begins again, and what it left is removed") {
-    const std::string nothing = usage_text({""});
+    const std::string nothing = usage_text({""}, "the key of a start that was cut");
     for (const std::map<std::string, std::string>& left :
          {std::map<std::string, std::string>{{"usage.partial-17-0", "tensafe"}},
           {{"usage", nothing}},
@@ -323,7 +340,7 @@ TEST_CASE("a first start that was cut anywhere begins again, and what it left is
         folder.put("notes.partial-1", "of somebody");
         CHECK(query_counts(folder.path()).rows() == 0);
         CHECK(entries(folder.path()) == 3);
-        CHECK(text_of(folder.path() / "usage") == nothing);
+        CHECK(text_of(folder.path() / "usage") == usage_text({""}, text_of(folder.path() / "usage_key")));
         CHECK(query_counts(folder.path()).rows() == 0);
     }
 }
@@ -376,7 +393,7 @@ TEST_CASE_FIXTURE(stored_counts, "a usage file that is no list of counts is refu
     static_cast<void>(account_of("alice"));
     const std::string name = name_of_nobody(1);
     const std::string good = " " + name + " 1:2";
-    put(usage_text({good + " 3:4611686018427387904" + good, ""}));
+    put_lines({good + " 3:4611686018427387904" + good, ""});
     CHECK(query_counts(folder.path()).rows() == 1);
     for (const std::string& rows :
          {good + " ", good + " -1", good + "x", good + "  1:2", " " + name + " 1",
@@ -384,12 +401,12 @@ TEST_CASE_FIXTURE(stored_counts, "a usage file that is no list of counts is refu
           std::string(" 1:2"), " b" + name.substr(1) + " 1:2", " " + name.substr(0, 64) + " 1:2",
           " c" + std::string(64, 'A') + " 1:2"}) {
         CAPTURE(rows);
-        put(usage_text({good, rows, ""}));
+        put_lines({good, rows, ""});
         check_refused("usage\": line 3: is no list of counts, or one too many. Move it and usage_key away");
-        put(usage_text({good, "", rows}));
+        put_lines({good, "", rows});
         check_refused("usage\": line 4: is no list of counts");
     }
-    put(usage_text({good}));
+    put_lines({good});
     check_refused("usage\": line 3: is missing, the end of the table");
     put("tensafe split usage 2\n" + name + " 1:2\n");
     check_refused("usage\": line 1: got version 2, expected 3");

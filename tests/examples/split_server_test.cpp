@@ -645,7 +645,7 @@ TEST_CASE("a peer that takes a long frame slowly gets all of it") {
     slow.upgrade();
     std::size_t got = 0;
     for (std::size_t pause = 0; got < s.greeting.size();) {
-        const std::size_t n = slow.receive_more(raw_socket::patience);
+        const std::size_t n = slow.receive_more();
         if (n == 0) {
             break;
         }

@@ -180,9 +180,8 @@ std::size_t largest_group(const lora::model_layout& layout) {
     if (layout.groups.empty()) {
         throw tensafe::shape_error("split_load: the adapter has no site on the server");
     }
-    const auto largest = std::max_element(layout.groups.begin(), layout.groups.end(),
-                                          [](const auto& a, const auto& b) { return a.d < b.d; });
-    return static_cast<std::size_t>(largest - layout.groups.begin());
+    return static_cast<std::size_t>(
+        std::ranges::max_element(layout.groups, {}, &lora::model_layout::group::d) - layout.groups.begin());
 }
 
 void run(const load_options& options) {

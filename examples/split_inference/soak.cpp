@@ -88,8 +88,8 @@ process_figures settle(const server_process& server, const std::optional<process
     wait_until_none("the server", text(0, 0, before.value_or(now)), [&] {
         const auto page = server.metrics();
         now = server.quiet_figures();
-        const std::string got = text(sample(page, "tensafe_split_connections"),
-                                     sample(page, "tensafe_split_sessions"), now);
+        const std::string got =
+            text(sample(page, "tensafe_split_connections"), sample(page, "tensafe_split_sessions"), now);
         return got == text(0, 0, before.value_or(now)) ? std::string() : got;
     });
     return now;

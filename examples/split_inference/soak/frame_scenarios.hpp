@@ -109,16 +109,13 @@ inline void slow_reader(fixture& w) {
     const auto begin = steady::now();
     auto next_byte = begin;
     std::size_t bytes = 0;
-    while (connected() > 1) {
+    for (; connected() > 1; fine.ask()) {
         require(steady::now() - begin < patience, "slow readers", connected() - 1, 0);
         if (steady::now() >= next_byte) {
             next_byte += std::chrono::seconds(1);
             for (raw_session& each : slow) {
                 bytes += each.wire().receive_more(1);
             }
-        }
-        for (int i = 0; i < 5; ++i) {
-            fine.ask();
         }
     }
     require(bytes >= readers, "bytes that were read meanwhile", bytes, "one of each reader, or more");
@@ -128,13 +125,10 @@ inline void slow_reader(fixture& w) {
 inline std::vector<std::pair<std::string, std::string>> forbidden_frames() {
     constexpr std::uint64_t four_gigabytes = std::uint64_t{1} << 32;
     constexpr std::uint64_t top_bit = std::uint64_t{1} << 63;
-    const auto frame = [](unsigned operation, std::string_view data, bool final, bool masked = true,
-                          unsigned reserved = 0, int length_bytes = 0) {
-        return whole_frame(operation, data, {final, masked, reserved, length_bytes});
-    };
-    std::string fragments = frame(op_binary, std::string(1000, 'x'), false);
+    constexpr frame_shape begun{.final = false};
+    std::string fragments = whole_frame(op_binary, std::string(1000, 'x'), begun);
     for (int i = 0; i < 600; ++i) {  // more than any message may have
-        fragments += frame(op_continuation, std::string(1000, 'x'), false);
+        fragments += whole_frame(op_continuation, std::string(1000, 'x'), begun);
     }
     return {
         {"4 GB announced", frame_header(op_binary, four_gigabytes)},
@@ -143,26 +137,27 @@ inline std::vector<std::pair<std::string, std::string>> forbidden_frames() {
         {"2^63 - 1 bytes announced", frame_header(op_binary, top_bit - 1)},
         {"2^64 - 1 bytes announced", frame_header(op_binary, ~std::uint64_t{0})},
         {"4 GB announced in a second fragment",
-         frame(op_binary, "x", false) + frame_header(op_continuation, four_gigabytes)},
+         whole_frame(op_binary, "x", begun) + frame_header(op_continuation, four_gigabytes)},
         {"fragments whose sum passes 2^64",
-         frame(op_binary, "xx", false) + frame_header(op_continuation, ~std::uint64_t{0} - 1)},
+         whole_frame(op_binary, "xx", begun) + frame_header(op_continuation, ~std::uint64_t{0} - 1)},
         {"endless fragments", fragments},
-        {"a ping of 126 bytes", frame(op_ping, std::string(126, 'p'), true)},
+        {"a ping of 126 bytes", whole_frame(op_ping, std::string(126, 'p'))},
         {"a close of 70,000 bytes", frame_header(op_close, 70'000)},
-        {"a ping in fragments", frame(op_ping, "p", false)},
-        {"no mask", frame(op_text, "{}", true, false)},
-        {"reserved bit 1", frame(op_text, "{}", true, true, 4)},
-        {"reserved bit 2", frame(op_text, "{}", true, true, 2)},
-        {"reserved bit 3", frame(op_binary, "{}", true, true, 1)},
-        {"reserved operation 3", frame(3, "x", true)},
-        {"reserved operation 11", frame(11, "x", true)},
-        {"a continuation of nothing", frame(op_continuation, "x", true)},
-        {"a message within another", frame(op_binary, "x", false) + frame(op_text, "{}", true)},
-        {"a length of 2 bytes that fits 1", frame(op_binary, "x", true, true, 0, 2)},
-        {"a length of 8 bytes that fits 2", frame(op_binary, std::string(200, 'x'), true, true, 0, 8)},
-        {"text that is no UTF-8", frame(op_text, "\xff\xfe", true)},
-        {"a close with half a code", frame(op_close, "\x03", true)},
-        {"a close with a code that nobody may send", frame(op_close, "\x03\xed", true)},
+        {"a ping in fragments", whole_frame(op_ping, "p", begun)},
+        {"no mask", whole_frame(op_text, "{}", {.masked = false})},
+        {"reserved bit 1", whole_frame(op_text, "{}", {.reserved = 4})},
+        {"reserved bit 2", whole_frame(op_text, "{}", {.reserved = 2})},
+        {"reserved bit 3", whole_frame(op_binary, "{}", {.reserved = 1})},
+        {"reserved operation 3", whole_frame(3, "x")},
+        {"reserved operation 11", whole_frame(11, "x")},
+        {"a continuation of nothing", whole_frame(op_continuation, "x")},
+        {"a message within another", whole_frame(op_binary, "x", begun) + whole_frame(op_text, "{}")},
+        {"a length of 2 bytes that fits 1", whole_frame(op_binary, "x", {.length_bytes = 2})},
+        {"a length of 8 bytes that fits 2",
+         whole_frame(op_binary, std::string(200, 'x'), {.length_bytes = 8})},
+        {"text that is no UTF-8", whole_frame(op_text, "\xff\xfe")},
+        {"a close with half a code", whole_frame(op_close, "\x03")},
+        {"a close with a code that nobody may send", whole_frame(op_close, "\x03\xed")},
     };
 }
 

@@ -114,10 +114,9 @@ inline std::array<std::uint64_t, 3> sums_of_counts(const std::filesystem::path& 
 
 inline void killed_during_swap(fixture& w) {
     const std::filesystem::path root = w.folder / "adapters";
+    std::filesystem::remove_all(root);
     write_large_adapter(root / "large", 16);
-    std::filesystem::copy(
-        TENSAFE_EXAMPLE_DATA "/qwen_rank32", root / "other",
-        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::create_directory_symlink(TENSAFE_EXAMPLE_DATA "/qwen_rank32", root / "other");
     const fixture::arguments arguments = {{"--adapter-root", root.string()}};
     w.start(arguments);
     const std::uint16_t port = w.where().port;
@@ -268,14 +267,14 @@ inline void write_nothing(fixture& w, bool has_disk) {
     write_large_adapter(root / "large", 2);
     w.start({{"--adapter-root", root.string()}}, "state", 0, has_disk);
     const server_process& server = *w.server;
+    const std::filesystem::path rest = server.state_inside() / "rest";
     const auto fill = [&] {
         if (!has_disk) {
             server.limit_files(0);
             return;
         }
-        std::ofstream rest(server.state_inside() / "rest", std::ios::binary);
-        const std::string page(4096, 'x');
-        while (rest.write(page.data(), 4096) && rest.flush()) {
+        std::ofstream to(rest, std::ios::binary);
+        while (to << std::string(4096, 'x') && to.flush()) {
         }
         require_equal("room on the disk", std::filesystem::space(server.state_inside()).available, 0u);
     };
@@ -308,7 +307,7 @@ inline void write_nothing(fixture& w, bool has_disk) {
     }
     // With room again all is answered.
     if (has_disk) {
-        std::filesystem::remove(server.state_inside() / "rest");
+        std::filesystem::remove(rest);
     } else {
         server.limit_files(std::nullopt);
     }

@@ -82,24 +82,6 @@ endpoint in_this_process(const lora::model_server<params>& server, const lora::a
             &server};
 }
 
-/// One client's loop, until `until`; milliseconds of each token are added to `latencies`.
-void run_client(const endpoint& at, std::size_t group, const std::vector<float>& h, steady::time_point until,
-                std::vector<double>& latencies) {
-    lora::query<params> query;
-    remote_model::reply_type reply;
-    lora::model_client<params>::workspace reading;
-    std::vector<double> product;
-    while (steady::now() < until) {
-        const auto start = steady::now();
-        at.token([&] {
-            at.client->encrypt(group, h, query);
-            at.carry(group, query.request, reply);
-            at.client->decrypt(group, reply, query, reading, product);
-        });
-        latencies.push_back(milliseconds(steady::now() - start).count());
-    }
-}
-
 /// Of sorted values; 0 if there are none. Between two in the middle it is their mean.
 double quantile(const std::vector<double>& sorted, double part) {
     if (sorted.empty()) {
@@ -127,10 +109,23 @@ figures run_round(const std::vector<endpoint>& clients, std::size_t group, doubl
     const figures before = total();
     std::vector<std::vector<double>> of_clients(clients.size());
     const auto start = steady::now();
-    const auto until =
-        start + std::chrono::duration_cast<steady::duration>(std::chrono::duration<double>(seconds));
-    soak::at_once(clients.size(),
-                  [&](std::size_t c) { run_client(clients[c], group, h, until, of_clients[c]); });
+    const auto until = start + std::chrono::duration<double>(seconds);
+    soak::at_once(clients.size(), [&](std::size_t c) {
+        const endpoint& at = clients[c];
+        lora::query<params> query;
+        remote_model::reply_type reply;
+        lora::model_client<params>::workspace reading;
+        std::vector<double> product;
+        while (steady::now() < until) {
+            const auto before_token = steady::now();
+            at.token([&] {
+                at.client->encrypt(group, h, query);
+                at.carry(group, query.request, reply);
+                at.client->decrypt(group, reply, query, reading, product);
+            });
+            of_clients[c].push_back(milliseconds(steady::now() - before_token).count());
+        }
+    });
     const double passed = std::chrono::duration<double>(steady::now() - start).count();
     const figures after = total();
     std::vector<double> latencies;

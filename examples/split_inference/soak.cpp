@@ -85,7 +85,7 @@ process_figures settle(const server_process& server, const std::optional<process
                text_of(f.descriptors) + " descriptors, " + text_of(f.threads) + " threads";
     };
     process_figures now;
-    wait_until_none("the server", text(0, 0, before.value_or(now)), [&] {
+    wait_until_none("the server", before ? text(0, 0, *before) : "0 connections, 0 sessions", [&] {
         const auto page = server.metrics();
         now = server.quiet_figures();
         const std::string got =

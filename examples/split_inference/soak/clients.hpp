@@ -129,9 +129,16 @@ class raw_session {
     /// @param greets  else it stands where the server waits for its hello
     explicit raw_session(fixture& of, bool greets = true, connection_options how = {}) : of_(of), how_(how) {
         connect();
-        if (greets) {
-            say_hello();
+        if (!greets) {
+            return;
         }
+        const auto [greeting, key] = handshake();
+        wire_->send(greeting + key);
+        session_ = receive_control<welcome>("a welcome").session;
+        const std::string layout = wire_->receive_frame(op_binary);
+        client_ = std::make_unique<remote_model::client_type>(
+            keys_, tensafe::wire::read_model_layout<params, packing, protection>(bytes_of(layout)),
+            tensafe::lora::client_part(of_.kjv));
     }
 
     raw_connection& wire() noexcept { return *wire_; }
@@ -243,15 +250,6 @@ class raw_session {
         const control_message got = parse_control(text, 0);
         require(std::holds_alternative<Message>(got), "the server's message", text, expected);
         return std::get<Message>(got);
-    }
-    void say_hello() {
-        const auto [greeting, key] = handshake();
-        wire_->send(greeting + key);
-        session_ = receive_control<welcome>("a welcome").session;
-        const std::string layout = wire_->receive_frame(op_binary);
-        client_ = std::make_unique<remote_model::client_type>(
-            keys_, tensafe::wire::read_model_layout<params, packing, protection>(bytes_of(layout)),
-            tensafe::lora::client_part(of_.kjv));
     }
 
     fixture& of_;

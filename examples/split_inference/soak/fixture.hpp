@@ -67,16 +67,6 @@ struct fixture {
 
     using arguments = std::map<std::string, std::string>;
 
-    /// Times so short that what waits for them is over in a few seconds; limits that nobody meets.
-    static arguments usual_arguments() {
-        return {{"--client-share", "none"},     {"--adapter-share", "none"},
-                {"--tenant-share", "none"},     {"--rate", "1e6"},
-                {"--handshake-rate", "1e6"},    {"--idle-seconds", "2"},
-                {"--handshake-seconds", "1.5"}, {"--write-seconds", "2"},
-                {"--session-seconds", "0.5"},   {"--sessions-per-client", "16"},
-                {"--largest-message", "262144"}};
-    }
-
     /// Replaces the server by one with these arguments besides, or instead.
     /// @param port  0: any, and the state folder is emptied; else the server comes back with its state
     void start(arguments given = {}, const std::string& state = "state", std::uint16_t port = 0,
@@ -90,7 +80,18 @@ struct fixture {
         if (!given.contains("--clients")) {
             words.emplace_back("--anybody");
         }
-        given.merge(usual_arguments());
+        // Times so short that what waits for them is over in a few seconds; limits that nobody meets.
+        given.merge(arguments{{"--client-share", "none"},
+                              {"--adapter-share", "none"},
+                              {"--tenant-share", "none"},
+                              {"--rate", "1e6"},
+                              {"--handshake-rate", "1e6"},
+                              {"--idle-seconds", "2"},
+                              {"--handshake-seconds", "1.5"},
+                              {"--write-seconds", "2"},
+                              {"--session-seconds", "0.5"},
+                              {"--sessions-per-client", "16"},
+                              {"--largest-message", "262144"}});
         for (const auto& [name, value] : given) {
             words.insert(words.end(), {name, value});
         }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,9 +24,7 @@ namespace split::soak {
 
 inline std::string random_text(std::mt19937& generator, std::size_t most) {
     std::string result(1 + generator() % most, '\0');
-    for (char& c : result) {
-        c = static_cast<char>(generator() & 0xffu);
-    }
+    std::ranges::generate(result, [&] { return static_cast<char>(generator() & 0xffu); });
     return result;
 }
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -183,14 +184,12 @@ class server_process {
         const std::string folder = "/proc/" + std::to_string(process_);
         const std::filesystem::directory_iterator all(folder + "/fd");
         result.descriptors = static_cast<std::size_t>(std::distance(begin(all), end(all)));
+        const std::map<std::string, std::size_t*> wanted{
+            {"VmRSS:", &result.resident_kb}, {"VmHWM:", &result.peak_kb}, {"Threads:", &result.threads}};
         std::ifstream status(folder + "/status");
         for (std::string word; status >> word;) {
-            if (word == "VmRSS:") {
-                status >> result.resident_kb;
-            } else if (word == "VmHWM:") {
-                status >> result.peak_kb;
-            } else if (word == "Threads:") {
-                status >> result.threads;
+            if (const auto found = wanted.find(word); found != wanted.end()) {
+                status >> *found->second;
             }
         }
         return result;

@@ -19,6 +19,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "../query_counts.hpp"
@@ -50,27 +51,20 @@ inline void write_large_adapter(const std::filesystem::path& folder, std::size_t
     to.write(folder / "adapter_model.safetensors");
 }
 
-/// What the admin endpoint tells of an adapter.
-struct adapter_state {
-    std::uint64_t version = 0;  ///< 0: there is none
-    std::string loading;        ///< empty: it is not being loaded
-    std::size_t done = 0;
-};
-
-inline adapter_state state_of(const server_process& server, const std::string& name) {
-    const http_answer page = server.http("GET", "/admin/adapters", server.admin_token());
-    require_equal("GET /admin/adapters", page.status, 200);
-    const auto object = nlohmann::json::parse(page.body);
-    adapter_state result;
-    for (const auto& each : object["adapters"]) {
+/// What the admin endpoint tells of an adapter: its version, 0 if there is none, and its load in progress or
+/// failed, or null.
+inline std::pair<std::uint64_t, nlohmann::json> state_of(const server_process& server,
+                                                         const std::string& name) {
+    const auto page = nlohmann::json::parse(server.http("GET", "/admin/adapters", server.admin_token()).body);
+    std::pair<std::uint64_t, nlohmann::json> result;
+    for (const auto& each : page.at("adapters")) {
         if (each["name"] == name && each["state"] != "retired") {
-            result.version = std::max(result.version, each["version"].get<std::uint64_t>());
+            result.first = std::max(result.first, each["version"].get<std::uint64_t>());
         }
     }
-    for (const auto& each : object["loading"]) {
+    for (const auto& each : page.at("loading")) {
         if (each["name"] == name) {
-            result.loading = each["state"].get<std::string>();
-            result.done = each["done"].get<std::size_t>();
+            result.second = each;
         }
     }
     return result;
@@ -80,18 +74,18 @@ inline adapter_state state_of(const server_process& server, const std::string& n
 /// @return whether nothing failed
 inline bool load_adapter(const server_process& server, const std::string& name, const std::string& folder,
                          std::size_t groups = ~std::size_t{0}) {
-    const std::uint64_t before = state_of(server, name).version;
+    const std::uint64_t before = state_of(server, name).first;
     const http_answer said = server.http("PUT", "/admin/adapters/" + name, server.admin_token(),
                                          R"({"directory":")" + folder + "\"}");
     require_equal("PUT /admin/adapters/" + name + ": " + said.body, said.status, 202);
-    adapter_state now;
+    bool has_failed = false;
     wait_until_none("the adapter " + name, "a later version", [&] {
-        now = state_of(server, name);
-        const bool over = now.loading == "failed" || (now.loading == "packing" && now.done >= groups) ||
-                          (now.loading.empty() && now.version > before);
-        return over ? std::string() : "version " + text_of(now.version) + " " + now.loading;
+        const auto [version, load] = state_of(server, name);
+        has_failed = !load.is_null() && load.at("state") == "failed";
+        const bool is_far = !load.is_null() && load["state"] == "packing" && load.at("done") >= groups;
+        return has_failed || is_far || (load.is_null() && version > before) ? std::string() : load.dump();
     });
-    return now.loading != "failed";
+    return !has_failed;
 }
 
 /// What the state folder of a server that ended says of a client, its tenant and an adapter, added up over
@@ -127,7 +121,7 @@ inline void killed_during_swap(fixture& w) {
         require(load_adapter(*w.server, "kjv", "large", w.generator() % 12), "packing", "failed", "packing");
         w.end_server(SIGKILL, -SIGKILL);
         w.start(arguments, "state", port);  // reads its state files: it would not start with broken ones
-        require_equal("version after a restart", state_of(*w.server, "kjv").version, 1u);
+        require_equal("version after a restart", state_of(*w.server, "kjv").first, 1u);
         // The client is connected to nobody: it comes back by itself, finds no session, and opens another.
         client.ask();
         require_equal("sessions of the client", client.remote().counted().sessions, ++sessions);

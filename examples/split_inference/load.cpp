@@ -33,7 +33,6 @@ namespace {
 using namespace split;
 namespace lora = tensafe::lora;
 using steady = std::chrono::steady_clock;
-using milliseconds = std::chrono::duration<double, std::milli>;
 
 struct load_options {
     program_options service;
@@ -123,7 +122,8 @@ figures run_round(const std::vector<endpoint>& clients, std::size_t group, doubl
                 at.carry(group, query.request, reply);
                 at.client->decrypt(group, reply, query, reading, product);
             });
-            of_clients[c].push_back(milliseconds(steady::now() - before_token).count());
+            of_clients[c].push_back(
+                std::chrono::duration<double, std::milli>(steady::now() - before_token).count());
         }
     });
     const double passed = std::chrono::duration<double>(steady::now() - start).count();

@@ -34,13 +34,11 @@
 
 namespace split::soak {
 
-/// Of the relative error of a delta against plaintext LoRA.
-inline constexpr double tolerance = 2e-3;
-
 /// The deltas of a group's sites are those of the adapter. @throws failure
 inline void require_deltas(const tensafe::lora::adapter& adapter,
                            const tensafe::lora::model_layout::group& group, std::span<const float> h,
                            const std::vector<std::vector<double>>& deltas) {
+    constexpr double tolerance = 2e-3;
     for (std::size_t s = 0; s < group.sites.size(); ++s) {
         const auto plain = tensafe::lora::plain_delta(adapter.site(group.sites[s].name), h);
         const double error = tensafe::ckks::measure_precision(plain, deltas.at(s)).relative_error;

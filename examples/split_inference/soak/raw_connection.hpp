@@ -6,6 +6,7 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/endian/conversion.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -53,13 +54,9 @@ inline std::string frame_header(unsigned operation, std::uint64_t length, frame_
                      : length < 126          ? 1
                      : length < 65'536       ? 2
                                              : 8;
-    if (size == 1) {
-        bytes += static_cast<char>(mask | static_cast<unsigned>(length));
-    } else {
-        bytes += static_cast<char>(mask | (size == 2 ? 126u : 127u));
-        for (int i = size - 1; i >= 0; --i) {
-            bytes += static_cast<char>((length >> (8 * i)) & 0xffu);
-        }
+    bytes += static_cast<char>(mask | (size == 1 ? static_cast<unsigned>(length) : size == 2 ? 126u : 127u));
+    for (int i = size == 1 ? 0 : size; i > 0; --i) {
+        bytes += static_cast<char>((length >> (8 * (i - 1))) & 0xffu);
     }
     return shape.masked ? bytes.append(4, '\0') : bytes;
 }
@@ -85,9 +82,9 @@ class raw_connection {
         std::string data;
         /// Of a close frame; 0 if it has none.
         unsigned close_code() const {
-            return data.size() < 2 ? 0u
-                                   : static_cast<unsigned>(static_cast<unsigned char>(data[0])) << 8 |
-                                         static_cast<unsigned char>(data[1]);
+            return data.size() < 2
+                       ? 0u
+                       : boost::endian::load_big_u16(reinterpret_cast<const unsigned char*>(data.data()));
         }
     };
 
@@ -191,16 +188,9 @@ class raw_connection {
             return received_.size() >= bytes;
         };
         const auto at = [&](std::size_t i) { return static_cast<unsigned char>(received_[i]); };
-        std::size_t begin = 2;
-        if (!has(begin)) {
-            return std::nullopt;
-        }
-        std::uint64_t length = at(1) & 0x7fu;
-        if (length > 125) {
-            begin += length == 126 ? 2 : 8;
-            if (!has(begin)) {
-                return std::nullopt;
-            }
+        std::uint64_t length = has(2) ? at(1) & 0x7fu : 0u;
+        const std::size_t begin = length == 126 ? 4 : length == 127 ? 10 : 2;
+        if (begin > 2 && has(begin)) {
             length = 0;
             for (std::size_t i = 2; i < begin; ++i) {
                 length = length << 8 | at(i);

@@ -10,10 +10,8 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -53,7 +51,7 @@ class server_process {
         std::filesystem::path state;
         std::vector<std::string> arguments;
         std::uint16_t port = 0;         ///< 0: any
-        bool private_disk = false;      ///< its state on a file system of 1 MB of its own: can_mount
+        bool private_disk = false;      ///< its state on a file system of 1 MB of its own, by unshare
         bool log_stands_still = false;  ///< nobody reads it, and there is no room in its pipe
     };
 
@@ -116,11 +114,9 @@ class server_process {
         }
         port_ = static_cast<std::uint16_t>(std::strtoul(line.c_str() + place + 13, nullptr, 10));
         if (how.log_stands_still) {
-            const std::string pipe = "/proc/" + std::to_string(process_) + "/fd/2";
-            const int to = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-            require(to >= 0, pipe, std::strerror(errno), "a pipe");
-            const std::string line_of_4096 = std::string(4095, ' ') + "\n";
-            while (::write(to, line_of_4096.data(), 4096) > 0) {
+            const int to = ::open(proc("fd/2").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+            require(to >= 0, "the pipe of the log", std::strerror(errno), "one to write to");
+            while (::write(to, std::string(4096, ' ').data(), 4096) > 0) {
             }
             ::close(to);
         }
@@ -139,11 +135,8 @@ class server_process {
 
     endpoint where() const noexcept { return {port_, tls_}; }
     pid_t id() const noexcept { return process_; }
-    const std::filesystem::path& state() const noexcept { return state_; }
     /// The state folder as the server sees it, a private disk included.
-    std::filesystem::path state_inside() const {
-        return "/proc/" + std::to_string(process_) + "/root" + state_.string();
-    }
+    std::filesystem::path state_inside() const { return proc("root") + state_.string(); }
 
     void send_signal(int signal) const { ::kill(process_, signal); }
 
@@ -181,12 +174,11 @@ class server_process {
 
     process_figures figures() const {
         process_figures result;
-        const std::string folder = "/proc/" + std::to_string(process_);
-        const std::filesystem::directory_iterator all(folder + "/fd");
+        const std::filesystem::directory_iterator all(proc("fd"));
         result.descriptors = static_cast<std::size_t>(std::distance(begin(all), end(all)));
         const std::map<std::string, std::size_t*> wanted{
             {"VmRSS:", &result.resident_kb}, {"VmHWM:", &result.peak_kb}, {"Threads:", &result.threads}};
-        std::ifstream status(folder + "/status");
+        std::ifstream status(proc("status"));
         for (std::string word; status >> word;) {
             if (const auto found = wanted.find(word); found != wanted.end()) {
                 status >> *found->second;
@@ -196,7 +188,7 @@ class server_process {
     }
     /// The peak begins again at what is resident now. @return it, KB
     std::size_t forget_peak() const {
-        std::ofstream("/proc/" + std::to_string(process_) + "/clear_refs") << "5";
+        std::ofstream(proc("clear_refs")) << "5";
         return figures().peak_kb;
     }
     void require_peak(std::size_t before_kb, std::size_t growth_mb) const {
@@ -205,13 +197,10 @@ class server_process {
                 text_of(before_kb) + " and at most " + text_of(growth_mb) + " MB more");
     }
 
-    /// Sets how long a file may become; nothing: as before. The disk is full for who may write none.
-    void limit_files(std::optional<rlim_t> bytes) const {
-        rlimit now{};
-        ::prlimit(process_, RLIMIT_FSIZE, nullptr, &now);
-        now.rlim_cur = bytes.value_or(now.rlim_max);
-        require(::prlimit(process_, RLIMIT_FSIZE, &now, nullptr) == 0, "prlimit", std::strerror(errno),
-                "a limit");
+    /// Sets how long a file may become, in bytes or "unlimited". The disk is full for who may write none.
+    void limit_files(const std::string& bytes) const {
+        const std::string command = "prlimit --pid " + std::to_string(process_) + " --fsize=" + bytes + ":";
+        require(std::system(command.c_str()) == 0, command, "a failure", "a limit");
     }
 
     http_answer http(const std::string& method, const std::string& target, const std::string& token = {},
@@ -245,6 +234,9 @@ class server_process {
     }
 
   private:
+    std::string proc(const std::string& file) const {
+        return "/proc/" + std::to_string(process_) + "/" + file;
+    }
     void read_log(int from) {
         char data[4096];
         for (ssize_t got = 0; (got = ::read(from, data, sizeof(data))) > 0;) {
@@ -263,10 +255,5 @@ class server_process {
     std::string log_;
     std::jthread reader_;  // ends when the child has closed its end
 };
-
-/// Whether a child can be given a file system of its own.
-inline bool can_mount() {
-    return std::system("unshare --mount mount -t tmpfs -o size=16k soak /tmp 2> /dev/null") == 0;
-}
 
 }  // namespace split::soak

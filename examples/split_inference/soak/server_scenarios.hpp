@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -110,7 +111,7 @@ inline void killed_during_swap(fixture& w) {
     const std::filesystem::path root = w.folder / "adapters";
     std::filesystem::remove_all(root);
     write_large_adapter(root / "large", 16);
-    std::filesystem::create_directory_symlink(TENSAFE_EXAMPLE_DATA "/qwen_rank32", root / "other");
+    std::filesystem::copy(TENSAFE_EXAMPLE_DATA "/qwen_rank32", root / "other");
     const fixture::arguments arguments = {{"--adapter-root", root.string()}};
     w.start(arguments);
     const std::uint16_t port = w.where().port;
@@ -264,7 +265,7 @@ inline void write_nothing(fixture& w, bool has_disk) {
     const std::filesystem::path rest = server.state_inside() / "rest";
     const auto fill = [&] {
         if (!has_disk) {
-            server.limit_files(0);
+            server.limit_files("0");
             return;
         }
         std::ofstream to(rest, std::ios::binary);
@@ -303,7 +304,7 @@ inline void write_nothing(fixture& w, bool has_disk) {
     if (has_disk) {
         std::filesystem::remove(rest);
     } else {
-        server.limit_files(std::nullopt);
+        server.limit_files("unlimited");
     }
     second->ask();
     fill();
@@ -316,16 +317,11 @@ inline void write_nothing(fixture& w, bool has_disk) {
 }
 
 inline void disk_full(fixture& w) {
-    if (can_mount()) {
+    if (std::system("unshare --mount mount -t tmpfs soak /tmp 2> /dev/null") == 0) {
         write_nothing(w, true);
     } else {
         std::printf("disk_full: not run: this process may mount no disk; file_limit runs without one\n");
     }
-}
-
-/// What a full disk is to the server of a user without privileges.
-inline void file_limit(fixture& w) {
-    write_nothing(w, false);
 }
 
 inline void drain(fixture& w) {
@@ -403,19 +399,15 @@ inline void silent_addresses(fixture& w) {
     good_client fine(w, "kjv");
     fine.ask();
     std::deque<raw_connection> silent;
-    const auto fill = [&](std::size_t of_each) {
-        for (std::size_t i = 0; i < of_each; ++i) {
-            for (const char* from : {"127.0.0.2", "127.0.0.3"}) {
-                silent.emplace_back(w.where(), connection_options{.from = from});
-            }
+    for (std::size_t i = 0; i < most / 2 + 20; ++i) {
+        for (const char* from : {"127.0.0.2", "127.0.0.3"}) {
+            silent.emplace_back(w.where(), connection_options{.from = from});
         }
-    };
-    fill(most / 2);
-    for (int newcomers = 0; newcomers < 20; ++newcomers) {
-        fill(1);
-        require_equal("GET /healthz", w.server->http("GET", "/healthz").status, 200);
-        raw_session(w, true, {.from = "127.0.0.4"}).ask();
-        fine.ask();
+        if (i >= most / 2) {  // they hold all places
+            require_equal("GET /healthz", w.server->http("GET", "/healthz").status, 200);
+            raw_session(w, true, {.from = "127.0.0.4"}).ask();
+            fine.ask();
+        }
     }
 }
 
@@ -439,7 +431,7 @@ inline void handshake_flood(fixture& w) {
     const std::string greeting =
         to_text(hello{"nothing of this name", {}, tensafe::wire::set_id<params>, {}});
     constexpr std::size_t at_once_by_default = 200;
-    for (std::size_t i = 0; i < w.amount.handshakes; ++i) {
+    for (std::size_t i = 0; i < at_once_by_default + 50; ++i) {
         raw_connection c(w.where());
         c.upgrade();
         static_cast<void>(c.receive_text());

@@ -188,7 +188,10 @@ class raw_connection {
             return received_.size() >= bytes;
         };
         const auto at = [&](std::size_t i) { return static_cast<unsigned char>(received_[i]); };
-        std::uint64_t length = has(2) ? at(1) & 0x7fu : 0u;
+        if (!has(2)) {
+            return std::nullopt;
+        }
+        std::uint64_t length = at(1) & 0x7fu;
         const std::size_t begin = length == 126 ? 4 : length == 127 ? 10 : 2;
         if (begin > 2 && has(begin)) {
             length = 0;

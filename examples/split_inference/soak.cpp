@@ -5,9 +5,6 @@
 //
 //   split_soak --server build/release/examples/split_server --scale full --seconds 600
 
-#include <tensafe/core/error.hpp>
-#include <tensafe/io/peft.hpp>
-
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -19,10 +16,9 @@
 #include <exception>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <thread>
+#include <system_error>
 #include <vector>
 
 #include "soak/check.hpp"
@@ -37,31 +33,35 @@ namespace {
 
 using namespace split::soak;
 
+constexpr bool own_server = true;
+constexpr bool repeats = true;
+
 const std::vector<scenario> scenarios = {
-    {"killed_mid_frame", false, killed_mid_frame},
-    {"half_open", false, half_open},
-    {"slow_reader", false, slow_reader},
-    {"slow_handshake", false, slow_handshake},
-    {"announced_4_gigabytes", false, announced_4_gigabytes},
-    {"random_bytes", false, random_bytes},
-    {"endless_requests", false, endless_requests},
-    {"replayed_frames", false, replayed_frames},
-    {"wrong_parameter_set", false, wrong_parameter_set},
-    {"malformed_among_good", false, malformed_among_good},
-    {"crowd", false, crowd},
-    {"killed_during_swap", true, killed_during_swap},
-    {"killed_while_counting", true, killed_while_counting},
-    {"disk_full", true, disk_full},
-    {"file_limit", true, file_limit},
-    {"drain", true, drain},
-    {"stalled_log", true, stalled_log},
-    {"connection_limits", true, connection_limits},
-    {"silent_addresses", true, silent_addresses},
-    {"handshake_flood", true, handshake_flood},
-    {"admin", true, admin_requests},
+    {"killed_mid_frame", !own_server, repeats, killed_mid_frame},
+    {"half_open", !own_server, !repeats, half_open},
+    {"slow_reader", !own_server, !repeats, slow_reader},
+    {"slow_handshake", !own_server, !repeats, slow_handshake},
+    {"announced_4_gigabytes", !own_server, repeats, announced_4_gigabytes},
+    {"random_bytes", !own_server, repeats, random_bytes},
+    {"endless_requests", !own_server, !repeats, endless_requests},
+    {"replayed_frames", !own_server, repeats, replayed_frames},
+    {"wrong_parameter_set", !own_server, repeats, wrong_parameter_set},
+    {"malformed_among_good", !own_server, !repeats, malformed_among_good},
+    {"crowd", !own_server, !repeats, crowd},
+    {"killed_during_swap", own_server, !repeats, killed_during_swap},
+    {"killed_while_counting", own_server, !repeats, killed_while_counting},
+    {"disk_full", own_server, !repeats, disk_full},
+    // What a full disk is to the server of a user without privileges.
+    {"file_limit", own_server, !repeats, [](fixture& w) { write_nothing(w, false); }},
+    {"drain", own_server, repeats, drain},
+    {"stalled_log", own_server, !repeats, stalled_log},
+    {"connection_limits", own_server, repeats, connection_limits},
+    {"silent_addresses", own_server, !repeats, silent_addresses},
+    {"handshake_flood", own_server, !repeats, handshake_flood},
+    {"admin", own_server, repeats, admin_requests},
 };
 
-/// A row of the table.
+/// A row of the table: of all rounds so far.
 struct outcome {
     std::size_t rounds = 0;
     std::size_t answers = 0;
@@ -77,95 +77,84 @@ struct soak_options {
     std::string scale = "small";
     double seconds = 0;
     bool tls = false;
-    std::size_t growth_mb = 0;
 };
 
 /// Nobody is connected any more, no session waits, and descriptors and threads are as many as before.
 process_figures settle(const server_process& server, const std::optional<process_figures>& before) {
-    const auto end = steady::now() + raw_connection::patience;
-    for (;;) {
-        const auto now = server.metrics();
-        const process_figures figures = server.quiet_figures();
-        const bool is_empty =
-            sample(now, "tensafe_split_connections") == 0 && sample(now, "tensafe_split_sessions") == 0;
-        if (is_empty &&
-            (!before || (figures.descriptors == before->descriptors && figures.threads == before->threads))) {
-            return figures;
-        }
-        require(steady::now() < end, "the server after 20 s",
-                text_of(sample(now, "tensafe_split_connections")) + " connections, " +
-                    text_of(sample(now, "tensafe_split_sessions")) + " sessions, " +
-                    text_of(figures.descriptors) + " descriptors, " + text_of(figures.threads) + " threads",
-                before ? "0, 0, " + text_of(before->descriptors) + ", " + text_of(before->threads)
-                       : std::string("0, 0"));
-        std::this_thread::sleep_for(milliseconds(20));
-    }
+    const auto text = [](double connections, double sessions, const process_figures& f) {
+        return text_of(connections) + " connections, " + text_of(sessions) + " sessions, " +
+               text_of(f.descriptors) + " descriptors, " + text_of(f.threads) + " threads";
+    };
+    process_figures now;
+    wait_until_none("the server", before ? text(0, 0, *before) : "0 connections, 0 sessions", [&] {
+        const auto page = server.metrics();
+        now = server.quiet_figures();
+        const std::string got =
+            text(sample(page, "tensafe_split_connections"), sample(page, "tensafe_split_sessions"), now);
+        return got == text(0, 0, before.value_or(now)) ? std::string() : got;
+    });
+    return now;
 }
 
 class soak {
   public:
     explicit soak(const soak_options& o) : options_(o) {
-        fixture_.program = std::filesystem::absolute(o.server);
         std::string folder = (std::filesystem::temp_directory_path() / "split_soak_XXXXXX").string();
         require(::mkdtemp(folder.data()) != nullptr, "temporary folder", "none", "one");
-        fixture_.folder = folder;
-        fixture_.tls = o.tls;
-        if (o.scale == "full") {
-            fixture_.amount = {10'000, 20, 10, 300};
+        folder_ = folder;
+        for (fixture* each : {&shared_, &own_}) {
+            each->program = std::filesystem::absolute(o.server);
+            each->folder = folder_ / (each == &own_ ? "own" : "shared");
+            std::filesystem::create_directory(each->folder);
+            each->tls = o.tls;
+            if (o.scale == "full") {
+                each->amount = {10'000, 20, 10};
+            }
         }
-        fixture_.kjv = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter");
-        fixture_.qwen = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/qwen_rank32");
     }
     soak(const soak&) = delete;
     soak& operator=(const soak&) = delete;
     ~soak() {
-        fixture_.server.reset();
-        shared_.reset();
+        shared_.server.reset();
+        own_.server.reset();
         std::error_code ignored;
-        std::filesystem::remove_all(fixture_.folder, ignored);
+        std::filesystem::remove_all(folder_, ignored);
     }
 
     /// Whether nothing failed.
     bool run() {
         const auto end = steady::now() + std::chrono::duration<double>(options_.seconds);
+        std::printf("%-22s %7s %9s %9s %8s %19s %12s\n", "scenario", "rounds", "answers", "failures",
+                    "seconds", "resident KB", "descriptors");
         do {
             for (const scenario& each : scenarios) {
-                if (options_.only.empty() ||
-                    std::find(options_.only.begin(), options_.only.end(), each.name) != options_.only.end()) {
+                if (options_.only.empty() || std::ranges::count(options_.only, each.name) > 0) {
                     run_one(each);
                 }
             }
         } while (steady::now() < end);
-        if (shared_) {
-            attempt("the end", [&] {
-                fixture_.server = std::move(shared_);
-                fixture_.server->send_signal(SIGTERM);
-                require_equal("exit status", fixture_.server->wait(raw_connection::patience), 0);
-                check_log(fixture_.server->take_log(), fixture_.secrets);
-            });
-        }
-        if (options_.seconds > 0) {
-            print_table();
+        if (shared_.server) {
+            attempt("the end", shared_, [&] { shared_.end_server(SIGTERM, 0); });
         }
         return !failed_;
     }
 
   private:
     template <class Step>
-    bool attempt(const char* name, Step step) {
+    bool attempt(const char* name, fixture& w, Step step) {
         try {
             step();
             return true;
         } catch (const std::exception& e) {
             failed_ = true;
             std::printf("FAILED %s: %s\n", name, e.what());
-            static_cast<void>(std::fflush(stdout));
-            if (fixture_.server) {
+            if (w.server) {
                 constexpr std::size_t most = 2000;
-                const std::string log = fixture_.server->take_log();
+                const std::string log = w.server->take_log();
                 std::printf("the end of the server's log:\n%s",
                             log.substr(log.size() - std::min(log.size(), most)).c_str());
             }
+            w.server.reset();  // the next one gets a fresh server
             return false;
         }
     }
@@ -174,88 +163,64 @@ class soak {
     void warm_up() {
         for (int round = 0; round < 2; ++round) {
             at_once(6, [&](std::size_t i) {
-                good_client client(fixture_, i % 3 == 0 ? "qwen" : "kjv",
+                good_client client(shared_, i % 3 == 0 ? "qwen" : "kjv",
                                    i % 2 == 0 ? split::frame_form::binary : split::frame_form::json);
                 for (int k = 0; k < 6; ++k) {
                     client.ask();
                 }
             });
         }
-        before_ = settle(*fixture_.server, std::nullopt);
+        before_ = settle(*shared_.server, std::nullopt);
     }
 
     void run_one(const scenario& each) {
+        fixture& w = each.own_server ? own_ : shared_;
         outcome& row = table_[each.name];
         const auto began = steady::now();
-        const std::size_t answers_before = fixture_.answers;
-        if (each.own_server) {
-            shared_ = std::move(fixture_.server);
-        } else if (!fixture_.server && shared_) {
-            fixture_.server = std::move(shared_);
-        }
-        std::string done;
-        const bool fine = attempt(each.name, [&] {
-            if (!each.own_server && !fixture_.server) {
-                fixture_.start();
+        const std::size_t answers_before = w.answers;
+        const bool fine = attempt(each.name, w, [&] {
+            if (!each.own_server && !w.server) {
+                w.start();
                 warm_up();
             }
-            done = each.run(fixture_);
-            if (!fixture_.server || fixture_.server->id() < 0) {
+            for (std::size_t r = 0; r < (each.repeats ? w.amount.repetitions : 1); ++r) {
+                each.run(w);
+            }
+            if (!w.server || w.server->id() < 0) {
                 return;  // it ended, as it had to
             }
-            require_equal("GET /healthz", fixture_.server->http("GET", "/healthz").status, 200);
-            const process_figures now = settle(*fixture_.server, each.own_server ? std::nullopt : before_);
-            if (!each.own_server) {
-                const std::size_t allowed = before_->resident_kb + options_.growth_mb * 1024;
-                require(now.resident_kb <= allowed, "resident memory, KB", now.resident_kb,
-                        "at most " + text_of(allowed));
-            }
-            row.first = row.first.value_or(now);
-            row.last = now;
-            check_log(fixture_.server->take_log(), fixture_.secrets);
+            require_equal("GET /healthz", w.server->http("GET", "/healthz").status, 200);
+            row.last = settle(*w.server, each.own_server ? std::nullopt : before_);
+            row.first = row.first.value_or(row.last);
+            const std::size_t allowed_kb = before_.value_or(row.last).resident_kb + std::size_t{16} * 1024;
+            require(each.own_server || row.last.resident_kb <= allowed_kb, "resident memory, KB",
+                    row.last.resident_kb, "at most " + text_of(allowed_kb));
+            check_log(w.server->take_log());
         });
-        if (each.own_server || !fine) {
-            fixture_.server.reset();
-            if (!fine && !each.own_server) {
-                before_.reset();  // the next one gets a fresh server
-            }
-        }
-        fixture_.secrets.clear();
-        if (shared_) {
-            fixture_.secrets.add(shared_->admin_token());
-            fixture_.server = std::move(shared_);
-        } else if (fixture_.server) {
-            fixture_.secrets.add(fixture_.server->admin_token());
-        }
-        const double seconds = std::chrono::duration<double>(steady::now() - began).count();
+        own_.server.reset();
         ++row.rounds;
-        row.answers += fixture_.answers - answers_before;
+        row.answers += w.answers - answers_before;
         row.failures += fine ? 0 : 1;
-        row.seconds += seconds;
-        if (fine) {
-            std::printf("%-22s %6.1f s  %s\n", each.name, seconds, done.c_str());
-            static_cast<void>(std::fflush(stdout));
-        }
+        row.seconds += std::chrono::duration<double>(steady::now() - began).count();
+        print(each.name, row);
     }
 
-    void print_table() const {
-        std::printf("\n%-22s %7s %9s %9s %8s %19s %12s\n", "scenario", "rounds", "answers", "failures",
-                    "seconds", "resident KB", "descriptors");
-        for (const auto& [name, row] : table_) {
-            std::printf("%-22s %7zu %9zu %9zu %8.1f", name.c_str(), row.rounds, row.answers, row.failures,
-                        row.seconds);
-            if (row.first) {
-                std::printf(" %8zu -> %7zu %4zu -> %4zu", row.first->resident_kb, row.last.resident_kb,
-                            row.first->descriptors, row.last.descriptors);
-            }
-            std::printf("\n");
+    static void print(const std::string& name, const outcome& row) {
+        std::printf("%-22s %7zu %9zu %9zu %8.1f", name.c_str(), row.rounds, row.answers, row.failures,
+                    row.seconds);
+        if (row.first) {
+            std::printf(" %8zu -> %7zu %4zu -> %4zu", row.first->resident_kb, row.last.resident_kb,
+                        row.first->descriptors, row.last.descriptors);
         }
+        std::printf("\n");
+        static_cast<void>(std::fflush(stdout));
     }
 
     soak_options options_;
-    fixture fixture_;
-    std::unique_ptr<server_process> shared_;  ///< while a scenario has its own
-    std::optional<process_figures> before_;   ///< of the shared one, after the warm-up
+    std::filesystem::path folder_;
+    fixture shared_;                         ///< its server goes on from scenario to scenario
+    fixture own_;                            ///< for a server that is one scenario's
+    std::optional<process_figures> before_;  ///< of the shared one, after the warm-up
     std::map<std::string, outcome> table_;
     bool failed_ = false;
 };
@@ -274,12 +239,9 @@ int main(int argc, char** argv) {
     app.add_option("--scale", options.scale, "small: seconds; full: 10,000 requests and minutes")
         ->check(CLI::IsMember({"small", "full"}))
         ->capture_default_str();
-    app.add_option("--seconds", options.seconds, "again and again for so long, and a table at the end");
+    app.add_option("--seconds", options.seconds,
+                   "again and again for so long; the last rows are of all rounds");
     app.add_flag("--tls", options.tls, "with TLS");
-    options.growth_mb = 16;
-    app.add_option("--growth-mb", options.growth_mb,
-                   "of the server's resident memory after the warm-up, at most")
-        ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     // A peer that is gone is found out by what send returns.
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));

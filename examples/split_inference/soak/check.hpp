@@ -1,8 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
-#include <exception>
-#include <mutex>
+#include <future>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -44,6 +44,22 @@ inline void require_contains(std::string_view what, const std::string& text, std
             "\"" + std::string(part) + "\" in it");
 }
 
+using std::chrono::milliseconds;
+using steady = std::chrono::steady_clock;
+
+/// For anything that a server has to do.
+inline constexpr milliseconds patience{20'000};
+
+/// Asks `problem` until it is empty. @throws failure with the last one
+template <class Problem>
+void wait_until_none(std::string_view what, std::string_view expected, Problem problem) {
+    const auto end = steady::now() + patience;
+    for (std::string got; !(got = problem()).empty();) {
+        require(steady::now() < end, what, got + " after 20 s", expected);
+        std::this_thread::sleep_for(milliseconds(2));
+    }
+}
+
 /// A hidden state of normal entries.
 inline std::vector<float> random_state(std::size_t d) {
     thread_local std::mt19937 generator(std::random_device{}());
@@ -55,28 +71,16 @@ inline std::vector<float> random_state(std::size_t d) {
     return h;
 }
 
-/// f(0), ..., f(count - 1), each in a thread of its own. @throws what the first of them threw that did
+/// f(0), ..., f(count - 1), each in a thread of its own. Returns when all are through. @throws what one of
+/// them threw
 template <class F>
 void at_once(std::size_t count, F f) {
-    std::mutex mutex;
-    std::exception_ptr first;
-    {
-        std::vector<std::jthread> threads;
-        for (std::size_t i = 0; i < count; ++i) {
-            threads.emplace_back([&, i] {
-                try {
-                    f(i);
-                } catch (...) {
-                    const std::lock_guard lock(mutex);
-                    if (!first) {
-                        first = std::current_exception();
-                    }
-                }
-            });
-        }
+    std::vector<std::future<void>> all;
+    for (std::size_t i = 0; i < count; ++i) {
+        all.push_back(std::async(std::launch::async, [&f, i] { f(i); }));
     }
-    if (first) {
-        std::rethrow_exception(first);
+    for (auto& each : all) {
+        each.get();
     }
 }
 

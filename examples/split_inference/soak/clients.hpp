@@ -14,11 +14,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,13 +34,11 @@
 
 namespace split::soak {
 
-/// Of the relative error of a delta against plaintext LoRA.
-inline constexpr double tolerance = 2e-3;
-
 /// The deltas of a group's sites are those of the adapter. @throws failure
 inline void require_deltas(const tensafe::lora::adapter& adapter,
                            const tensafe::lora::model_layout::group& group, std::span<const float> h,
                            const std::vector<std::vector<double>>& deltas) {
+    constexpr double tolerance = 2e-3;
     for (std::size_t s = 0; s < group.sites.size(); ++s) {
         const auto plain = tensafe::lora::plain_delta(adapter.site(group.sites[s].name), h);
         const double error = tensafe::ckks::measure_precision(plain, deltas.at(s)).relative_error;
@@ -48,50 +46,9 @@ inline void require_deltas(const tensafe::lora::adapter& adapter,
     }
 }
 
-/// Texts of a handshake that must not stand in a log.
-inline void note_secrets(std::string_view text, known_secrets& secrets) {
-    const auto object = nlohmann::json::parse(text, nullptr, false);
-    if (!object.is_object()) {
-        return;
-    }
-    for (const char* name : {"nonce", "session", "signature", "client"}) {
-        if (object.contains(name) && object[name].is_string()) {
-            secrets.add(object[name].get<std::string>());
-        }
-    }
+inline std::span<const std::uint8_t> bytes_of(std::string_view text) {
+    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
-
-/// A connection that remembers what of it is secret.
-class watched_connection final : public client_connection {
-  public:
-    watched_connection(std::unique_ptr<client_connection> of, known_secrets& secrets)
-        : of_(std::move(of)), secrets_(secrets) {}
-    void send_text(std::string_view text) override {
-        note_if_short(text);
-        of_->send_text(text);
-    }
-    void send_binary(std::span<const std::uint8_t> message) override { of_->send_binary(message); }
-    void begin(const char* step, milliseconds limit) override { of_->begin(step, limit); }
-    frame receive() override {
-        const frame got = of_->receive();
-        if (got.is_text) {
-            note_if_short(got.text());
-        }
-        return got;
-    }
-    void close() noexcept override { of_->close(); }
-    traffic bytes() const noexcept override { return of_->bytes(); }
-    std::array<std::byte, 32> tls_exporter() const override { return of_->tls_exporter(); }
-
-  private:
-    void note_if_short(std::string_view text) {
-        if (text.size() < longest_control_text) {
-            note_secrets(text, secrets_);
-        }
-    }
-    std::unique_ptr<client_connection> of_;
-    known_secrets& secrets_;
-};
 
 /// A client as users have it, whose answers are compared with plaintext LoRA. For one thread.
 class good_client {
@@ -115,7 +72,6 @@ class good_client {
         const auto& shape = remote_.layout().groups[group];
         const std::vector<float> h = random_state(shape.d);
         const auto deltas = remote_.with_retry([&] {
-            ++tries_;
             remote_.client()->encrypt(group, h, query_);
             remote_.carry(group, query_.request, reply_);
             return remote_.client()->deltas(group, reply_, query_);
@@ -132,25 +88,18 @@ class good_client {
     std::size_t answers() const noexcept { return answers_; }
     /// What the answers count in query limits.
     std::size_t bits() const noexcept { return bits_; }
-    std::size_t tries() const noexcept { return tries_; }
 
   private:
     static remote_model::connector connector(fixture& of) {
-        websocket_options trust{.step_limit = milliseconds(20'000)};
-        if (of.tls) {
-            trust.trusted_certificates = of.trusted();
-        }
-        const server_address to = server_address::of((of.tls ? "wss" : "ws") + std::string("://localhost:") +
-                                                     std::to_string(of.where().port));
-        return [to, trust, &secrets = of.secrets] {
-            return std::make_unique<watched_connection>(connect_websocket(to, trust), secrets);
-        };
+        const server_address to{of.tls, "localhost", std::to_string(of.where().port)};
+        const websocket_options how{.trusted_certificates = of.trusted(), .step_limit = patience};
+        return [to, how] { return connect_websocket(to, how); };
     }
     static remote_options options(const std::string& name, frame_form frames, std::size_t attempts) {
         remote_options result;
         result.adapter = name;
         result.frames = frames;
-        result.step_limit = milliseconds(20'000);
+        result.step_limit = patience;
         result.backoff.attempts = attempts;
         return result;
     }
@@ -163,7 +112,6 @@ class good_client {
     std::size_t next_group_ = 0;
     std::size_t answers_ = 0;
     std::size_t bits_ = 0;
-    std::size_t tries_ = 0;
 };
 
 /// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.
@@ -177,18 +125,21 @@ class raw_session {
     };
 
     /// @param greets  else it stands where the server waits for its hello
-    explicit raw_session(fixture& of, bool greets = true, raw_connection::options how = {})
-        : of_(of), how_(how) {
+    explicit raw_session(fixture& of, bool greets = true, connection_options how = {}) : of_(of), how_(how) {
         connect();
-        if (greets) {
-            say_hello();
+        if (!greets) {
+            return;
         }
+        const auto [greeting, key] = handshake();
+        wire_->send(greeting + key);
+        session_ = receive_control<welcome>("a welcome").session;
+        const std::string layout = wire_->receive_frame(op_binary);
+        client_ = std::make_unique<remote_model::client_type>(
+            keys_, tensafe::wire::read_model_layout<params, packing, protection>(bytes_of(layout)),
+            tensafe::lora::client_part(of_.kjv));
     }
 
     raw_connection& wire() noexcept { return *wire_; }
-    /// The connection, for who wants to see what becomes of it when the session goes on elsewhere.
-    std::unique_ptr<raw_connection> leave_wire() { return std::move(wire_); }
-    const welcome& session() const noexcept { return welcome_; }
     std::uint64_t next_number = 1;
 
     /// A fresh request as bytes of a message, not sent yet.
@@ -204,25 +155,20 @@ class raw_session {
         result.message.assign(message.begin(), message.end());
         return result;
     }
+    asked make() { return make(next_number); }
     /// The next frame is the reply to this, and right. @throws failure
     void require_answer(const asked& to, std::uint64_t number) {
-        const auto next = wire_->receive_frame();
-        require(next && next->operation == op_binary, "reply",
-                !next ? "the end of the connection"
-                      : "operation " + text_of(next->operation) + ": " + next->data.substr(0, 200),
-                "a binary frame");
-        require(right(to, number, next->data), "reply", "another answer", "the delta of plaintext LoRA");
+        require(right(to, number, wire_->receive_frame(op_binary)), "reply", "another answer",
+                "the delta of plaintext LoRA");
         ++of_.answers;
     }
     /// Whether these bytes are a reply with this number that decrypts to the delta of plaintext LoRA.
     bool right(const asked& to, std::uint64_t number, std::string_view bytes) {
-        const std::span<const std::uint8_t> message(reinterpret_cast<const std::uint8_t*>(bytes.data()),
-                                                    bytes.size());
-        if (tensafe::wire::read_header(message).number != number) {
+        if (tensafe::wire::read_header(bytes_of(bytes)).number != number) {
             return false;
         }
         remote_model::reply_type reply;
-        tensafe::wire::read_reply(message, client_->plan(to.group), 1, reply);
+        tensafe::wire::read_reply(bytes_of(bytes), client_->plan(to.group), 1, reply);
         try {
             require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,
                            client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
@@ -238,6 +184,12 @@ class raw_session {
                 "an open one");
         require_answer(next, next_number++);
     }
+    /// Sends a frame, which the server refuses with this code. @return what it says
+    std::string require_refusal(std::string_view code, std::string_view what, unsigned operation,
+                                std::string_view data) {
+        wire_->send(whole_frame(operation, data));
+        return require_refusal(code, what);
+    }
     /// The next frame is an error with this code; its text.
     std::string require_refusal(std::string_view code, std::string_view after) {
         const std::string text = wire_->receive_text();
@@ -246,37 +198,29 @@ class raw_session {
                 "the answer to " + std::string(after), text.substr(0, 300), "an error " + std::string(code));
         return object.value("message", "");
     }
+    void require_end(unsigned code, std::string_view after) {
+        require_equal("close code after " + std::string(after), wire_->receive_end(), code);
+    }
 
     /// The public key, as hexadecimal digits.
-    std::string identity() const { return tensafe::keystore::hex(identity_.verifying().bytes()); }
+    std::string identity() const { return identity_.verifying().hex(); }
 
-    /// A new connection that goes on with the session. Whether the server lets it; else the connection stays.
-    bool resume() {
+    /// A new connection that goes on with the session. @throws failure if the server does not let it
+    void resume() {
         connect();
         wire_->send(whole_frame(op_text, to_text(resume_here())));
-        const std::string text = wire_->receive_text();
-        note_secrets(text, of_.secrets);
-        const control_message got = parse_control(text, 0);
-        const auto* const now = std::get_if<resumed>(&got);
-        if (now == nullptr) {
-            require_contains("the answer to resume", text, "resume_failed");
-            return false;
-        }
-        next_number = now->next_number;
-        return true;
+        next_number = receive_control<resumed>("a resumed session").next_number;
     }
 
     void connect() {
-        wire_ = std::make_unique<raw_connection>(of_.where(), how_);
+        wire_.emplace(of_.where(), how_);
         wire_->upgrade();
-        const std::string text = wire_->receive_text();
-        note_secrets(text, of_.secrets);
-        nonce_ = std::get<challenge>(parse_control(text, 0)).nonce;
+        nonce_ = receive_control<challenge>("a challenge").nonce;
     }
 
     /// For the connection that there is.
     split::resume resume_here() const {
-        split::resume mine{welcome_.session, identity_.verifying().bytes(), {}};
+        split::resume mine{session_, identity_.verifying().bytes(), {}};
         mine.signature = identity_.sign(text_to_sign(wire_->tls_exporter(), nonce_, mine));
         return mine;
     }
@@ -293,38 +237,26 @@ class raw_session {
         mine.key_sha256 = tensafe::keystore::sha256::of(std::as_bytes(std::span(key)));
         mine.signature = identity_.sign(text_to_sign(wire_->tls_exporter(), nonce_, mine));
         mine.held = held;
-        of_.secrets.add(tensafe::keystore::hex(std::as_bytes(std::span(key).subspan(64, 32))));
-        return {
-            whole_frame(op_text, to_text(mine)),
-            whole_frame(op_binary, std::string_view(reinterpret_cast<const char*>(key.data()), key.size()))};
+        return {whole_frame(op_text, to_text(mine)),
+                whole_frame(op_binary, std::string(key.begin(), key.end()))};
     }
 
   private:
-    void say_hello() {
-        const auto [greeting, key] = handshake();
-        wire_->send(greeting);
-        wire_->send(key);
+    template <class Message>
+    Message receive_control(const char* expected) {
         const std::string text = wire_->receive_text();
-        note_secrets(text, of_.secrets);
         const control_message got = parse_control(text, 0);
-        require(std::holds_alternative<welcome>(got), "the answer to hello", text, "a welcome");
-        welcome_ = std::get<welcome>(got);
-        const auto layout = wire_->receive_frame();
-        require(layout && layout->operation == op_binary, "handshake", "no layout", "one");
-        client_ = std::make_unique<remote_model::client_type>(
-            keys_,
-            tensafe::wire::read_model_layout<params, packing, protection>(
-                std::span(reinterpret_cast<const std::uint8_t*>(layout->data.data()), layout->data.size())),
-            tensafe::lora::client_part(of_.kjv));
+        require(std::holds_alternative<Message>(got), "the server's message", text, expected);
+        return std::get<Message>(got);
     }
 
     fixture& of_;
-    raw_connection::options how_;
-    std::unique_ptr<raw_connection> wire_;
+    connection_options how_;
+    std::optional<raw_connection> wire_;
     tensafe::random::seed nonce_;
     tensafe::keystore::signing_key identity_ = client_identity({});
     std::shared_ptr<tensafe::lora::client<params>> keys_ = std::make_shared<tensafe::lora::client<params>>();
-    welcome welcome_;
+    session_id session_{};
     std::unique_ptr<remote_model::client_type> client_;
 };
 

@@ -3,32 +3,25 @@
 #include <openssl/ssl.h>
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <array>
-#include <cerrno>
-#include <chrono>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/endian/conversion.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <optional>
 #include <poll.h>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 #include <utility>
 
 #include "../net/tls_exporter.hpp"
 #include "check.hpp"
 
 namespace split::soak {
-
-using std::chrono::milliseconds;
-using steady = std::chrono::steady_clock;
 
 /// Where the server under test listens.
 struct endpoint {
@@ -61,13 +54,9 @@ inline std::string frame_header(unsigned operation, std::uint64_t length, frame_
                      : length < 126          ? 1
                      : length < 65'536       ? 2
                                              : 8;
-    if (size == 1) {
-        bytes += static_cast<char>(mask | static_cast<unsigned>(length));
-    } else {
-        bytes += static_cast<char>(mask | (size == 2 ? 126u : 127u));
-        for (int i = size - 1; i >= 0; --i) {
-            bytes += static_cast<char>((length >> (8 * i)) & 0xffu);
-        }
+    bytes += static_cast<char>(mask | (size == 1 ? static_cast<unsigned>(length) : size == 2 ? 126u : 127u));
+    for (int i = size == 1 ? 0 : size; i > 0; --i) {
+        bytes += static_cast<char>((length >> (8 * (i - 1))) & 0xffu);
     }
     return shape.masked ? bytes.append(4, '\0') : bytes;
 }
@@ -76,59 +65,44 @@ inline std::string whole_frame(unsigned operation, std::string_view data, frame_
     return frame_header(operation, data.size(), shape).append(data);
 }
 
+struct connection_options {
+    int receive_buffer = 0;  ///< bytes in the kernel; 0: as the system likes
+    const char* from = nullptr;
+    const char* suites = nullptr;  ///< of TLS 1.2, and no other TLS
+};
+
 /// A client that sends what it likes: a socket, TLS over it if asked, and WebSocket frames by hand. It does
 /// not look at the server's certificate.
 class raw_connection {
+    using tcp = boost::asio::ip::tcp;
+
   public:
     struct frame {
         unsigned operation = 0;
         std::string data;
         /// Of a close frame; 0 if it has none.
         unsigned close_code() const {
-            return data.size() < 2 ? 0u
-                                   : static_cast<unsigned>(static_cast<unsigned char>(data[0])) << 8 |
-                                         static_cast<unsigned char>(data[1]);
+            return data.size() < 2
+                       ? 0u
+                       : boost::endian::load_big_u16(reinterpret_cast<const unsigned char*>(data.data()));
         }
-    };
-    struct options {
-        int receive_buffer = 0;  ///< bytes in the kernel; 0: as the system likes
-        const char* from = nullptr;
-        const char* suites = nullptr;  ///< of TLS 1.2, and no other TLS
     };
 
-    /// Connects; no TLS yet. @throws failure
-    explicit raw_connection(endpoint to, options how)
-        : to_(to), suites_(how.suites), socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-        require(socket_ >= 0, "socket", std::strerror(errno), "a socket");
+    /// Connects; no TLS yet. @throws boost::system::system_error
+    explicit raw_connection(endpoint to, connection_options how = {})
+        : to_(to), suites_(how.suites), socket_(system(), tcp::v4()) {
         if (how.receive_buffer > 0) {
-            ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &how.receive_buffer, sizeof(how.receive_buffer));
+            socket_.set_option(tcp::socket::receive_buffer_size(how.receive_buffer));
         }
         // A record of TLS must not wait until the one before it is acknowledged.
-        const int now = 1;
-        ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &now, sizeof(now));
+        socket_.set_option(tcp::no_delay(true));
         const timeval longest{20, 0};
-        ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest));
-        ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof(longest));
-        sockaddr_in where{};
-        where.sin_family = AF_INET;
+        ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest));
+        ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof(longest));
         if (how.from != nullptr) {
-            ::inet_pton(AF_INET, how.from, &where.sin_addr);
-            ::bind(socket_, reinterpret_cast<const sockaddr*>(&where), sizeof(where));
+            socket_.bind({boost::asio::ip::make_address(how.from), 0});
         }
-        where.sin_port = htons(to.port);
-        where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        if (::connect(socket_, reinterpret_cast<const sockaddr*>(&where), sizeof(where)) != 0) {
-            const int reason = errno;
-            ::close(socket_);
-            throw failure(std::string("connect: got ") + std::strerror(reason) + ", expected a connection");
-        }
-    }
-    explicit raw_connection(endpoint to) : raw_connection(to, options{}) {}
-    raw_connection(const raw_connection&) = delete;
-    raw_connection& operator=(const raw_connection&) = delete;
-    ~raw_connection() {
-        ssl_.reset();
-        ::close(socket_);
+        socket_.connect({boost::asio::ip::address_v4::loopback(), to.port});
     }
 
     /// TLS, if the server has it. Whether there is one now that works.
@@ -136,13 +110,14 @@ class raw_connection {
         if (!to_.tls) {
             return true;
         }
-        context_.reset(SSL_CTX_new(TLS_client_method()));
+        const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
+                                                                        &SSL_CTX_free);
         if (suites_ != nullptr) {
-            SSL_CTX_set_max_proto_version(context_.get(), TLS1_2_VERSION);
-            SSL_CTX_set_cipher_list(context_.get(), suites_);
+            SSL_CTX_set_max_proto_version(context.get(), TLS1_2_VERSION);
+            SSL_CTX_set_cipher_list(context.get(), suites_);
         }
-        ssl_.reset(SSL_new(context_.get()));
-        SSL_set_fd(ssl_.get(), socket_);
+        ssl_.reset(SSL_new(context.get()));
+        SSL_set_fd(ssl_.get(), socket_.native_handle());
         return SSL_connect(ssl_.get()) == 1;
     }
 
@@ -150,7 +125,7 @@ class raw_connection {
     bool send(std::string_view data) {
         while (!data.empty()) {
             const auto sent = ssl_ ? SSL_write(ssl_.get(), data.data(), static_cast<int>(data.size()))
-                                   : ::send(socket_, data.data(), data.size(), MSG_NOSIGNAL);
+                                   : ::send(socket_.native_handle(), data.data(), data.size(), MSG_NOSIGNAL);
             if (sent <= 0) {
                 return false;
             }
@@ -162,26 +137,26 @@ class raw_connection {
     /// Takes at least one byte more of what the server says. @return how many; 0 if it has ended the
     /// connection
     /// @throws failure if neither happens in time
-    std::size_t receive_more(milliseconds limit, std::size_t most = 4096) {
+    std::size_t receive_more(std::size_t most = 4096) {
         std::array<char, 4096> data{};
         most = std::min(most, data.size());
         if (!ssl_ || SSL_pending(ssl_.get()) == 0) {
-            pollfd one{socket_, POLLIN, 0};
-            require(::poll(&one, 1, static_cast<int>(limit.count())) == 1, "the server",
-                    "nothing in " + text_of(limit.count()) + " ms", "a word, or the end of the connection");
+            pollfd one{socket_.native_handle(), POLLIN, 0};
+            require(::poll(&one, 1, static_cast<int>(patience.count())) == 1, "the server", "nothing in 20 s",
+                    "a word, or the end of the connection");
         }
         const auto got = ssl_ ? SSL_read(ssl_.get(), data.data(), static_cast<int>(most))
-                              : ::recv(socket_, data.data(), most, 0);
+                              : ::recv(socket_.native_handle(), data.data(), most, 0);
         const std::size_t count = got > 0 ? static_cast<std::size_t>(got) : 0;
         received_.append(data.data(), count);
         return count;
     }
 
     /// What comes until `end` is in it, or the connection ends.
-    std::string receive_until(std::string_view end, milliseconds limit = patience) {
+    std::string receive_until(std::string_view end) {
         std::size_t place = 0;
         while ((place = received_.find(end)) == std::string::npos) {
-            if (receive_more(limit) == 0) {
+            if (receive_more() == 0) {
                 return std::exchange(received_, {});
             }
         }
@@ -189,9 +164,9 @@ class raw_connection {
         received_.erase(0, result.size());
         return result;
     }
-    /// All that comes until the connection ends.
-    std::string receive_all(milliseconds limit = patience) {
-        while (receive_more(limit) > 0) {
+    /// All that comes until the connection ends. @throws failure if it does not
+    std::string receive_all() {
+        while (receive_more() > 0) {
         }
         return std::exchange(received_, {});
     }
@@ -206,70 +181,57 @@ class raw_connection {
     }
 
     /// The next frame, pings among them; nothing if the connection ends before it is whole.
-    std::optional<frame> receive_any_frame(milliseconds limit = patience) {
-        const auto wait_for = [&](std::size_t bytes) {
-            while (received_.size() < bytes) {
-                if (receive_more(limit) == 0) {
-                    return false;
-                }
+    std::optional<frame> receive_any_frame() {
+        const auto has = [&](std::size_t bytes) {
+            while (received_.size() < bytes && receive_more() > 0) {
             }
-            return true;
+            return received_.size() >= bytes;
         };
         const auto at = [&](std::size_t i) { return static_cast<unsigned char>(received_[i]); };
-        if (!wait_for(2)) {
+        if (!has(2)) {
             return std::nullopt;
         }
         std::uint64_t length = at(1) & 0x7fu;
-        const std::size_t extra = length == 126 ? 2 : length == 127 ? 8 : 0;
-        if (!wait_for(2 + extra)) {
-            return std::nullopt;
-        }
-        if (extra > 0) {
+        const std::size_t begin = length == 126 ? 4 : length == 127 ? 10 : 2;
+        if (begin > 2 && has(begin)) {
             length = 0;
-            for (std::size_t i = 0; i < extra; ++i) {
-                length = length << 8 | at(2 + i);
+            for (std::size_t i = 2; i < begin; ++i) {
+                length = length << 8 | at(i);
             }
         }
-        frame result;
-        result.operation = at(0) & 0x0fu;
-        if (!wait_for(2 + extra + length)) {
+        if (!has(begin + length)) {
             return std::nullopt;
         }
-        result.data = received_.substr(2 + extra, length);
-        received_.erase(0, 2 + extra + length);
+        frame result{at(0) & 0x0fu, received_.substr(begin, length)};
+        received_.erase(0, begin + length);
         return result;
     }
-    /// The next one that is no ping; pings are answered.
-    std::optional<frame> receive_frame(milliseconds limit = patience) {
-        for (;;) {
-            auto next = receive_any_frame(limit);
-            if (!next || next->operation != op_ping) {
-                return next;
+    /// The data of the next one that is no ping or pong, which must be of this kind. @throws failure
+    std::string receive_frame(unsigned operation) {
+        auto next = receive_any_frame();
+        for (; next && (next->operation == op_ping || next->operation == op_pong);
+             next = receive_any_frame()) {
+            if (next->operation == op_ping) {
+                send(whole_frame(op_pong, next->data));
             }
-            send(whole_frame(op_pong, next->data));
         }
-    }
-    /// The next frame, which must be a text. @throws failure
-    std::string receive_text() {
-        const auto next = receive_frame();
-        require(next && next->operation == op_text, "frame",
-                next ? "operation " + text_of(next->operation) : std::string("the end of the connection"),
-                "a text");
+        require(next && next->operation == operation, "frame",
+                !next ? "the end of the connection"
+                      : "operation " + text_of(next->operation) + ": " + next->data.substr(0, 200),
+                "operation " + text_of(operation));
         return next->data;
     }
+    std::string receive_text() { return receive_frame(op_text); }
     /// Reads until the connection ends. The code of the close frame before that, 0 if there is none.
-    unsigned receive_end(milliseconds limit = patience) {
+    unsigned receive_end() {
         unsigned code = 0;
-        for (;;) {
-            const auto next = receive_any_frame(limit);
-            if (!next) {
-                return code;
-            }
+        while (const auto next = receive_any_frame()) {
             if (next->operation == op_close) {
                 code = next->close_code();
                 send(whole_frame(op_close, next->data));
             }
         }
+        return code;
     }
 
     std::array<std::byte, 32> tls_exporter() const {
@@ -278,23 +240,20 @@ class raw_connection {
 
     /// Ends the connection as a machine does that lost its power and came back.
     void reset() {
-        const linger now{1, 0};
-        ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+        socket_.set_option(tcp::socket::linger(true, 0));
+        socket_.close();
     }
 
-    static constexpr milliseconds patience{20'000};
-
   private:
-    struct free_ssl {
-        void operator()(SSL* p) const noexcept { SSL_free(p); }
-        void operator()(SSL_CTX* p) const noexcept { SSL_CTX_free(p); }
-    };
+    static boost::asio::io_context& system() {
+        static boost::asio::io_context result;
+        return result;
+    }
 
     endpoint to_;
     const char* suites_;
-    int socket_;
-    std::unique_ptr<SSL_CTX, free_ssl> context_;
-    std::unique_ptr<SSL, free_ssl> ssl_;
+    tcp::socket socket_;
+    std::unique_ptr<SSL, decltype(&SSL_free)> ssl_{nullptr, &SSL_free};
     std::string received_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -11,13 +10,8 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <optional>
-#include <sched.h>
-#include <sstream>
 #include <string>
-#include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -37,15 +31,15 @@ struct process_figures {
 };
 
 struct http_answer {
-    int status = 0;
+    int status = 0;  ///< there was none
     std::string body;
 };
 
-/// @throws failure if there is none of this name
-inline double sample(const std::map<std::string, double>& page, const std::string& name) {
-    const auto found = page.find(name);
-    require(found != page.end(), "/metrics", "no " + name, "a value");
-    return found->second;
+/// A sample of a page of /metrics, by its name with labels. @throws failure if there is none
+inline double sample(const std::string& page, const std::string& name) {
+    const std::size_t place = page.find("\n" + name + " ");
+    require(place != std::string::npos, "/metrics", "no " + name, "a value");
+    return std::strtod(page.c_str() + place + name.size() + 2, nullptr);
 }
 
 /// A split_server as a child: a real process, with its log taken as it comes. It dies with this one.
@@ -56,9 +50,8 @@ class server_process {
         bool tls = false;
         std::filesystem::path state;
         std::vector<std::string> arguments;
-        std::uint16_t port = 0;  ///< 0: any
-        std::size_t private_disk_kb =
-            0;                          ///< its state on a file system of its own, of this size (needs root)
+        std::uint16_t port = 0;         ///< 0: any
+        bool private_disk = false;      ///< its state on a file system of 1 MB of its own, by unshare
         bool log_stands_still = false;  ///< nobody reads it, and there is no room in its pipe
     };
 
@@ -66,9 +59,17 @@ class server_process {
     explicit server_process(const options& how) : tls_(how.tls), state_(how.state) {
         std::filesystem::create_directories(how.state);
         std::filesystem::permissions(how.state, std::filesystem::perms::owner_all);
-        std::vector<std::string> words{how.program.string(), "--listen",
-                                       "127.0.0.1:" + std::to_string(how.port), "--state",
-                                       how.state.string()};
+        std::vector<std::string> words;
+        if (how.private_disk) {
+            words = {"unshare",
+                     "--mount",
+                     "sh",
+                     "-c",
+                     "mount -t tmpfs -o size=1024k,mode=0700 soak \"$0\" && exec \"$@\"",
+                     how.state.string()};
+        }
+        words.insert(words.end(), {how.program.string(), "--listen", "127.0.0.1:" + std::to_string(how.port),
+                                   "--state", how.state.string()});
         if (!how.tls) {
             words.emplace_back("--insecure-plaintext");
         }
@@ -78,7 +79,6 @@ class server_process {
             raw.push_back(word.data());
         }
         raw.push_back(nullptr);
-        const std::string disk = "size=" + std::to_string(how.private_disk_kb) + "k,mode=0700";
         int out[2];
         int log[2];
         require(::pipe2(out, O_CLOEXEC) == 0 && ::pipe2(log, O_CLOEXEC) == 0, "pipe", std::strerror(errno),
@@ -92,13 +92,7 @@ class server_process {
             ::signal(SIGXFSZ, SIG_DFL);
             ::dup2(out[1], STDOUT_FILENO);
             ::dup2(log[1], STDERR_FILENO);
-            if (how.private_disk_kb > 0 &&
-                (::unshare(CLONE_NEWNS) != 0 ||
-                 ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-                 ::mount("soak", how.state.c_str(), "tmpfs", 0, disk.c_str()) != 0)) {
-                ::_exit(126);
-            }
-            ::execv(raw[0], raw.data());
+            ::execvp(raw[0], raw.data());
             ::_exit(127);
         }
         ::close(out[1]);
@@ -109,23 +103,20 @@ class server_process {
             reader_ = std::jthread([this, from = log[0]] { read_log(from); });
         }
         std::string line;
-        char c = 0;
-        while (::read(out[0], &c, 1) == 1 && c != '\n') {
+        for (char c = 0; ::read(out[0], &c, 1) == 1 && c != '\n';) {
             line += c;
         }
         ::close(out[0]);
         const std::size_t place = line.find("://127.0.0.1:");
         if (place == std::string::npos) {
-            const int status = wait(raw_connection::patience);
+            const int status = wait();
             throw failure("split_server did not start: status " + std::to_string(status) + ": " + take_log());
         }
         port_ = static_cast<std::uint16_t>(std::strtoul(line.c_str() + place + 13, nullptr, 10));
         if (how.log_stands_still) {
-            const std::string pipe = "/proc/" + std::to_string(process_) + "/fd/2";
-            const int to = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-            require(to >= 0, pipe, std::strerror(errno), "a pipe");
-            const std::string line_of_4096 = std::string(4095, ' ') + "\n";
-            while (::write(to, line_of_4096.data(), 4096) > 0) {
+            const int to = ::open(proc("fd/2").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+            require(to >= 0, "the pipe of the log", std::strerror(errno), "one to write to");
+            while (::write(to, std::string(4096, ' ').data(), 4096) > 0) {
             }
             ::close(to);
         }
@@ -144,29 +135,19 @@ class server_process {
 
     endpoint where() const noexcept { return {port_, tls_}; }
     pid_t id() const noexcept { return process_; }
-    const std::filesystem::path& state() const noexcept { return state_; }
     /// The state folder as the server sees it, a private disk included.
-    std::filesystem::path state_inside() const {
-        return "/proc/" + std::to_string(process_) + "/root" + state_.string();
-    }
+    std::filesystem::path state_inside() const { return proc("root") + state_.string(); }
 
     void send_signal(int signal) const { ::kill(process_, signal); }
 
     /// Waits for its end. Its exit status, or minus the signal that killed it.
-    int wait(milliseconds limit) {
-        const auto end = steady::now() + limit;
-        for (;;) {
-            int status = 0;
-            const pid_t got = ::waitpid(process_, &status, WNOHANG);
-            if (got == process_) {
-                process_ = -1;
-                reader_ = {};
-                return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-            }
-            require(steady::now() < end, "the server's end", "none in " + text_of(limit.count()) + " ms",
-                    "one");
-            std::this_thread::sleep_for(milliseconds(2));
-        }
+    int wait() {
+        int status = 0;
+        wait_until_none("the server's process", "its end",
+                        [&] { return ::waitpid(process_, &status, WNOHANG) == process_ ? "" : "alive"; });
+        process_ = -1;
+        reader_ = {};
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     }
 
     /// What it logged since the last call. Whole lines.
@@ -193,37 +174,41 @@ class server_process {
 
     process_figures figures() const {
         process_figures result;
-        const std::string folder = "/proc/" + std::to_string(process_);
-        const std::filesystem::directory_iterator all(folder + "/fd");
+        const std::filesystem::directory_iterator all(proc("fd"));
         result.descriptors = static_cast<std::size_t>(std::distance(begin(all), end(all)));
-        std::ifstream status(folder + "/status");
+        const std::map<std::string, std::size_t*> wanted{
+            {"VmRSS:", &result.resident_kb}, {"VmHWM:", &result.peak_kb}, {"Threads:", &result.threads}};
+        std::ifstream status(proc("status"));
         for (std::string word; status >> word;) {
-            if (word == "VmRSS:") {
-                status >> result.resident_kb;
-            } else if (word == "VmHWM:") {
-                status >> result.peak_kb;
-            } else if (word == "Threads:") {
-                status >> result.threads;
+            if (const auto found = wanted.find(word); found != wanted.end()) {
+                status >> *found->second;
             }
         }
         return result;
     }
-    /// The peak begins again at what is resident now.
-    void forget_peak() const { std::ofstream("/proc/" + std::to_string(process_) + "/clear_refs") << "5"; }
+    /// The peak begins again at what is resident now. @return it, KB
+    std::size_t forget_peak() const {
+        std::ofstream(proc("clear_refs")) << "5";
+        return figures().peak_kb;
+    }
+    void require_peak(std::size_t before_kb, std::size_t growth_mb) const {
+        const std::size_t now = figures().peak_kb;
+        require(now < before_kb + growth_mb * 1024, "peak memory, KB", now,
+                text_of(before_kb) + " and at most " + text_of(growth_mb) + " MB more");
+    }
 
-    /// Sets how long a file may become; nothing: as before. The disk is full for who may write none.
-    void limit_files(std::optional<rlim_t> bytes) const {
-        rlimit now{};
-        ::prlimit(process_, RLIMIT_FSIZE, nullptr, &now);
-        now.rlim_cur = bytes.value_or(now.rlim_max);
-        require(::prlimit(process_, RLIMIT_FSIZE, &now, nullptr) == 0, "prlimit", std::strerror(errno),
-                "a limit");
+    /// Sets how long a file may become, in bytes or "unlimited". The disk is full for who may write none.
+    void limit_files(const std::string& bytes) const {
+        const std::string command = "prlimit --pid " + std::to_string(process_) + " --fsize=" + bytes + ":";
+        require(std::system(command.c_str()) == 0, command, "a failure", "a limit");
     }
 
     http_answer http(const std::string& method, const std::string& target, const std::string& token = {},
                      const std::string& body = {}) const {
         raw_connection to(where());
-        require(to.secure(), "TLS handshake", "no", "a connection");
+        if (!to.secure()) {
+            return {};
+        }
         std::string request = method + " " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
         if (!token.empty()) {
             request += "Authorization: Bearer " + token + "\r\n";
@@ -231,28 +216,15 @@ class server_process {
         request += "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
         to.send(request);
         const std::string all = to.receive_all();
-        http_answer result;
-        if (all.rfind("HTTP/1.1 ", 0) == 0) {
-            result.status = std::atoi(all.c_str() + 9);
-        }
         const std::size_t end = all.find("\r\n\r\n");
-        result.body = end == std::string::npos ? std::string() : all.substr(end + 4);
-        return result;
+        return {all.starts_with("HTTP/1.1 ") ? std::atoi(all.c_str() + 9) : 0,
+                end == std::string::npos ? std::string() : all.substr(end + 4)};
     }
 
-    /// Every sample of /metrics by its name with labels.
-    std::map<std::string, double> metrics() const {
+    std::string metrics() const {
         const http_answer page = http("GET", "/metrics", admin_token());
         require_equal("/metrics", page.status, 200);
-        std::map<std::string, double> result;
-        std::istringstream lines(page.body);
-        for (std::string line; std::getline(lines, line);) {
-            const std::size_t space = line.rfind(' ');
-            if (!line.empty() && line.front() != '#' && space != std::string::npos) {
-                result[line.substr(0, space)] = std::strtod(line.c_str() + space + 1, nullptr);
-            }
-        }
-        return result;
+        return page.body;
     }
 
     std::string admin_token() const {
@@ -262,13 +234,12 @@ class server_process {
     }
 
   private:
+    std::string proc(const std::string& file) const {
+        return "/proc/" + std::to_string(process_) + "/" + file;
+    }
     void read_log(int from) {
         char data[4096];
-        for (;;) {
-            const ssize_t got = ::read(from, data, sizeof(data));
-            if (got <= 0) {
-                break;
-            }
+        for (ssize_t got = 0; (got = ::read(from, data, sizeof(data))) > 0;) {
             const std::lock_guard lock(mutex_);
             log_.append(data, static_cast<std::size_t>(got));
         }
@@ -284,20 +255,5 @@ class server_process {
     std::string log_;
     std::jthread reader_;  // ends when the child has closed its end
 };
-
-/// Whether a child can be given a file system of its own.
-inline bool can_mount() {
-    const pid_t probe = ::fork();
-    if (probe == 0) {
-        ::_exit(::unshare(CLONE_NEWNS) == 0 &&
-                        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                        ::mount("soak", "/tmp", "tmpfs", 0, "size=16k") == 0
-                    ? 0
-                    : 1);
-    }
-    int status = 1;
-    ::waitpid(probe, &status, 0);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 }  // namespace split::soak

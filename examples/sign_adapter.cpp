@@ -1,6 +1,6 @@
 // Signed adapter packages: keys, signing, and what a server that trusts a key refuses.
 //
-//   sign_adapter [keygen KEYFILE | sign DIRECTORY KEYFILE | verify DIRECTORY --trust HEX]
+//   sign_adapter [keygen KEYFILE | show KEYFILE | sign DIRECTORY KEYFILE | verify DIRECTORY --trust HEX]
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
@@ -96,6 +96,8 @@ int main(int argc, char** argv) {
     CLI::App app("Signs adapter packages and loads them as a server would; alone, demonstrates it");
     CLI::App* const make = app.add_subcommand("keygen", "Makes a signing key");
     make->add_option("KEYFILE", key_file)->required();
+    CLI::App* const showing = app.add_subcommand("show", "Prints the public key of a signing key");
+    showing->add_option("KEYFILE", key_file)->required();
     CLI::App* const signing = app.add_subcommand("sign", "Signs a PEFT directory");
     signing->add_option("DIRECTORY", directory)->required();
     signing->add_option("KEYFILE", key_file)->required();
@@ -110,6 +112,8 @@ int main(int argc, char** argv) {
     try {
         if (*make) {
             keygen(key_file);
+        } else if (*showing) {
+            std::printf("%s\n", keystore::signing_key::read(key_file).verifying().hex().c_str());
         } else if (*signing) {
             sign(directory, key_file, name, revision);
         } else if (*verifying) {

@@ -27,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -75,25 +76,25 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
 
 /// The site whose name is this, or ends with it behind a dot.
 lora::model_layout::place find_site(const lora::model_layout& layout, std::string_view name) {
-    std::optional<lora::model_layout::place> found;
+    std::vector<lora::model_layout::place> found;
     std::string names;
+    std::string fitting;
     for (std::size_t g = 0; g < layout.groups.size(); ++g) {
         for (std::size_t s = 0; s < layout.groups[g].sites.size(); ++s) {
             const std::string& full = layout.groups[g].sites[s].name;
             names += "\n  " + full;
             if (full == name || full.ends_with("." + std::string(name))) {
-                if (found) {
-                    throw tensafe::parameter_error("--site " + std::string(name) + " fits several sites");
-                }
-                found = lora::model_layout::place{g, s};
+                found.push_back({g, s});
+                fitting += "\n  " + full;
             }
         }
     }
-    if (!found) {
-        throw tensafe::parameter_error("--site " + std::string(name) +
-                                       ": expected one of the server's sites:" + names);
+    if (found.size() != 1) {
+        throw tensafe::parameter_error(
+            "--site " + std::string(name) + ": expected one of " +
+            (found.empty() ? "the server's sites:" + names : "the sites that it fits:" + fitting));
     }
-    return *found;
+    return found.front();
 }
 
 /// The worst relative error of a row.
@@ -241,8 +242,9 @@ int run(const client_options& options) {
     // Of the input that has fewest left; this one may have more.
     const std::optional<std::uint64_t> left = remote.queries_left();
     if (left && *left < states.rows) {
-        std::fprintf(stderr, "%zu hidden states, but the server may answer %llu more only\n", states.rows,
-                     static_cast<unsigned long long>(*left));
+        std::fprintf(stderr,
+                     "%zu hidden states, but this client's own limits leave %llu or more for an input\n",
+                     states.rows, static_cast<unsigned long long>(*left));
     }
 
     std::optional<output_file> out;
@@ -303,8 +305,10 @@ int run(const client_options& options) {
                 static_cast<unsigned long long>(after.sessions),
                 static_cast<unsigned long long>(after.resumed));
     if (left) {
-        std::printf("queries left    at least %llu for this input\n",
-                    static_cast<unsigned long long>(*left - std::min(*left, sent)));
+        std::printf(
+            "queries left    %llu or more for an input, by this client's own limits; those of its tenant or "
+            "the adapter may end it sooner\n",
+            static_cast<unsigned long long>(*left - std::min(*left, sent)));
     }
     if (options.forget) {
         remote.forget();
@@ -336,7 +340,13 @@ int main(int argc, char** argv) {
     app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
     app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();
     app.add_option("--save-pin", options.save_pin,
-                   "new file for the pin that the server shows: at first use, for --pin later");
+                   "new file for the pin that the server shows: at first use, for --pin later")
+        ->check([](const std::string& file) {
+            std::error_code ignored;
+            return std::filesystem::exists(file, ignored)
+                       ? tensafe::quote(file) + " is there: use --pin to check against it"
+                       : std::string();
+        });
     app.add_flag("--forget", options.forget, "have the server forget this client in the end");
     app.add_flag_callback(
            "--show-identity",

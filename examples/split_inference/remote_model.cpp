@@ -49,6 +49,10 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
         }
         return;
     }
+    if (wanted.pin && wanted.pin->name != wanted.adapter) {
+        throw tensafe::signature_error(who + "got --pin of " + quote(wanted.pin->name) +
+                                       ", expected a pin of this adapter");
+    }
     if (const bool fits = shown->fits(); !fits || shown->name != wanted.adapter) {
         throw tensafe::signature_error(who + "got a pin of " + quote(shown->name) + " whose signature " +
                                        (fits ? "fits" : "does not fit") +

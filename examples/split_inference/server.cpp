@@ -84,9 +84,9 @@ void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
 }
 
 template <class Number>
-void add_number(CLI::App& app, const char* name, Number& value, std::type_identity_t<Number> least,
-                std::type_identity_t<Number> most, const char* what = "") {
-    app.add_option(name, value, what)->check(CLI::Range(least, most))->capture_default_str();
+CLI::Option* add_number(CLI::App& app, const char* name, Number& value, std::type_identity_t<Number> least,
+                        std::type_identity_t<Number> most, const char* what = "") {
+    return app.add_option(name, value, what)->check(CLI::Range(least, most))->capture_default_str();
 }
 
 void add_options(CLI::App& app, arguments& a) {
@@ -110,7 +110,9 @@ void add_options(CLI::App& app, arguments& a) {
     constexpr std::size_t million = 1'000'000;
     add_number(app, "--rate", of.requests_per_second, 0.001, 1e9, "requests per second of one client");
     add_number(app, "--work-rate", of.work_per_second, 0.001, 1e9,
-               "milliseconds of computing per second of one client");
+               "milliseconds of computing per second of one client, or none")
+        ->transform([](const std::string& text) { return text == "none" ? "1e9" : text; })
+        ->default_str("none");
     add_number(app, "--handshake-rate", of.handshakes_per_second, 0.001, 1e9,
                "handshakes per second of one address");
     add_number(app, "--sessions", of.sessions, 1, million, "sessions in all");
@@ -205,8 +207,13 @@ void serve(split::service& service, split::net::http_server& server, const sigse
 
 /// A folder that is made is for this user alone. One that was there keeps its owner and mode, and must be.
 void prepare_state(const std::filesystem::path& folder) {
-    const bool was_there = std::filesystem::exists(folder);
-    std::filesystem::create_directories(folder);
+    std::error_code failure;
+    const bool was_there = std::filesystem::exists(folder, failure);
+    std::filesystem::create_directories(folder, failure);
+    if (failure) {
+        throw tensafe::io_error("--state " + tensafe::quote(folder.string()) + ": cannot make the folder: " +
+                                failure.message() + ", expected one that is there or can be made");
+    }
     if (!was_there) {
         std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
     }
@@ -292,6 +299,11 @@ int run(arguments& a) {
     if (!a.pin_key.empty()) {
         a.service.publisher = std::make_shared<const tensafe::keystore::signing_key>(
             tensafe::keystore::signing_key::read(a.pin_key));
+    }
+    std::error_code ignored;
+    if (!a.adapter_root.empty() && !std::filesystem::is_directory(a.adapter_root, ignored)) {
+        throw tensafe::parameter_error("got --adapter-root " + tensafe::quote(a.adapter_root) +
+                                       ", expected a folder that is there");
     }
     prepare_state(a.service.state);
 

@@ -60,7 +60,7 @@ void service::give_back_memory() {
     if (crowd_ < 64 || now > crowd_ / 2 || options_.now() < may_trim_) {
         return;
     }
-    crowd_ = now;
+    crowd_ = now < 8 ? 0 : std::max<std::size_t>(now, 64);  // of a crowd that goes in parts the rest, too
     may_trim_ = options_.now() + std::chrono::seconds(5);
 #ifdef __GLIBC__
     ::malloc_trim(0);

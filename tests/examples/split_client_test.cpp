@@ -569,6 +569,10 @@ TEST_CASE("a client that knows the pin of its adapter refuses any other before i
     options.publisher = publisher.verifying();
     server.pin = options.pin->text();
     CHECK(remote_to(server, options).pin() == options.pin);
+    options.pin->name = "qwen";
+    check_refusal<tensafe::signature_error>("got --pin of \"qwen\", expected",
+                                            [&] { remote_to(server, options); });
+    options.pin = server.made_pin(publisher);
     swap_b(server);
     peer other;
     other.held = small_held(5);
@@ -889,6 +893,8 @@ TEST_CASE("server addresses are taken apart, and others refused") {
         CAPTURE(bad);
         check_refusal<tensafe::parameter_error>("expected wss://host:port", [&] { server_address::of(bad); });
     }
+    check_refusal<tensafe::parameter_error>("the port from 1 to 65535",
+                                            [] { server_address::of("ws://a:99999"); });
     check_refusal<tensafe::parameter_error>("write wss://", [] { server_address::of("https://a:1"); });
 }
 

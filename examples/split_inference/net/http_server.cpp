@@ -396,11 +396,13 @@ class connection final : public connection_control, public std::enable_shared_fr
             refuse(400, "got two headers Authorization, expected one");
         } else if (body_follows && header.method() != http::verb::put &&
                    header.method() != http::verb::post) {
-            refuse(413, "got a body, expected none");
-        } else if (websocket::is_upgrade(header) && as_text(header.target()) == of_.options.websocket_path) {
+            refuse(400, "got a body, expected none");
+        } else if (as_text(header.target()) != of_.options.websocket_path) {
+            answer_request(body_follows);
+        } else if (websocket::is_upgrade(header)) {
             upgrade();
         } else {
-            answer_request(body_follows);
+            refuse(426, "expected a WebSocket");
         }
     }
 
@@ -452,6 +454,9 @@ class connection final : public connection_control, public std::enable_shared_fr
         response_.result(from.status);
         response_.set(http::field::content_type, from.content_type);
         response_.set(http::field::cache_control, "no-store");
+        if (from.status == 426) {
+            response_.set(http::field::upgrade, "websocket");
+        }
         response_.keep_alive(keep_alive);
         response_.body() = std::move(from.body);
         response_.prepare_payload();

@@ -443,6 +443,7 @@ server_address server_address::of(std::string_view url) {
     if (!fits || number == 0 || number > 65'535) {
         throw tensafe::parameter_error("server address: got " + tensafe::quote(url) +
                                        ", expected wss://host:port, or ws://host:port without TLS" +
+                                       (fits ? ", the port from 1 to 65535" : "") +
                                        (url.starts_with("https://") ? ": write wss:// for https://" : ""));
     }
     result.host = parts[2].matched ? parts[2] : parts[3];

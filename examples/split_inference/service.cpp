@@ -57,10 +57,12 @@ void service::expire_sessions() {
 void service::give_back_memory() {
     const std::size_t now = sessions_.size() + counters_.connections();
     crowd_ = std::max(crowd_, now);
-    if (crowd_ < 64 || now > crowd_ / 2 || options_.now() < may_trim_) {
+    is_crowd_ = is_crowd_ || now >= 64;
+    if (!is_crowd_ || now > crowd_ / 2 || options_.now() < may_trim_) {
         return;
     }
-    crowd_ = now < 8 ? 0 : std::max<std::size_t>(now, 64);  // of a crowd that goes in parts the rest, too
+    crowd_ = now;
+    is_crowd_ = now >= 8;  // it may go in parts
     may_trim_ = options_.now() + std::chrono::seconds(5);
 #ifdef __GLIBC__
     ::malloc_trim(0);

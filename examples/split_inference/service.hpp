@@ -99,6 +99,7 @@ class service {
     tensafe::serving::meter used_;
     metrics counters_;
     std::size_t crowd_ = 0;  ///< the most sessions and connections since memory was given back
+    bool is_crowd_ = false;  ///< whether there were many, of which some are left
     time_point may_trim_;
     std::atomic<bool> draining_{false};
     std::atomic<std::uint64_t> connections_made_{0};

@@ -246,13 +246,18 @@ std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector
     std::vector<std::pair<std::string, std::string>> result;
     for (const std::string& each : given) {
         const std::size_t equals = std::min(each.find('='), each.size());
-        result.emplace_back(each.substr(0, equals), each.substr(std::min(equals + 1, each.size())));
-        if (!split::is_plain_name(result.back().first, split::longest_adapter_name) ||
-            result.back().second.empty()) {
+        const std::string name = each.substr(0, equals);
+        const std::string folder = each.substr(std::min(equals + 1, each.size()));
+        if (!split::is_plain_name(name, split::longest_adapter_name) || folder.empty()) {
             throw tensafe::parameter_error(
                 "got --adapter " + tensafe::quote(each) +
                 ", expected NAME=DIRECTORY, the name of letters, digits, -, _ and .");
         }
+        if (std::ranges::count(result, name, &std::pair<std::string, std::string>::first) > 0) {
+            throw tensafe::parameter_error("got --adapter " + tensafe::quote(name) +
+                                           " again, expected each name once");
+        }
+        result.emplace_back(name, folder);
     }
     return result;
 }

@@ -57,7 +57,7 @@ void check_set(std::uint64_t set, const char* what) {
 std::string limit_text(const query_counts::outcome& count, const of_each_scope<std::uint64_t>& limits) {
     constexpr std::array<const char*, 3> who{"this client", "this client's tenant", "all clients together"};
     const auto of = static_cast<std::size_t>(count.of);
-    return "request: with it " + std::string(who[of]) + " got " + std::to_string(count.bits) +
+    return "request: with it " + std::string(who[of]) + " would have got " + std::to_string(count.bits) +
            " bits of this input's A, expected at most " + std::to_string(limits[of].value_or(0)) +
            ": only a larger " + share_options[of] + " of the server gives more";
 }
@@ -268,7 +268,7 @@ std::string session_protocol::served_names() const {
         }
         names += (names.empty() ? "" : ", ") + tensafe::quote(each.name);
     }
-    return names;
+    return names.empty() ? "none is" : names;
 }
 
 /// A hello or resume, by the client that it names, for this connection.

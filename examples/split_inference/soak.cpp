@@ -183,11 +183,17 @@ class soak {
                 w.start();
                 warm_up();
             }
+            if (!each.own_server) {
+                static_cast<void>(w.server->forget_peak());
+            }
             for (std::size_t r = 0; r < (each.repeats ? w.amount.repetitions : 1); ++r) {
                 each.run(w);
             }
             if (!w.server || w.server->id() < 0) {
                 return;  // it ended, as it had to
+            }
+            if (!each.own_server) {
+                w.server->require_peak(before_->resident_kb, 64);
             }
             require_equal("GET /healthz", w.server->http("GET", "/healthz").status, 200);
             row.last = settle(*w.server, each.own_server ? std::nullopt : before_);

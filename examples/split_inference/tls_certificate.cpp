@@ -117,6 +117,7 @@ void make(const tls_files& files, const std::vector<std::string>& hosts, std::ti
     tensafe::io::replace_file(files.certificate, written(certificate_text.get()));
     tensafe::keystore::detail::force_folder_of(files.certificate);  // before the key has its name
     std::filesystem::rename(waiting(files), files.key);
+    tensafe::keystore::detail::force_folder_of(files.key);
 }
 
 std::string remedy(const tls_files& files) {

@@ -687,16 +687,17 @@ TEST_CASE("clients of one tenant share its limit, and a client without one is a 
     CHECK(q.asks(1));
     for (peer* each : {&p, &q}) {
         CHECK(each->refusal_of(request_message(3)).code == error_code::query_limit);
-        CHECK(contains(each->refused().message,
-                       "this client's tenant got 256 bits of this input's A, expected at most 245: only a "
-                       "larger --tenant-share"));
+        CHECK(contains(
+            each->refused().message,
+            "this client's tenant would have got 256 bits of this input's A, expected at most 245: only a "
+            "larger --tenant-share"));
     }
     peer r(s, alone);
     CHECK(r.welcome.queries_left == 3);
     for (const std::uint64_t n : {1u, 2u, 3u}) {
         CHECK(r.asks(n));
     }
-    CHECK(contains(r.refusal_of(request_message(4)).message, "this client's tenant got 256"));
+    CHECK(contains(r.refusal_of(request_message(4)).message, "this client's tenant would have got 256"));
 }
 
 TEST_CASE("all clients share the limit of the adapter, and refused requests use up nothing of theirs") {
@@ -708,7 +709,7 @@ TEST_CASE("all clients share the limit of the adapter, and refused requests use 
     peer p(s, fresh_key());
     CHECK_FALSE(p.welcome.queries_left);
     CHECK(p.refusal_of(request_message(1)).code == error_code::query_limit);
-    CHECK(contains(p.refused().message, "all clients together got 256 bits"));
+    CHECK(contains(p.refused().message, "all clients together would have got 256 bits"));
     CHECK(p.used() == std::array<std::uint64_t, 3>{0, 0, 192});
     CHECK(p.asks(2, 1));
 }
@@ -805,6 +806,7 @@ TEST_CASE_FIXTURE(opened,
     CHECK(q.asks(1));
     peer r(s);
     CHECK(r.refusal_of(r.hello()).code == error_code::unknown_adapter);
+    CHECK(contains(r.refused().message, "expected one that is served: none is"));
 }
 
 TEST_CASE("bye ends the session, and the metrics count what happened without names of clients") {

@@ -126,6 +126,8 @@ extern "C" void take_signal(int number) {
         ::_exit(128 + number);
     }
     ended_by = number;
+    constexpr std::string_view said = "\nending; another signal discards what was paid for\n";
+    static_cast<void>(::write(STDERR_FILENO, said.data(), said.size()) < 0);
 }
 
 /// Those that are ignored stay so, as under nohup.

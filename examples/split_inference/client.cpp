@@ -127,7 +127,9 @@ extern "C" void take_signal(int number) {
     }
     ended_by = number;
     constexpr std::string_view said = "\nending; another signal discards what was paid for\n";
+    const int before = errno;
     static_cast<void>(::write(STDERR_FILENO, said.data(), said.size()) < 0);
+    errno = before;
 }
 
 /// Those that are ignored stay so, as under nohup.

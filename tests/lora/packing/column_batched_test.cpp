@@ -291,7 +291,7 @@ TEST_CASE_TEMPLATE("no shape makes a target coefficient tell more of v than most
             const auto [budget, problem] = lora::detail::compute_budget<P, Protection>(geometry);
             most = problem == nullptr ? std::fmax(most, budget.channel_bits() / std::log2(3.0)) : most;
         };
-        for (double d = lora::largest_dimension; d >= 1; d /= 1.1) {
+        for (double d = lora::detail::largest_dimension; d >= 1; d /= 1.1) {
             const auto columns = static_cast<std::size_t>(d);
             look(layout<P, coefficient_tiles<4>, Protection>::geometry(32, columns));
             if constexpr (!Protection::range::can_overflow) {

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <complex>
 #include <cstddef>
-#include <limits>
 #include <numbers>
 #include <span>
 #include <type_traits>
@@ -247,8 +246,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
             encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, work.slots.span());
             s.collect(o, work.slots.span(), answers);
         }
-        const double bound = std::fmin(this->row_norm * (largest_state(budget) / scale) / 0.9,
-                                       std::numeric_limits<double>::max() / 2);
+        const double bound = this->row_norm * (largest_state(budget) / scale) / 0.9;
         for (double& x : answers) {
             x = detail::clamped(x, bound);
         }

@@ -41,6 +41,7 @@ void service::connection_refused(const std::string& address) {
 }
 
 void service::expire_sessions() {
+    crowd_ = std::max(crowd_, sessions_.size() + counters_.connections());  // before they go
     const std::size_t expired = sessions_.expire(options_.now());
     if (expired > 0) {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
@@ -56,8 +57,7 @@ void service::expire_sessions() {
 /// What a crowd took is the allocator's when it is gone, and not the system's.
 void service::give_back_memory() {
     const std::size_t now = sessions_.size() + counters_.connections();
-    crowd_ = std::max(crowd_, now);
-    is_crowd_ = is_crowd_ || now >= 64;
+    is_crowd_ = is_crowd_ || crowd_ >= 64;
     if (!is_crowd_ || now > crowd_ / 2 || options_.now() < may_trim_) {
         return;
     }

@@ -236,7 +236,8 @@ TEST_CASE_FIXTURE(stored_counts,
     CHECK(answers == 65);  // the first one, and a chunk
     CHECK(counts.used(alice, 0) == bits{650, 650, 650});
     CHECK(counts.used(alice, 1) == bits{});
-    CHECK(text_of(usage()) == before);
+    CHECK(
+        text_of(usage()).starts_with(before));  // who reserves ahead may be at it; what is left is read below
     CHECK(counts.add(alice, 1, 10, {}) == outcome{});
     CHECK(after_a_kill(alice, 0)[2] >= 650);
     CHECK(after_a_kill(alice, 1)[2] == 650);

@@ -57,7 +57,7 @@ void service::expire_sessions() {
 /// What a crowd took is the allocator's when it is gone, and not the system's.
 void service::give_back_memory() {
     const std::size_t now = sessions_.size() + counters_.connections();
-    is_crowd_ = is_crowd_ || crowd_ >= 64;
+    is_crowd_ = is_crowd_ || crowd_ >= 16;
     if (!is_crowd_ || now > crowd_ / 2 || options_.now() < may_trim_) {
         return;
     }

@@ -14,14 +14,19 @@
 
 #include <nlohmann/json.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -73,7 +78,9 @@ class good_client {
         const std::vector<float> h = random_state(shape.d);
         const auto deltas = remote_.with_retry([&] {
             remote_.client()->encrypt(group, h, query_);
+            const auto sent = steady::now();
             remote_.carry(group, query_.request, reply_);
+            last_ = steady::now() - sent;
             return remote_.client()->deltas(group, reply_, query_);
         });
         require_deltas(adapter_, shape, h, deltas);
@@ -85,6 +92,8 @@ class good_client {
     }
 
     remote_model& remote() noexcept { return remote_; }
+    /// From the last request to its reply.
+    steady::duration last() const noexcept { return last_; }
     std::size_t answers() const noexcept { return answers_; }
     /// What the answers count in query limits.
     std::size_t bits() const noexcept { return bits_; }
@@ -109,9 +118,42 @@ class good_client {
     remote_model remote_;
     tensafe::lora::query<params> query_;
     remote_model::reply_type reply_;
+    steady::duration last_{};
     std::size_t next_group_ = 0;
     std::size_t answers_ = 0;
     std::size_t bits_ = 0;
+};
+
+/// A client in session beside all that others do, a request every few milliseconds.
+class bystander {
+  public:
+    explicit bystander(fixture& w)
+        : asking_(std::async(std::launch::async, [this, &w] {
+              good_client client(w, "kjv");
+              std::vector<double> ms;
+              do {
+                  {
+                      const std::lock_guard lock(w.counting);
+                      client.ask();
+                  }
+                  ms.push_back(std::chrono::duration<double, std::milli>(client.last()).count());
+                  std::this_thread::sleep_for(milliseconds(3));
+              } while (!is_over_);
+              return ms;
+          })) {}
+    bystander(const bystander&) = delete;
+    bystander& operator=(const bystander&) = delete;
+    ~bystander() { is_over_ = true; }
+
+    /// Leaves. @return milliseconds from each request to its reply @throws failure, and what a client throws
+    std::vector<double> times() {
+        is_over_ = true;
+        return asking_.get();
+    }
+
+  private:
+    std::atomic<bool> is_over_{false};
+    std::future<std::vector<double>> asking_;
 };
 
 /// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <sstream>
 #include <string>
@@ -62,6 +63,7 @@ struct fixture {
     std::mt19937 generator{8};  ///< of one thread; with a seed, so that a failure comes again
     std::unique_ptr<server_process> server;
     std::atomic<std::size_t> answers{0};  ///< right ones, all scenarios together
+    std::mutex counting;                  ///< held by a bystander's request: for who compares counts
 
     using arguments = std::map<std::string, std::string>;
 

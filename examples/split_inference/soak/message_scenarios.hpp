@@ -127,8 +127,11 @@ inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t 
 inline void malformed_among_good(fixture& w) {
     constexpr std::size_t connections = 4;
     const std::size_t of_each = w.amount.requests / connections;
-    const auto before = w.server->metrics();
-    const std::size_t answers_before = w.answers;
+    const auto counts = [&] {
+        const std::lock_guard lock(w.counting);
+        return std::pair(w.server->metrics(), w.answers.load());
+    };
+    const auto [before, answers_before] = counts();
     std::mutex mutex;
     std::map<std::string, std::size_t> sent;  // errors that must come, by code
     at_once(connections + 2, [&](std::size_t i) {
@@ -153,12 +156,13 @@ inline void malformed_among_good(fixture& w) {
             session.ask(k % 3);
         }
     });
-    const auto after = w.server->metrics();
-    const auto require_growth = [&](const std::string& name, std::size_t expected) {
-        require_equal("growth of " + name, sample(after, name) - sample(before, name),
+    const auto [after, answers_after] = counts();
+    const auto require_growth = [&, &now = after, &then = before](const std::string& name,
+                                                                  std::size_t expected) {
+        require_equal("growth of " + name, sample(now, name) - sample(then, name),
                       static_cast<double>(expected));
     };
-    require_growth("tensafe_split_compute_seconds_count", w.answers - answers_before);
+    require_growth("tensafe_split_compute_seconds_count", answers_after - answers_before);
     for (const auto& [code, count] : sent) {
         require_growth("tensafe_split_refusals_total{code=\"" + code + "\"}", count);
     }

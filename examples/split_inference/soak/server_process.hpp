@@ -186,6 +186,15 @@ class server_process {
         }
         return result;
     }
+    /// Waits until at most so much is resident. @return what is, KB
+    std::size_t wait_until_resident(std::size_t most_kb) const {
+        std::size_t now = 0;
+        wait_until_none("resident memory, KB", "at most " + text_of(most_kb), [&] {
+            now = figures().resident_kb;
+            return now <= most_kb ? std::string() : text_of(now);
+        });
+        return now;
+    }
     /// The peak begins again at what is resident now. @return it, KB
     std::size_t forget_peak() const {
         std::ofstream(proc("clear_refs")) << "5";

@@ -424,10 +424,7 @@ inline void crowd(fixture& w) {
             all.emplace_back(w).ask();
         }
     });
-    wait_until_none("resident memory after a crowd, KB", "at most " + text_of(allowed_kb), [&] {
-        const std::size_t now = w.server->figures().resident_kb;
-        return now <= allowed_kb ? std::string() : text_of(now);
-    });
+    static_cast<void>(w.server->wait_until_resident(allowed_kb));
     static_cast<void>(w.server->forget_peak());  // what sessions take is theirs
 }
 

@@ -95,17 +95,20 @@ int main(int argc, char** argv) {
     std::uint64_t revision = 0;
     CLI::App app("Signs adapter packages and loads them as a server would; alone, demonstrates it");
     CLI::App* const make = app.add_subcommand("keygen", "Makes a signing key");
-    make->add_option("KEYFILE", key_file)->required();
+    make->add_option("KEYFILE", key_file, "New file")->required();
     CLI::App* const showing = app.add_subcommand("show", "Prints the public key of a signing key");
-    showing->add_option("KEYFILE", key_file)->required();
+    showing->add_option("KEYFILE", key_file, "Of keygen, for its owner alone")->required();
     CLI::App* const signing = app.add_subcommand("sign", "Signs a PEFT directory");
     signing->add_option("DIRECTORY", directory)->required();
     signing->add_option("KEYFILE", key_file)->required();
-    signing->add_option("--name", name, "What the adapter is called");
-    signing->add_option("--revision", revision, "Larger with each version");
+    signing->add_option("--name", name, "What the adapter is called; default: nothing");
+    signing->add_option("--revision", revision, "Larger with each version; default: 0");
     CLI::App* const verifying = app.add_subcommand("verify", "Loads a signed PEFT directory");
     verifying->add_option("DIRECTORY", directory)->required();
-    verifying->add_option("--trust", trusted, "The signer's public key")->required();
+    verifying
+        ->add_option("--trust", trusted,
+                     "The signer's public key, 64 hexadecimal digits, as keygen and show print it")
+        ->required();
     verifying->add_option("--oldest", revision, "The smallest revision that is accepted");
     CLI11_PARSE(app, argc, argv);
     static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));  // a limit on file sizes is a full disk

@@ -181,6 +181,7 @@ http_response admin::list() const {
                                     {"state", each.state},
                                     {"bytes", each.bytes},
                                     {"handles", each.handles},
+                                    {"used", of_.used_share(each.name)},
                                     {"sessions", sessions[{each.name, each.version}]}});
         sessions.erase({each.name, each.version});
     }
@@ -263,9 +264,11 @@ http_response admin::remove(const std::string& name) {
         loads_.erase(told);  // its turn in the queue finds nothing
         changed_.notify_all();
     }
-    return of_.adapters().unload(name) || was_told
-               ? json_response(200, {{"name", name}, {"state", "removed"}})
-               : problem(404, "no adapter has the name " + tensafe::quote(name));
+    if (!of_.adapters().unload(name) && !was_told) {
+        return problem(404, "no adapter has the name " + tensafe::quote(name));
+    }
+    of_.to_log().line(log_level::info, "adapter_removed", {{"adapter", name}});
+    return json_response(200, {{"name", name}, {"state", "removed"}});
 }
 
 /// Called once for each time that somebody asked for it.

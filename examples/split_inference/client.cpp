@@ -47,7 +47,8 @@ struct client_options {
     program_options service;
     std::string states = TENSAFE_EXAMPLE_DATA "/qwen_rank32/hidden_states.safetensors";
     std::string site = "self_attn.q_proj";
-    std::string tensor;  ///< empty: called as the site
+    std::string tensor;    ///< empty: the only one of the states, or called as the site
+    std::size_t skip = 0;  ///< rows
     std::string out;
     std::string expected;
     std::string save_pin;
@@ -56,8 +57,9 @@ struct client_options {
     bool show_identity = false;
 };
 
-/// The rows of a file's tensor; `option` is where the file was named.
-lora::matrix read_rows(const char* option, const std::string& path, const std::string& tensor) {
+/// The rows of a file's tensor behind the first ones; `option` is where the file was named.
+lora::matrix read_rows(const char* option, const std::string& path, const std::string& tensor,
+                       std::size_t skip) {
     const auto file = tensafe::io::safetensors_file::open(path);
     if (file.find(tensor) == nullptr) {
         constexpr std::size_t most_named = 16;
@@ -71,7 +73,12 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
                                        std::to_string(count) + ":" + names +
                                        (count > most_named ? ", ..." : ""));
     }
-    return file.read_matrix(tensor);
+    lora::matrix all = file.read_matrix(tensor);
+    skip = std::min(skip, all.rows);
+    all.rows -= skip;
+    all.values.erase(all.values.begin(),
+                     all.values.begin() + static_cast<std::ptrdiff_t>(skip * all.columns));
+    return all;
 }
 
 /// The site whose name is this, or ends with it behind a dot.
@@ -212,15 +219,20 @@ class output_file {
 };
 
 int run(const client_options& options) {
-    const std::string tensor = options.tensor.empty() ? options.site : options.tensor;
-    const lora::matrix states = read_rows("--states", options.states, tensor);
+    std::string tensor = options.tensor;
+    if (tensor.empty()) {
+        const auto file = tensafe::io::safetensors_file::open(options.states);
+        tensor = file.tensors().size() == 1 ? file.tensors()[0].name : options.site;
+    }
+    const lora::matrix states = read_rows("--states", options.states, tensor, options.skip);
     // Read before anything is paid for.
     std::optional<lora::matrix> expected;
     if (!options.expected.empty()) {
-        expected = read_rows("--expected", options.expected, tensor);
+        expected = read_rows("--expected", options.expected, tensor, options.skip);
     }
     if (states.rows == 0) {
         throw tensafe::shape_error("--states " + options.states + ": got no row of " + tensor +
+                                   (options.skip > 0 ? " behind those of --skip" : "") +
                                    ", expected hidden states");
     }
 
@@ -281,8 +293,9 @@ int run(const client_options& options) {
                      states.rows);
         if (out && done > 0) {
             const std::string where = out->write(tensor, d_out, deltas, false);
-            std::fprintf(stderr, "the deltas of %zu of %zu hidden states are in %s\n", done, states.rows,
-                         where.c_str());
+            std::fprintf(stderr,
+                         "the deltas of %zu of %zu hidden states are in %s; for the others: --skip %zu\n",
+                         done, states.rows, where.c_str(), options.skip + done);
         }
         throw;
     }
@@ -339,7 +352,9 @@ int main(int argc, char** argv) {
     app.add_option("--states", options.states, "safetensors file, one hidden state a row")
         ->capture_default_str();
     app.add_option("--site,--input", options.site, "site, or the end of its name")->capture_default_str();
-    app.add_option("--tensor", options.tensor, "of the files; default: the site as it is given");
+    app.add_option("--tensor", options.tensor,
+                   "of the files; default: the only one of the states, or called as the site as it is given");
+    app.add_option("--skip", options.skip, "rows of the states, as those that an ended run has answers to");
     app.add_option("--out", options.out, "safetensors file for the deltas, for its owner alone");
     app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
     app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();

@@ -447,6 +447,11 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
         case query_counts::outcome::counted:
             break;
         case query_counts::outcome::limit_reached:
+            of_.options_.to.line(log_level::warning, "limit_reached",
+                                 {{"connection", number_},
+                                  {"adapter", std::string_view(model_->name)},
+                                  {"option", share_options[static_cast<std::size_t>(count.of)]}},
+                                 whose());
             throw refusal{error_code::query_limit, limit_text(count, bits.limits)};
         case query_counts::outcome::no_room:
             of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());

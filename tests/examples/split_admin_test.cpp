@@ -149,6 +149,7 @@ TEST_CASE_FIXTURE(administered, "an adapter is loaded, replaced and removed") {
     CHECK(ask("DELETE", "/admin/adapters/kjv").status == 200);
     CHECK_FALSE(of->adapters().find("kjv"));
     CHECK(ask("DELETE", "/admin/adapters/kjv").status == 404);
+    CHECK(lines_of("adapter_removed") == 1);
     CHECK(ask("GET", "/admin/adapters/kjv").status == 405);
     CHECK(ask("PUT", "/admin/adapters/a%2fb", "{}").status == 404);
 }

@@ -708,10 +708,11 @@ TEST_CASE("who is not established makes room for others while an address has mor
         return s.refused;
     };
     const auto is_served = [&](const char* from, std::size_t left) {  // connections, once it is gone
-        raw_socket one(s, 0, from);
-        one.send("GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
-        return contains(one.receive_all(), "ok\n") &&
-               s.wait_for([&] { return s.server.connections() == left; });
+        std::optional<raw_socket> one(std::in_place, s, 0, from);
+        one->send("GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+        const std::string got = one->receive_all();
+        one.reset();
+        return contains(got, "ok\n") && s.wait_for([&] { return s.server.connections() == left; });
     };
     established.emplace_back(s, 0, "127.0.0.2").upgrade();
     static_cast<void>(established.back().receive_until("hello"));

@@ -357,8 +357,9 @@ class connection final : public connection_control, public std::enable_shared_fr
         if (is_silent && std::exchange(is_pinged_, true)) {
             return false;
         }
-        if (is_silent && !is_closing_) {
-            socket_.async_ping({}, [self = shared_from_this()](beast::error_code) {});
+        if (is_silent && !is_closing_ && !std::exchange(is_pinging_, true)) {
+            socket_.async_ping({},
+                               [self = shared_from_this()](beast::error_code) { self->is_pinging_ = false; });
         }
         is_pinged_ = is_silent;
         limit(wait_for::a_sign, of_.options.idle_time / 2);
@@ -679,6 +680,7 @@ class connection final : public connection_control, public std::enable_shared_fr
     std::uint64_t in_before_ = 0;   ///< bytes, as of the last look for life
     std::uint64_t out_before_ = 0;  ///< bytes, when the time for taking began
     bool is_pinged_ = false;
+    bool is_pinging_ = false;
     beast::flat_buffer buffer_;
     std::optional<http::request_parser<http::string_body>> parser_;
     http::response<http::string_body> response_;

@@ -21,7 +21,7 @@ namespace tensafe::lora {
 template <ckks::parameter_set P, class Packing, class Protection>
 struct layout;
 
-template <int Rows>
+template <int Rows, int Tokens = 1>
 struct coefficient_tiles;
 
 namespace detail {

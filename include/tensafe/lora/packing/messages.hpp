@@ -155,6 +155,51 @@ struct reply_of {
     }
 };
 
+/// Asks a server to prepare a block of tokens: the uniform halves of its ciphertexts, as one seed.
+struct block_request {
+    std::size_t d = 0;
+    std::size_t tokens = 0;
+    random::seed seed;  ///< lane i * limbs + I gives limb I of c1 of input i, in evaluation form
+
+    std::size_t bytes() const noexcept { return message_overhead_bytes + sizeof(seed.bytes); }
+};
+
+/// What a server computes before it sees a token: c1 of each output, modulo 2^bits, bit-packed.
+struct block_reply {
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t tokens = 0;
+    std::vector<std::vector<std::uint8_t>> c1;
+
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes;
+        for (const auto& each : c1) {
+            sum += each.size();
+        }
+        return sum;
+    }
+};
+
+/// A hidden state at a position of a block: its coefficients of c0, limb after limb, bit-packed.
+struct token_request {
+    std::size_t d = 0;
+    std::size_t position = 0;
+    std::vector<std::uint8_t> c0;  ///< packed_residues_bytes<P>(d)
+
+    std::size_t bytes() const noexcept { return message_overhead_bytes + c0.size(); }
+};
+
+/// The coefficients of c0 that answer it, one of each output: those of rows of A, then those of checksum rows,
+/// each part bit-packed.
+struct token_reply {
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t position = 0;
+    std::vector<std::uint8_t> c0;
+
+    std::size_t bytes() const noexcept { return message_overhead_bytes + c0.size(); }
+};
+
 /// What a server sends back, packing and kind of protection in the type: packed products, or bare ones.
 template <ckks::parameter_set P, class Packing, class Protection>
 struct reply : reply_of<std::conditional_t<Protection::protects, packed_product, traced_product<P>>> {};

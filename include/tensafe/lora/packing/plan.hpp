@@ -70,6 +70,13 @@ class packing_plan {
     constexpr int reply_bits(std::size_t o) const noexcept { return layout_.reply_bits(budget_, o); }
     constexpr int noise_bits(std::size_t o) const noexcept { return layout_.noise_bits(budget_, o); }
 
+    /// Bytes of the answers to one token of a block.
+    constexpr std::size_t token_reply_bytes() const {
+        const std::size_t checks = outputs_ - rank();
+        return memory::packed_bytes(rank(), reply_bits(0)) +
+               (checks > 0 ? memory::packed_bytes(checks, reply_bits(rank())) : 0);
+    }
+
   private:
     static constexpr budget_type evaluated(const layout_type& from) {
         detail::check_shape(from.rank, from.d, from.row_norm);

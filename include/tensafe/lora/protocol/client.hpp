@@ -4,6 +4,7 @@
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/plan.hpp>
+#include <tensafe/lora/protocol/block_client.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/random/generator.hpp>
 
@@ -21,20 +22,6 @@
 #include <vector>
 
 namespace tensafe::lora {
-
-/// A hidden state: a std::vector, array or span of float or double, or any other contiguous range of them.
-template <class T>
-concept hidden_state = requires(const T& h) {
-    { std::size(h) } -> std::convertible_to<std::size_t>;
-    requires std::floating_point<std::remove_cvref_t<decltype(*std::data(h))>>;
-};
-
-namespace detail {
-template <hidden_state State>
-auto view_of_state(const State& h) {
-    return std::span<const std::remove_cvref_t<decltype(*std::data(h))>>(std::data(h), std::size(h));
-}
-}  // namespace detail
 
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
@@ -94,9 +81,7 @@ class client {
         static_assert(
             !std::is_same_v<Packing, column_batched>,
             "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
-        require<parameter_error>(
-            overflow_margin >= 1 && overflow_margin <= 0x1p20,
-            {"client::encrypt: got an overflow margin of ", overflow_margin, ", expected 1 to 2^20"});
+        detail::check_overflow_margin(overflow_margin);
         const auto state = detail::view_of_state(h);
         const detail::masked_norm of_state(state, plan.d());
         result.scales.assign(1, plan.layout().message_scale(plan.budget(), of_state.norm));
@@ -162,6 +147,70 @@ class client {
             memory::wipe(column.data(), column.size_bytes());
             encrypt_message(r, j);
         }
+    }
+
+    /// A block of tokens: draws the masks of all positions. Its request goes to the server.
+    template <int Tokens, class Protection>
+    client_block<P, Tokens, Protection> prepare(
+        const packing_plan<P, coefficient_tiles<1, Tokens>, Protection>& plan) {
+        using basis = typename traced_product<P>::basis;
+        constexpr auto tokens = static_cast<std::size_t>(Tokens);
+        constexpr std::size_t columns = std::remove_cvref_t<decltype(plan)>::layout_type::columns;
+        client_block<P, Tokens, Protection> block(plan);
+        const auto hedging = generator_.hedge(plan_numbers(plan, 0), key_.identity());
+        block.request_.seed = generator_.next_seed();
+        memory::secret_buffer<arith::word> product(P::degree, memory::uninitialized);
+        memory::secret_buffer<arith::word> mask(P::degree, memory::uninitialized);
+        for (std::size_t i = 0; i < plan.inputs(); ++i) {
+            random::seed error_seed = generator_.next_seed();
+            const memory::wipe_guard guard(error_seed);
+            const std::span<std::int8_t> error = work_.encryption.error.span();
+            random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, error);
+            const std::size_t count = std::min(columns, plan.d() - i * columns);
+            rns::for_each_limb<basis>([&]<int I>() {
+                constexpr arith::word q = basis::template prime<I>;
+                constexpr auto m = rns::modulus_of<q>(q);
+                random::sample_uniform<q>(
+                    block.request_.seed, random::stream_domain::uplink,
+                    static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs) + I),
+                    work_.encryption.c1.span());
+                rns::limb::multiply(rns::variable_arithmetic<q>, product.span(), work_.encryption.c1.span(),
+                                    key_.value().template limb<I>());
+                ntt::inverse(rns::shared_plan<P::log_n, q>(), product.span());
+                rns::limb::set_small(m, mask.span(), error);
+                rns::limb::subtract(m, mask.span(), mask.span(), product.span());
+                for (std::size_t t = 0; t < tokens; ++t) {
+                    std::copy_n(&mask[t * columns], count, &block.masks_[I][t * plan.d() + i * columns]);
+                }
+            });
+            memory::wipe(error.data(), error.size());
+        }
+        return block;
+    }
+    /// Takes in the server's part of a block: from now on its replies can be read.
+    /// @throws shape_error or format_error if the reply is for another layout or malformed
+    template <int Tokens, class Protection>
+    void accept(client_block<P, Tokens, Protection>& block, const block_reply& r) const {
+        constexpr auto tokens = static_cast<std::size_t>(Tokens);
+        const auto& plan = block.plan();
+        require<shape_error>(
+            r.rank == plan.rank() && r.d == plan.d() && r.tokens == tokens && r.c1.size() == plan.outputs(),
+            {"client::accept: got the block of a ", r.rank, " x ", r.d, " matrix and ", r.tokens,
+             " hidden states in ", r.c1.size(), " products, expected a ", plan.rank(), " x ", plan.d(),
+             " matrix and ", tokens, " hidden states in ", plan.outputs(), " products"});
+        memory::secret_buffer<arith::word> products(plan.outputs() * tokens);
+        memory::secret_buffer<arith::word> of_output(tokens);
+        for (std::size_t o = 0; o < plan.outputs(); ++o) {
+            const int bits = plan.reply_bits(o);
+            check_count("client::accept: got a product of ", r.c1[o].size(), " bytes of c1, expected ",
+                        memory::packed_bytes(P::degree, bits));
+            detail::multiply_by_key<P>(key_, r.c1[o], bits, plan.subring_log_n(), block.work_,
+                                       of_output.span());
+            for (std::size_t t = 0; t < tokens; ++t) {
+                products[t * plan.outputs() + o] = of_output[t];
+            }
+        }
+        block.products_ = std::move(products);
     }
 
     /// A*h, rank entries, from the reply to this query, if the server follows the protocol. Another can make

@@ -80,11 +80,27 @@ inline constexpr std::size_t most_inner_products = 16;
 
 namespace detail {
 
+/// The lowest `bits` bits of c0 + c1*s as a coefficient modulo Q, rounded to a multiple of 2^noise_bits.
+template <class Basis>
+double centred_coefficient(arith::word sum, int bits, int noise_bits) noexcept {
+    const std::int64_t half = (std::int64_t{1} << noise_bits) / 2;
+    const auto centred = static_cast<std::int64_t>(sum << (64 - bits)) >> (64 - bits);
+    return static_cast<double>((centred + half) >> noise_bits) *
+           (modulus_of_basis<Basis>() * power_of_two(noise_bits - bits));
+}
+
 /// out[k] = coefficient k*N/n of c1*s modulo 2^32, n = 2^subring_log_n, for k < out.size(). One NTT modulo
 /// the first prime of the chain if that is cheaper.
+/// @param c1  modulo 2^bits, bit-packed
+/// @throws format_error for a c1 of zeros, which an erased reply has
 template <ckks::parameter_set P>
-void multiply_by_key(const ckks::secret_key<P>& key, int subring_log_n, decryption_workspace<P>& work,
-                     std::span<arith::word> out) {
+void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_t> c1, int bits,
+                     int subring_log_n, decryption_workspace<P>& work, std::span<arith::word> out) {
+    memory::unpack_bits(c1, bits, work.c1.span());
+    // Public, and ends at the first word of an honest reply.
+    if (std::all_of(work.c1.begin(), work.c1.end(), [](std::uint32_t x) { return x == 0; })) {
+        throw format_error("client::decrypt: the c1 of a reply is zero: the server erased it");
+    }
     constexpr arith::word q = traced_product<P>::basis::template prime<0>;
     const std::size_t n = std::size_t{1} << subring_log_n;
     if (out.size() <= most_inner_products) {
@@ -121,21 +137,12 @@ void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int su
                     std::size_t wanted, int bits, int noise_bits, decryption_workspace<P>& work,
                     std::span<double> values) {
     using basis = typename traced_product<P>::basis;
-    memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
-    // Public, and ends at the first word of an honest reply.
-    if (std::all_of(work.c1.begin(), work.c1.end(), [](std::uint32_t x) { return x == 0; })) {
-        throw format_error("client::decrypt: the c1 of a reply is zero: the server erased it");
-    }
     const std::span<std::uint32_t> c0 = work.c0.span().first(wanted);
     memory::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
     const std::span<arith::word> products = work.sums.span().first(wanted);
-    detail::multiply_by_key<P>(key, subring_log_n, work, products);
-    const double unit = detail::modulus_of_basis<basis>() * detail::power_of_two(noise_bits - bits);
-    const std::int64_t half = (std::int64_t{1} << noise_bits) / 2;
+    detail::multiply_by_key<P>(key, output.c1, bits, subring_log_n, work, products);
     for (std::size_t k = 0; k < wanted; ++k) {
-        // The lowest `bits` bits as a signed number.
-        const auto centred = static_cast<std::int64_t>((c0[k] + products[k]) << (64 - bits)) >> (64 - bits);
-        values[k] = static_cast<double>((centred + half) >> noise_bits) * unit;
+        values[k] = detail::centred_coefficient<basis>(c0[k] + products[k], bits, noise_bits);
     }
     std::fill(values.begin() + static_cast<std::ptrdiff_t>(wanted), values.end(), 0.0);
     // c1 is public, so c1*s is as secret as s.

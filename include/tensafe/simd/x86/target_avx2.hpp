@@ -41,6 +41,9 @@ struct avx2 {
         return {a.v > b.v ? a.v : b.v};
     }
 
+    TENSAFE_AVX2 static vector<std::uint64_t> load_widened(const std::uint32_t* from) noexcept {
+        return to_lanes(_mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+    }
     /// x - c where that is not negative, else x, for both below 2^63.
     TENSAFE_AVX2 static vector<std::uint64_t> subtract_if_not_below(const vector<std::uint64_t>& x,
                                                                     const vector<std::uint64_t>& c) noexcept {

@@ -11,15 +11,14 @@ using namespace tiles_fixture;
 
 namespace {
 
-template <int Tokens, class Protection = protects_adapter_rows<>>
-using block_server = server<small, coefficient_tiles<1, Tokens>, Protection>;
+template <class Protection = protects_adapter_rows<>>
+using block_server = server<small, token_blocks, Protection>;
 
 /// A client's block, and what the server prepared for it.
 template <class Server>
 struct prepared_block {
-    static constexpr std::size_t tokens = Server::layout_type::largest_batch;
-
-    explicit prepared_block(const matrix& a) : prepared_block(Server(a, trusts_clients())) {}
+    prepared_block(const matrix& a, std::size_t tokens)
+        : prepared_block(Server(a, tokens, trusts_clients())) {}
     explicit prepared_block(Server made)
         : s(std::move(made)),
           with(s.plan().subring_log_n()),
@@ -49,14 +48,14 @@ struct prepared_block {
     token_reply reply;
 };
 
-template <int Tokens, class Protection = protects_adapter_rows<>>
-void check_answers(std::size_t rank, std::size_t d) {
-    INFO("Tokens := ", Tokens, ", rank := ", rank, ", d := ", d);
+template <class Protection = protects_adapter_rows<>>
+void check_answers(std::size_t tokens, std::size_t rank, std::size_t d) {
+    INFO("tokens := ", tokens, ", rank := ", rank, ", d := ", d);
     const matrix a = random_matrix(rank, d, rank + d);
-    prepared_block<block_server<Tokens, Protection>> block(a);
-    CHECK(block.of_client.left() == block.tokens);
+    prepared_block<block_server<Protection>> block(a, tokens);
+    CHECK(block.of_client.left() == tokens);
     double worst = 0;
-    for (std::size_t t = 0; t < block.tokens; ++t) {
+    for (std::size_t t = 0; t < tokens; ++t) {
         auto h = random_state(d, t);
         scale(std::span(h), std::pow(10.0F, static_cast<float>(t % 5) * 10 - 20));
         worst = worse(worst, error_in_deviations(block.answers(h), block.s, a, h));
@@ -70,20 +69,20 @@ void check_answers(std::size_t rank, std::size_t d) {
 
 TEST_CASE("every position of a block gives A*h, for any number of tokens and shape") {
     for_each_backend([](tensafe::exec::backend) {
-        check_answers<2>(3, 700);
-        check_answers<8>(1, 1);
-        check_answers<8>(5, 128);
-        check_answers<32>(33, 500);
-        check_answers<32>(4, 33);
-        check_answers<128>(2, 70);
-        check_answers<1024>(2, 3);
+        check_answers(2, 3, 700);
+        check_answers(8, 1, 1);
+        check_answers(8, 5, 128);
+        check_answers(32, 33, 500);
+        check_answers(32, 4, 33);
+        check_answers(128, 2, 70);
+        check_answers(1024, 2, 3);
     });
 }
 
 TEST_CASE("answers of an average-case range come with checksum rows, which show an overflow") {
-    check_answers<16, protects_adapter_rows<average_case<6>>>(33, 600);
+    check_answers<protects_adapter_rows<average_case<6>>>(16, 33, 600);
     const matrix a = random_matrix(8, 800, 1);
-    prepared_block<block_server<16, protects_adapter_rows<average_case<6>>>> block(a);
+    prepared_block<block_server<protects_adapter_rows<average_case<6>>>> block(a, 16);
     const auto h = row_of(a, 3);  // its own answer is far above the others
     CHECK_THROWS_AS(block.answers(h), range_exceeded_error);
     block.of_client.encrypt(h, block.query, 64);
@@ -95,7 +94,7 @@ TEST_CASE("answers of an average-case range come with checksum rows, which show 
 
 TEST_CASE("positions are answered in any order, and a lost message is sent again as its bytes") {
     const matrix a = random_matrix(3, 200, 1);
-    prepared_block<block_server<8>> block(a);
+    prepared_block<block_server<>> block(a, 8);
     std::vector<token_query> queries(8);
     for (std::size_t t = 0; t < 8; ++t) {
         block.of_client.encrypt(random_state(200, t), queries[t]);
@@ -109,7 +108,7 @@ TEST_CASE("positions are answered in any order, and a lost message is sent again
 }
 
 TEST_CASE("a position is answered once, and hides one state") {
-    prepared_block<block_server<4>> block(random_matrix(3, 200, 1));
+    prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
     const auto h = random_state(200, 1);
     static_cast<void>(block.answers(h));
     const auto answered = block.query.request;
@@ -124,11 +123,11 @@ TEST_CASE("a position is answered once, and hides one state") {
     CHECK(contains(refusal<parameter_error>([&] { block.of_client.encrypt(h, block.query); }),
                    "no position is left of 4"));
     static_assert(!std::is_copy_constructible_v<server_block<small>>);
-    static_assert(!std::is_copy_constructible_v<client_block<small, 4, protects_adapter_rows<>>>);
+    static_assert(!std::is_copy_constructible_v<client_block<small, protects_adapter_rows<>>>);
 }
 
 TEST_CASE("what is refused uses up no position") {
-    prepared_block<block_server<4>> block(random_matrix(3, 200, 1));
+    prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
     auto bad = random_state(200, 1);
     bad[17] = std::numeric_limits<float>::quiet_NaN();
     CHECK_THROWS_AS(block.of_client.encrypt(random_state(199, 1), block.query), shape_error);
@@ -150,8 +149,8 @@ TEST_CASE("what is refused uses up no position") {
 
 TEST_CASE("a block belongs to the server that prepared it, and to its process") {
     const matrix a = random_matrix(3, 200, 1);
-    prepared_block<block_server<4>> block(a);
-    const block_server<4> later(a);
+    prepared_block<block_server<>> block(a, 4);
+    const block_server<> later(a, 4);
     block.of_client.encrypt(random_state(200, 1), block.query);
     const auto by_later = [&] { later.answer(block.of_server, block.query.request, block.work, block.reply); };
     CHECK(contains(refusal<parameter_error>(by_later), "another process or version of A"));
@@ -178,7 +177,7 @@ TEST_CASE("a block belongs to the server that prepared it, and to its process") 
 
 TEST_CASE("replies that do not fit are refused, and a block without its server's part reads none") {
     const matrix a = random_matrix(3, 200, 1);
-    prepared_block<block_server<4>> block(a);
+    prepared_block<block_server<>> block(a, 4);
     static_cast<void>(block.answers(random_state(200, 1)));
     const auto refused = [&](auto change) {
         token_reply r = block.reply;
@@ -208,9 +207,9 @@ TEST_CASE("more targets under a zero than a client that cheats may have need a t
     using set = ckks::private_n4096;
     const matrix a = random_matrix(1, 64, 1);
     static_assert(most_targets<set, protects_adapter_rows<>> == 38);
-    const server<set, coefficient_tiles<1, 32>, protects_adapter_rows<>> s(a);
+    const server<set, token_blocks> s(a, 32);
     const auto too_many = [&] {
-        const server<set, coefficient_tiles<1, 64>, protects_adapter_rows<>> t(a);
+        const server<set, token_blocks> t(a, 64);
     };
     CHECK(contains(refusal<parameter_error>(too_many), "got 64 target coefficients"));
 }

@@ -13,23 +13,14 @@
 
 namespace tensafe::lora {
 
-/// Hidden states in the coefficients of polynomials: `columns` = N / (Rows * Tokens) entries of each of
-/// `Tokens` states in a ciphertext, state after state; a plaintext holds so many columns of `Rows` rows of A,
-/// reversed, side by side. Row k times state t stands in coefficient (k * Tokens + t) * columns of the
-/// product; products of several ciphertexts are added up. Nothing else is sent, or reaches these positions:
-/// docs/design/lora.md.
-///
-/// One state: each request is a token. Several: a block of tokens, sent at once or one by one, has Rows = 1:
-/// more rows would send the request as many times.
-template <int Rows, int Tokens>
+/// h in the coefficients of polynomials, N/Rows entries in each; a plaintext holds `Rows` rows of A,
+/// reversed, side by side. Row k times the block stands in coefficient k * N/Rows of the product; products of
+/// several blocks are added up. Nothing else is sent, or reaches these positions: docs/design/lora.md.
+template <int Rows>
 struct coefficient_tiles {
     static_assert(Rows >= 1 && std::has_single_bit(static_cast<unsigned>(Rows)),
                   "lora::coefficient_tiles: the number of rows must be a power of two");
-    static_assert(Tokens >= 1 && std::has_single_bit(static_cast<unsigned>(Tokens)),
-                  "lora::coefficient_tiles: the number of tokens must be a power of two");
-    static_assert(Rows == 1 || Tokens == 1, "lora::coefficient_tiles: a block of tokens has one row");
     static constexpr int rows = Rows;
-    static constexpr int tokens = Tokens;
 };
 
 namespace detail {
@@ -53,43 +44,42 @@ constexpr double checksum_weight(std::size_t r, std::size_t k) noexcept {
 
 }  // namespace detail
 
-template <ckks::parameter_set P, int Rows, int Tokens, class Protection>
-struct layout<P, coefficient_tiles<Rows, Tokens>, Protection>
-    : detail::layout_base<layout<P, coefficient_tiles<Rows, Tokens>, Protection>> {
-    static_assert(coefficient_tiles<Rows, Tokens>::rows == Rows);  // completes the tag, which checks numbers
-    static_assert(static_cast<std::size_t>(Rows) * Tokens <= P::degree,
-                  "lora::coefficient_tiles: there are more rows or tokens than coefficients");
+template <ckks::parameter_set P, int Rows, class Protection>
+struct layout<P, coefficient_tiles<Rows>, Protection>
+    : detail::layout_base<layout<P, coefficient_tiles<Rows>, Protection>> {
+    static_assert(coefficient_tiles<Rows>::rows == Rows);  // completes the tag, which checks the number
+    static_assert(static_cast<std::size_t>(Rows) <= P::degree,
+                  "lora::coefficient_tiles: there are more rows than coefficients");
     static constexpr int level = request_level<P>;
     static constexpr bool can_overflow = Protection::range::can_overflow;
+    /// Entries of h in one ciphertext.
+    static constexpr std::size_t block = P::degree / static_cast<std::size_t>(Rows);
     static constexpr auto rows = static_cast<std::size_t>(Rows);
-    static constexpr std::size_t largest_batch = static_cast<std::size_t>(Tokens);
-    /// Entries of each hidden state in one ciphertext.
-    static constexpr std::size_t columns = P::degree / rows / largest_batch;
 
     using detail::layout_base<layout>::rank;
     using detail::layout_base<layout>::d;
     using detail::layout_base<layout>::row_norm;
 
-    static constexpr std::size_t entries_per_input() noexcept { return columns; }
+    static constexpr std::size_t entries_per_input() noexcept { return block; }
     /// Ciphertexts of a request.
-    constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, columns); }
+    constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, block); }
     /// Products in a reply, those of checksum rows included.
     constexpr std::size_t outputs() const noexcept {
         return row_outputs() + checks(rank) / checksums_per_output;
     }
     /// log2 of the coefficients of a product that count.
-    static constexpr int subring_log_n() noexcept { return std::countr_zero(rows * largest_batch); }
+    static constexpr int subring_log_n() noexcept { return std::countr_zero(rows); }
 
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
-        const auto entries = static_cast<double>(detail::ceil_divide(d, columns) * columns * rows);
-        return {rank, d, static_cast<double>(Rows), entries, 1, checks(rank)};
+        const auto inputs = static_cast<double>(detail::ceil_divide(d, block));
+        return {rank, d, static_cast<double>(Rows), inputs * static_cast<double>(P::degree), 1, checks(rank)};
     }
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
 
-    /// Coefficients of c0 that travel in output o for so many tokens: the first of the multiples of `columns`.
-    constexpr std::size_t targets(std::size_t o, std::size_t tokens = largest_batch) const noexcept {
-        return tokens * (o < row_outputs() ? std::min(rows, rank - o * rows) : checksums_per_output);
+    /// Coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
+    constexpr std::size_t targets(std::size_t o, std::size_t = 1) const noexcept {
+        return o < row_outputs() ? std::min(rows, rank - o * rows) : checksums_per_output;
     }
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
         return o < row_outputs() ? budget.reply_bits : budget.checksum_bits;
@@ -104,12 +94,12 @@ struct layout<P, coefficient_tiles<Rows, Tokens>, Protection>
                                                                     const reply_budget& budget, std::size_t o,
                                                                     std::size_t i) const {
         memory::secret_buffer<double> coefficients(P::degree);
-        const std::size_t first = i * columns;
-        const std::size_t count = std::min(columns, d - first);
+        const std::size_t first = i * block;
+        const std::size_t count = std::min(block, d - first);
         for (std::size_t k = 0; k < targets(o); ++k) {
             const auto place = [&](std::size_t t, double x) {
-                if (t <= k * columns) {
-                    coefficients[k * columns - t] = x;
+                if (t <= k * block) {
+                    coefficients[k * block - t] = x;
                 } else {
                     coefficients[P::degree - t] = -x;
                 }
@@ -123,10 +113,10 @@ struct layout<P, coefficient_tiles<Rows, Tokens>, Protection>
         return ckks::encode_coefficients<P, level>(coefficients.span(), weight_scale(budget));
     }
 
-    /// The integer that stands for entry t of the row of A, or the checksum row, of output o of a block.
-    std::int32_t integer_weight(const matrix& a, const reply_budget& budget, std::size_t o,
-                                std::size_t t) const requires(Rows == 1) {
-        const double entry = o < rank ? static_cast<double>(a.row(o)[t]) : checksum_entry(a, o - rank, t);
+    /// The integer that stands for entry t of row r of A, or of checksum row r - rank.
+    std::int32_t integer_weight(const matrix& a, const reply_budget& budget, std::size_t r,
+                                std::size_t t) const {
+        const double entry = r < rank ? static_cast<double>(a.row(r)[t]) : checksum_entry(a, r - rank, t);
         return static_cast<std::int32_t>(std::round(entry * weight_scale(budget)));
     }
 
@@ -163,8 +153,8 @@ struct layout<P, coefficient_tiles<Rows, Tokens>, Protection>
     template <class Real>
     void encode_message(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
                         message_workspace<P>& work) const {
-        const std::size_t first = i * columns;
-        const std::span<double> coefficients = work.reals.span().first(std::min(columns, d - first));
+        const std::size_t first = i * block;
+        const std::span<double> coefficients = work.reals.span().first(std::min(block, d - first));
         for (std::size_t t = 0; t < coefficients.size(); ++t) {
             coefficients[t] = detail::masked(static_cast<double>(h[first + t]), kept);
         }
@@ -172,18 +162,17 @@ struct layout<P, coefficient_tiles<Rows, Tokens>, Protection>
         memory::wipe(coefficients.data(), coefficients.size_bytes());
     }
 
-    /// A*h from the target coefficients of all outputs: row k of output o, token t at (o * Rows + k) * Tokens
-    /// + t.
+    /// A*h from the target coefficients of all outputs, `rows` for each.
     /// @throws range_exceeded_error if checksum rows show that an answer wrapped around
-    void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
-                 std::span<double> answers, std::size_t t = 0) const {
-        const double* const of_token = work.coefficients.data() + t;
+    void collect(const reply_budget& budget, const decryption_workspace<P>& work, double scale,
+                 std::span<double> answers) const {
+        const std::span<const double> coefficients = work.coefficients.span();
         if constexpr (can_overflow) {
-            check_range(budget, of_token);
+            check_range(budget, coefficients);
         }
         const double unit = row_norm / (budget.weight_norm * scale);
         for (std::size_t r = 0; r < rank; ++r) {
-            answers[r] = of_token[r * largest_batch] * unit;
+            answers[r] = coefficients[r] * unit;
         }
     }
 
@@ -219,15 +208,15 @@ struct layout<P, coefficient_tiles<Rows, Tokens>, Protection>
         return row_norm > 0 ? budget.weight_norm / row_norm : 1;
     }
 
-    void check_range(const reply_budget& budget, const double* of_token) const {
+    void check_range(const reply_budget& budget, std::span<const double> coefficients) const {
         bool fits = true;
         for (std::size_t j = 0; j < checks(rank); ++j) {
             double sum = 0;
-            for_rows_of_check(j, [&](std::size_t r, double weight) { sum += weight * of_token[r * largest_batch]; });
+            for_rows_of_check(j, [&](std::size_t r, double weight) { sum += weight * coefficients[r]; });
             const std::size_t o = row_outputs() + j / checksums_per_output;
             // A checksum row may wrap around itself: differences count modulo Q.
             const double multiples =
-                (sum - of_token[(o * rows + j % checksums_per_output) * largest_batch]) / budget.modulus;
+                (sum - coefficients[o * rows + j % checksums_per_output]) / budget.modulus;
             fits &= std::fabs(multiples - std::nearbyint(multiples)) < detail::checksum_tolerance;
         }
         require<range_exceeded_error>(

@@ -21,7 +21,7 @@ namespace tensafe::lora {
 template <ckks::parameter_set P, class Packing, class Protection>
 struct layout;
 
-template <int Rows, int Tokens = 1>
+template <int Rows>
 struct coefficient_tiles;
 
 namespace detail {

@@ -5,6 +5,7 @@
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
+#include <tensafe/lora/packing/token_blocks.hpp>
 
 #include <cstddef>
 #include <cstdint>

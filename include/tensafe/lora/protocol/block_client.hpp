@@ -54,12 +54,12 @@ struct token_query {
 /// as the key. A position hides one state: its mask is gone when it was read. A message that is lost is sent
 /// again as its bytes; whoever encrypts again takes the next position. Gone in the child of a fork; never to be
 /// stored. Move-only, wiped on release; for one thread at a time.
-template <ckks::parameter_set P, int Tokens, class Protection>
+template <ckks::parameter_set P, class Protection>
 class client_block {
     using basis = typename traced_product<P>::basis;
 
   public:
-    using plan_type = packing_plan<P, coefficient_tiles<1, Tokens>, Protection>;
+    using plan_type = packing_plan<P, token_blocks, Protection>;
 
     client_block(client_block&&) noexcept = default;
     client_block& operator=(client_block&&) noexcept = default;
@@ -69,7 +69,7 @@ class client_block {
     /// For the server.
     const block_request& request() const noexcept { return request_; }
     /// Positions that hide nothing yet.
-    std::size_t left() const noexcept { return ::getpid() == owner_ ? tokens - next_ : 0; }
+    std::size_t left() const noexcept { return ::getpid() == owner_ ? request_.tokens - next_ : 0; }
 
     /// Hides a hidden state at the next position: additions, no transform. Allocates nothing from the second
     /// token on.
@@ -86,11 +86,11 @@ class client_block {
     template <hidden_state State>
     bool encrypt_or_zeros(const State& h, token_query& to, double overflow_margin = 1) {
         detail::check_overflow_margin(overflow_margin);
-        require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ", tokens,
+        require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ", request_.tokens,
                                               "; prepare another block"});
         const auto state = detail::view_of_state(h);
         const detail::masked_norm of_state(state, plan_.d());
-        to.scale = plan_.layout().message_scale(plan_.budget(), of_state.norm) / overflow_margin;
+        to.scale = plan_.layout().rows().message_scale(plan_.budget(), of_state.norm) / overflow_margin;
         for (std::size_t k = 0; k < plan_.d(); ++k) {
             reals_[k] = detail::masked(static_cast<double>(state[k]), of_state.kept) * to.scale;
         }
@@ -125,7 +125,7 @@ class client_block {
                                   ", expected that of the query to which this is the reply"});
         require<shape_error>(
             r.rank == plan_.rank() && r.d == plan_.d() && r.position == q.request.position &&
-                r.position < tokens && answers.size() == plan_.rank(),
+                r.position < request_.tokens && answers.size() == plan_.rank(),
             {"client_block::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix at position ",
              r.position, " and room for ", answers.size(), " answers, expected a ", plan_.rank(), " x ",
              plan_.d(), " matrix at position ", q.request.position});
@@ -133,7 +133,7 @@ class client_block {
                     plan_.token_reply_bytes());
         std::span<const std::uint8_t> rest = r.c0;
         const auto of_position = products_.span().subspan(r.position * plan_.outputs(), plan_.outputs());
-        detail::make_room(work_.coefficients, plan_.outputs() * tokens);
+        detail::make_room(work_.coefficients, plan_.outputs());
         std::size_t first = 0;
         for (const std::size_t count : {plan_.rank(), plan_.outputs() - plan_.rank()}) {
             if (count == 0) {
@@ -145,25 +145,23 @@ class client_block {
             memory::unpack_bits(rest.first(bytes), bits, c0);
             rest = rest.subspan(bytes);
             for (std::size_t k = 0; k < count; ++k) {
-                work_.coefficients[(first + k) * tokens] = detail::centred_coefficient<basis>(
+                work_.coefficients[first + k] = detail::centred_coefficient<basis>(
                     c0[k] + of_position[first + k], bits, plan_.noise_bits(first));
             }
             first += count;
         }
-        plan_.layout().collect(plan_.budget(), work_, q.scale, answers);
+        plan_.layout().rows().collect(plan_.budget(), work_, q.scale, answers);
     }
 
   private:
     friend class client<P>;
-    static constexpr auto tokens = static_cast<std::size_t>(Tokens);
-
     explicit client_block(const plan_type& plan)
         : plan_(plan),
-          request_{plan.d(), tokens, {}},
+          request_{plan.d(), plan.layout().tokens, {}},
           reals_(plan.d(), memory::uninitialized),
           sums_(plan.d(), memory::uninitialized) {
         for (auto& limb : masks_) {
-            limb = memory::secret_buffer<arith::word>(tokens * plan.d(), memory::uninitialized);
+            limb = memory::secret_buffer<arith::word>(request_.tokens * plan.d(), memory::uninitialized);
         }
     }
 

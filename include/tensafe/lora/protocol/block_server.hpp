@@ -69,23 +69,20 @@ struct block_workspace {
 /// Applies A to the tokens of blocks. What takes time is done before the tokens exist: `prepare`; `answer` is
 /// `rank` inner products of 32-bit integers. Immutable: any number of threads may use it, each with its own
 /// workspace.
-template <ckks::parameter_set P, int Tokens, class Protection>
-    requires(Tokens > 1)
-class server<P, coefficient_tiles<1, Tokens>, Protection> {
-    static_assert(Protection::protects, "lora::server: replies of blocks are protected");
+template <ckks::parameter_set P, class Protection>
+class server<P, token_blocks, Protection> {
     using basis = typename traced_product<P>::basis;
-    using packing = coefficient_tiles<1, Tokens>;
 
   public:
-    using plan_type = packing_plan<P, packing, Protection>;
+    using plan_type = packing_plan<P, token_blocks, Protection>;
     using layout_type = typename plan_type::layout_type;
     using workspace = block_workspace<P>;
 
     /// @throws as server of single tokens; parameter_error too if there are more tokens than a client that
     ///         cheats may have under one encryption of zero
-    explicit server(const matrix& a) : server(a, most_targets<P, Protection>) {}
-    server(const matrix& a, trusts_clients) : server(a, P::degree) {}
-    server(const matrix& a, const ckks::secret_key<P>&) = delete;
+    server(const matrix& a, std::size_t tokens) : server(a, tokens, most_targets<P, Protection>) {}
+    server(const matrix& a, std::size_t tokens, trusts_clients) : server(a, tokens, P::degree) {}
+    server(const matrix& a, std::size_t tokens, const ckks::secret_key<P>&) = delete;
 
     const plan_type& plan() const noexcept { return plan_; }
     const layout_type& layout() const noexcept { return plan_.layout(); }
@@ -101,13 +98,14 @@ class server<P, coefficient_tiles<1, Tokens>, Protection> {
     /// @throws shape_error for another layout; parameter_error for a pool of another degree; entropy_error
     void prepare(const block_request& r, ckks::rerandomization_pool<P, request_level<P>>& zeros,
                  workspace& work, server_block<P>& block, block_reply& to) const {
-        require<shape_error>(r.d == plan_.d() && r.tokens == tokens,
+        require<shape_error>(r.d == plan_.d() && r.tokens == plan_.layout().tokens,
                              {"server::prepare: got a block of ", r.tokens, " hidden states of ", r.d,
-                              " entries, expected ", tokens, " of ", plan_.d(), " entries"});
+                              " entries, expected ", plan_.layout().tokens, " of ", plan_.d(), " entries"});
         require<parameter_error>(
             zeros.subring_log_n() == plan_.subring_log_n(),
             {"server::prepare: got encryptions of zero traced to degree 2^", zeros.subring_log_n(),
              ", expected 2^", plan_.subring_log_n(), ", the plan's subring_log_n()"});
+        const std::size_t tokens = plan_.layout().tokens;
         server_block<P> made;
         made.of_ = this;
         made.used_.resize(tokens);
@@ -147,9 +145,9 @@ class server<P, coefficient_tiles<1, Tokens>, Protection> {
         require<parameter_error>(block.of_ == this && block.owner_ == ::getpid(),
                                  {"server::answer: got a block that another process or version of A "
                                   "prepared; prepare one here"});
-        require<shape_error>(r.d == plan_.d() && r.position < tokens,
+        require<shape_error>(r.d == plan_.d() && r.position < block.tokens(),
                              {"server::answer: got position ", r.position, " of a hidden state of ", r.d,
-                              " entries, expected one below ", tokens, " and ", plan_.d(), " entries"});
+                              " entries, expected one below ", block.tokens(), " and ", plan_.d(), " entries"});
         check_count("server::answer: got ", r.c0.size(), " bytes, expected ",
                     packed_residues_bytes<P>(plan_.d()));
         require<parameter_error>(!block.used_[r.position],
@@ -213,10 +211,8 @@ class server<P, coefficient_tiles<1, Tokens>, Protection> {
     }
 
   private:
-    static constexpr auto tokens = static_cast<std::size_t>(Tokens);
-
-    server(const matrix& a, std::size_t largest_targets)
-        : plan_(a.rows, a.columns, detail::public_row_norm(a)),
+    server(const matrix& a, std::size_t tokens, std::size_t largest_targets)
+        : plan_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a), tokens)),
           weights_(plan_, a),
           identity_(random::input_hash::of(a.values, std::array{a.rows, a.columns})) {
         require<parameter_error>(tokens <= largest_targets,
@@ -245,7 +241,7 @@ class server<P, coefficient_tiles<1, Tokens>, Protection> {
                 constexpr arith::word q = basis::template prime<I>;
                 ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, zero.c0[I].span());
                 rns::limb::add_small(rns::modulus_of<q>(q), zero.c0[I].span(), zero.e0.span());
-                for (std::size_t t = 0; t < tokens; ++t) {
+                for (std::size_t t = 0; t < made.tokens(); ++t) {
                     made.c0_[I][t * plan_.outputs() + o] = zero.c0[I][t];
                 }
             });
@@ -253,7 +249,7 @@ class server<P, coefficient_tiles<1, Tokens>, Protection> {
     }
 
     plan_type plan_;
-    detail::block_weights<P, Tokens, Protection> weights_;
+    detail::block_weights<P, Protection> weights_;
     random::seed identity_;  ///< a hash of A, for hedged seeds
 };
 

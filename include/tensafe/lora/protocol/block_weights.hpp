@@ -30,22 +30,26 @@ struct block_products_workspace {
 /// A as 32-bit integers, for blocks of tokens. A plaintext has `columns` coefficients that are not zero, so a
 /// ciphertext is cut into pieces of as many, one for each token, and multiplied piece by piece at twice that
 /// degree, exactly; what overlaps is added up.
-template <ckks::parameter_set P, int Tokens, class Protection>
+template <ckks::parameter_set P, class Protection>
 class block_weights {
     using basis = typename traced_product<P>::basis;
 
   public:
-    using plan_type = packing_plan<P, coefficient_tiles<1, Tokens>, Protection>;
+    using plan_type = packing_plan<P, token_blocks, Protection>;
 
     block_weights(const plan_type& plan, const matrix& a)
-        : d_(plan.d()), integers_(plan.outputs() * plan.d(), memory::uninitialized) {
+        : d_(plan.d()),
+          tokens_(plan.layout().tokens),
+          columns_(plan.entries_per_input()),
+          points_(columns_ == 1 ? 1 : 2 * columns_),
+          integers_(plan.outputs() * plan.d(), memory::uninitialized) {
         static_assert(((std::bit_width(basis::primes[0]) >= 29)), "lora::block_weights: primes are below 2^28");
-        plan.layout().check_matrix(a);
+        plan.layout().rows().check_matrix(a);
         for (std::size_t o = 0; o < plan.outputs(); ++o) {
             for (std::size_t t = 0; t < d_; ++t) {
                 integers_[o * d_ + t] = rns::limb::integer_offset +
                                         static_cast<std::uint32_t>(
-                                            plan.layout().integer_weight(a, plan.budget(), o, t));
+                                            plan.layout().rows().integer_weight(a, plan.budget(), o, t));
             }
         }
     }
@@ -62,67 +66,63 @@ class block_weights {
     template <int I, class To>
     void multiply_limb(const random::seed& seed, std::size_t outputs, block_products_workspace<P>& work, To to) const {
         constexpr arith::word q = basis::template prime<I>;
-        const std::size_t inputs = ceil_divide(d_, columns);
-        const std::size_t inputs_at_once = std::min(inputs, most_words / (points * tokens));
+        const std::size_t inputs = ceil_divide(d_, columns_);
+        const std::size_t inputs_at_once = std::min(inputs, most_words / (points_ * tokens_));
         const std::size_t outputs_at_once = std::min<std::size_t>(outputs, 32);
-        make_room(work.pieces, inputs_at_once * points * tokens);
-        make_room(work.weights, outputs_at_once * inputs_at_once * points);
-        make_room(work.products, outputs_at_once * points * tokens);
+        make_room(work.pieces, inputs_at_once * points_ * tokens_);
+        make_room(work.weights, outputs_at_once * inputs_at_once * points_);
+        make_room(work.products, outputs_at_once * points_ * tokens_);
         work.rows.resize(inputs_at_once);
         for (std::size_t o = 0; o < outputs; o += outputs_at_once) {
             const std::size_t count = std::min(outputs_at_once, outputs - o);
-            std::fill_n(work.products.begin(), count * points * tokens, arith::word{0});
+            std::fill_n(work.products.begin(), count * points_ * tokens_, arith::word{0});
             for (std::size_t i = 0; i < inputs; i += inputs_at_once) {
                 const std::size_t some = std::min(inputs_at_once, inputs - i);
                 if (o == 0 || inputs_at_once < inputs) {
                     transform_inputs<I>(seed, i, some, work);
                 }
                 transform_weights<I>(o, count, i, some, work);
-                for (std::size_t f = 0; f < points; ++f) {
+                for (std::size_t f = 0; f < points_; ++f) {
                     for (std::size_t k = 0; k < some; ++k) {
-                        work.rows[k] = work.pieces.data() + (f * some + k) * tokens;
+                        work.rows[k] = work.pieces.data() + (f * some + k) * tokens_;
                     }
                     for (std::size_t k = 0; k < count; ++k) {
                         rns::limb::add_scaled(
                             rns::variable_arithmetic<q>,
-                            work.products.span().subspan((f * count + k) * tokens, tokens),
+                            work.products.span().subspan((f * count + k) * tokens_, tokens_),
                             std::span<const arith::word* const>(work.rows).first(some),
                             work.weights.span().subspan((f * count + k) * some, some));
                     }
                 }
             }
-            const std::span<arith::word> products = work.products.span().first(count * points * tokens);
-            if constexpr (columns > 1) {
+            const std::span<arith::word> products = work.products.span().first(count * points_ * tokens_);
+            if (columns_ > 1) {
                 rns::limb::inverse_interleaved(plan_of<I>(), products);
             }
             join<I>(products, count);
             const auto limb = work.input.template limb<I>();
             for (std::size_t k = 0; k < count; ++k) {
-                rns::limb::transpose(&products[((columns - 1) * count + k) * tokens], count * tokens, columns,
-                                     tokens, limb.data(), columns);
+                rns::limb::transpose(&products[((columns_ - 1) * count + k) * tokens_], count * tokens_, columns_,
+                                     tokens_, limb.data(), columns_);
                 to(o + k, std::span<const arith::word>(limb));
             }
         }
     }
 
   private:
-    static constexpr auto tokens = static_cast<std::size_t>(Tokens);
-    static constexpr std::size_t columns = plan_type::layout_type::columns;
-    /// Of the transform of a piece.
-    static constexpr std::size_t points = columns == 1 ? 1 : 2 * columns;
     static constexpr std::size_t most_words = std::size_t{1} << 21;
 
     template <int I>
-    static const auto& plan_of() {
-        return rns::shared_subring_plan<P::log_n, basis::template prime<I>>(std::countr_zero(points));
+    const auto& plan_of() const {
+        return rns::shared_subring_plan<P::log_n, basis::template prime<I>>(std::countr_zero(points_));
     }
 
-    /// Point f of piece t of input k at (f * some + k) * tokens + t.
+    /// Point f of piece t of input k at (f * some + k) * tokens_ + t.
     template <int I>
-    static void transform_inputs(const random::seed& seed, std::size_t first, std::size_t some,
-                                 block_products_workspace<P>& work) {
-        const std::span<arith::word> pieces = work.pieces.span().first(some * points * tokens);
-        std::fill(pieces.begin() + static_cast<std::ptrdiff_t>(pieces.size() / points * columns),
+    void transform_inputs(const random::seed& seed, std::size_t first, std::size_t some,
+                                 block_products_workspace<P>& work) const {
+        const std::span<arith::word> pieces = work.pieces.span().first(some * points_ * tokens_);
+        std::fill(pieces.begin() + static_cast<std::ptrdiff_t>(pieces.size() / points_ * columns_),
                   pieces.end(), arith::word{0});
         constexpr arith::word q = basis::template prime<I>;
         const auto limb = work.input.template limb<I>();
@@ -131,27 +131,27 @@ class block_weights {
                 seed, random::stream_domain::uplink,
                 static_cast<std::uint32_t>((first + k) * static_cast<std::size_t>(basis::limbs) + I), limb);
             ntt::inverse(rns::shared_plan<P::log_n, q>(), std::span<arith::word>(limb));
-            rns::limb::transpose(limb.data(), columns, tokens, columns, &pieces[k * tokens],
-                                 static_cast<std::ptrdiff_t>(some * tokens));
+            rns::limb::transpose(limb.data(), columns_, tokens_, columns_, &pieces[k * tokens_],
+                                 static_cast<std::ptrdiff_t>(some * tokens_));
         }
-        if constexpr (columns > 1) {
+        if (columns_ > 1) {
             rns::limb::forward_interleaved(plan_of<I>(), pieces);
         }
     }
 
-    /// Point f of row k with input j at (f * count + k) * some + j: entry c of a row in coefficient columns - 1
+    /// Point f of row k with input j at (f * count + k) * some + j: entry c of a row in coefficient columns_ - 1
     /// - c. Divided by the number of points, for the transform back.
     template <int I>
     void transform_weights(std::size_t o, std::size_t count, std::size_t first, std::size_t some,
                            block_products_workspace<P>& work) const {
         constexpr arith::word q = basis::template prime<I>;
-        const std::span<arith::word> weights = work.weights.span().first(count * some * points);
+        const std::span<arith::word> weights = work.weights.span().first(count * some * points_);
         const auto stride = static_cast<std::ptrdiff_t>(count * some);
-        std::fill(weights.begin() + static_cast<std::ptrdiff_t>(columns) * stride, weights.end(),
+        std::fill(weights.begin() + static_cast<std::ptrdiff_t>(columns_) * stride, weights.end(),
                   arith::word{0});
-        const std::size_t begin = first * columns;
-        const std::size_t used = std::min(some * columns, d_ - begin);
-        make_room(work.residues, some * columns);
+        const std::size_t begin = first * columns_;
+        const std::size_t used = std::min(some * columns_, d_ - begin);
+        make_room(work.residues, some * columns_);
         std::fill(work.residues.begin() + static_cast<std::ptrdiff_t>(used), work.residues.end(),
                   arith::word{0});
         for (std::size_t k = 0; k < count; ++k) {
@@ -160,39 +160,42 @@ class block_weights {
                 const std::int64_t x = std::int64_t{entries[c]} - rns::limb::integer_offset;
                 work.residues[c] = static_cast<arith::word>(x) + (q & static_cast<arith::word>(x >> 63));
             }
-            rns::limb::transpose(work.residues.data(), columns, some, columns,
-                                 &weights[(columns - 1) * count * some + k * some], -stride);
+            rns::limb::transpose(work.residues.data(), columns_, some, columns_,
+                                 &weights[(columns_ - 1) * count * some + k * some], -stride);
         }
-        if constexpr (columns > 1) {
-            constexpr arith::word inverse = arith::inverse_mod(points, q);
+        if (columns_ > 1) {
+            const arith::word inverse = arith::inverse_mod(points_, q);
             rns::limb::scale(rns::fixed_arithmetic<q>, weights, weights,
                              rns::fixed_arithmetic<q>.prepare(inverse));
             rns::limb::forward_interleaved(plan_of<I>(), weights);
         }
     }
 
-    /// Coefficient m of piece t belongs to t * columns + m - (columns - 1): what two pieces share is added up,
-    /// in the coefficients from columns - 1 on.
+    /// Coefficient m of piece t belongs to t * columns_ + m - (columns_ - 1): what two pieces share is added up,
+    /// in the coefficients from columns_ - 1 on.
     template <int I>
-    static void join(std::span<arith::word> products, std::size_t count) {
+    void join(std::span<arith::word> products, std::size_t count) const {
         constexpr arith::word q = basis::template prime<I>;
         constexpr auto m = rns::modulus_of<q>(q);
-        const std::size_t row = count * tokens;
-        for (std::size_t c = 1; c < columns; ++c) {
-            const std::span<arith::word> sums = products.subspan((c + columns - 1) * row, row);
+        const std::size_t row = count * tokens_;
+        for (std::size_t c = 1; c < columns_; ++c) {
+            const std::span<arith::word> sums = products.subspan((c + columns_ - 1) * row, row);
             const std::span<const arith::word> upper = products.subspan((c - 1) * row, row);
             rns::limb::add(m, sums.first(row - 1), sums.first(row - 1), upper.subspan(1));
             for (std::size_t k = 0; k < count; ++k) {  // the last piece meets the first, which is negative there
-                arith::word& last = sums[k * tokens + tokens - 1];
+                arith::word& last = sums[k * tokens_ + tokens_ - 1];
                 if (k + 1 < count) {
-                    last = arith::subtract_if_not_below(last + q - upper[(k + 1) * tokens], q);
+                    last = arith::subtract_if_not_below(last + q - upper[(k + 1) * tokens_], q);
                 }
-                last = arith::subtract_if_not_below(last + q - upper[k * tokens], q);
+                last = arith::subtract_if_not_below(last + q - upper[k * tokens_], q);
             }
         }
     }
 
     std::size_t d_;
+    std::size_t tokens_;
+    std::size_t columns_;  ///< entries of a hidden state in one ciphertext
+    std::size_t points_;   ///< of the transform of a piece
     memory::secret_buffer<std::uint32_t> integers_;  ///< row after row, with rns::limb::integer_offset
 };
 

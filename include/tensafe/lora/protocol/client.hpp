@@ -150,13 +150,13 @@ class client {
     }
 
     /// A block of tokens: draws the masks of all positions. Its request goes to the server.
-    template <int Tokens, class Protection>
-    client_block<P, Tokens, Protection> prepare(
-        const packing_plan<P, coefficient_tiles<1, Tokens>, Protection>& plan) {
+    template <class Protection>
+    client_block<P, Protection> prepare(
+        const packing_plan<P, token_blocks, Protection>& plan) {
         using basis = typename traced_product<P>::basis;
-        constexpr auto tokens = static_cast<std::size_t>(Tokens);
-        constexpr std::size_t columns = std::remove_cvref_t<decltype(plan)>::layout_type::columns;
-        client_block<P, Tokens, Protection> block(plan);
+        const std::size_t tokens = plan.layout().tokens;
+        const std::size_t columns = plan.entries_per_input();
+        client_block<P, Protection> block(plan);
         const auto hedging = generator_.hedge(plan_numbers(plan, 0), key_.identity());
         block.request_.seed = generator_.next_seed();
         memory::secret_buffer<arith::word> product(P::degree, memory::uninitialized);
@@ -189,10 +189,10 @@ class client {
     }
     /// Takes in the server's part of a block: from now on its replies can be read.
     /// @throws shape_error or format_error if the reply is for another layout or malformed
-    template <int Tokens, class Protection>
-    void accept(client_block<P, Tokens, Protection>& block, const block_reply& r) const {
-        constexpr auto tokens = static_cast<std::size_t>(Tokens);
+    template <class Protection>
+    void accept(client_block<P, Protection>& block, const block_reply& r) const {
         const auto& plan = block.plan();
+        const std::size_t tokens = plan.layout().tokens;
         require<shape_error>(
             r.rank == plan.rank() && r.d == plan.d() && r.tokens == tokens && r.c1.size() == plan.outputs(),
             {"client::accept: got the block of a ", r.rank, " x ", r.d, " matrix and ", r.tokens,

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+
+#include <bit>
+#include <cstddef>
+
+namespace tensafe::lora {
+
+/// Blocks of T tokens, T a power of two that the layout names: a ciphertext holds N/T entries of each of T
+/// hidden states, in coefficients, state after state, and a plaintext so many entries of one row of A,
+/// reversed. Row times state t stands in coefficient t * N/T of the product; products of several ciphertexts
+/// are added up: docs/design/streams.md.
+///
+/// No other state reaches that coefficient, so the others need not be known: c1 of all T replies is computed
+/// and sent before the first state exists, and each state then costs d residues up and an answer for each row
+/// down.
+struct token_blocks {};
+
+template <ckks::parameter_set P, class Protection>
+struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token_blocks, Protection>> {
+    static_assert(Protection::protects, "lora::token_blocks: replies of blocks are protected");
+    using row_layout = layout<P, coefficient_tiles<1>, Protection>;
+    static constexpr int level = request_level<P>;
+    static constexpr bool can_overflow = row_layout::can_overflow;
+
+    using detail::layout_base<layout>::rank;
+    using detail::layout_base<layout>::d;
+    using detail::layout_base<layout>::row_norm;
+    std::size_t tokens = 32;  ///< in a block: a power of two, from 2 to N
+
+    /// @throws as check
+    static layout of(std::size_t rank, std::size_t d, double row_norm, std::size_t tokens) {
+        layout result{{rank, d, row_norm}, tokens};
+        result.check();
+        return result;
+    }
+    /// @throws shape_error or parameter_error
+    constexpr void check() const {
+        detail::check_shape(rank, d, row_norm);
+        require<shape_error>(tokens >= 2 && tokens <= P::degree && std::has_single_bit(tokens),
+                             {"layout: got blocks of ", tokens,
+                              " tokens, expected a power of two from 2 to N = ", P::degree});
+        static_cast<void>(budget());
+    }
+    friend bool operator==(const layout&, const layout&) = default;
+
+    /// Entries of each hidden state in one ciphertext.
+    constexpr std::size_t entries_per_input() const noexcept { return P::degree / tokens; }
+    /// Ciphertexts of a block.
+    constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, entries_per_input()); }
+    /// Products of a block, those of checksum rows included: one for each row.
+    constexpr std::size_t outputs() const noexcept { return rows().outputs(); }
+    constexpr int subring_log_n() const noexcept { return std::countr_zero(tokens); }
+    static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
+        return {rank, d, 1, static_cast<double>(d), 1, row_layout::checks(rank)};
+    }
+    /// @throws parameter_error as budget_for
+    constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
+    /// Coefficients of c0 that travel in output o for so many tokens.
+    static constexpr std::size_t targets(std::size_t, std::size_t count = 1) noexcept { return count; }
+    constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
+        return rows().reply_bits(budget, o);
+    }
+    constexpr int noise_bits(const reply_budget& budget, std::size_t o) const noexcept {
+        return rows().noise_bits(budget, o);
+    }
+
+    /// The rows one by one: what does not depend on blocks.
+    constexpr row_layout rows() const noexcept { return {rank, d, row_norm}; }
+};
+
+}  // namespace tensafe::lora

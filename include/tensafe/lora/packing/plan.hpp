@@ -71,11 +71,22 @@ class packing_plan {
     constexpr int reply_bits(std::size_t o) const noexcept { return layout_.reply_bits(budget_, o); }
     constexpr int noise_bits(std::size_t o) const noexcept { return layout_.noise_bits(budget_, o); }
 
+    /// Calls f(first, count, bits) for the outputs of rows of A, and then for those of checksum rows, if there
+    /// are any: they have the same width.
+    template <class F>
+    constexpr void for_each_width(F&& f) const requires std::is_same_v<Packing, token_blocks> {
+        f(std::size_t{0}, rank(), reply_bits(0));
+        if (outputs_ > rank()) {
+            f(rank(), outputs_ - rank(), reply_bits(rank()));
+        }
+    }
     /// Bytes of the answers to one token of a block.
-    constexpr std::size_t token_reply_bytes() const {
-        const std::size_t checks = outputs_ - rank();
-        return memory::packed_bytes(rank(), reply_bits(0)) +
-               (checks > 0 ? memory::packed_bytes(checks, reply_bits(rank())) : 0);
+    constexpr std::size_t token_reply_bytes() const requires std::is_same_v<Packing, token_blocks> {
+        std::size_t bytes = 0;
+        for_each_width([&](std::size_t, std::size_t count, int bits) {
+            bytes += memory::packed_bytes(count, bits);
+        });
+        return bytes;
     }
 
   private:

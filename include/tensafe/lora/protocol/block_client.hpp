@@ -134,12 +134,7 @@ class client_block {
         std::span<const std::uint8_t> rest = r.c0;
         const auto of_position = products_.span().subspan(r.position * plan_.outputs(), plan_.outputs());
         detail::make_room(work_.coefficients, plan_.outputs());
-        std::size_t first = 0;
-        for (const std::size_t count : {plan_.rank(), plan_.outputs() - plan_.rank()}) {
-            if (count == 0) {
-                continue;
-            }
-            const int bits = plan_.reply_bits(first);
+        plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             const std::size_t bytes = memory::packed_bytes(count, bits);
             const std::span<std::uint32_t> c0 = work_.c0.span().first(count);
             memory::unpack_bits(rest.first(bytes), bits, c0);
@@ -148,8 +143,7 @@ class client_block {
                 work_.coefficients[first + k] = detail::centred_coefficient<basis>(
                     c0[k] + of_position[first + k], bits, plan_.noise_bits(first));
             }
-            first += count;
-        }
+        });
         plan_.layout().rows().collect(plan_.budget(), work_, q.scale, answers);
     }
 

@@ -61,51 +61,48 @@ class block_weights {
                                          integers_.data(), d_, token);
     }
 
-    /// Calls to(o, limb<I> of c1 of output o in coefficient form) for outputs [first, last): the sum over
-    /// inputs of the row times the uniform polynomial that the seed gives.
+    /// Outputs that are multiplied together.
+    static constexpr std::size_t outputs_at_once = 128;
+
+    /// Calls to(o, limb<I> of c1 of output o in coefficient form) for `count` outputs from `first` on: the sum
+    /// over inputs of the row times the uniform polynomial that the seed gives.
     template <int I, class To>
-    void multiply_limb(const random::seed& seed, std::size_t outputs, block_products_workspace<P>& work, To to) const {
+    void multiply(const random::seed& seed, std::size_t first, std::size_t count,
+                  block_products_workspace<P>& work, To to) const {
         constexpr arith::word q = basis::template prime<I>;
         const std::size_t inputs = ceil_divide(d_, columns_);
         const std::size_t inputs_at_once = std::min(inputs, most_words / (points_ * tokens_));
-        const std::size_t outputs_at_once = std::min<std::size_t>(outputs, 32);
         make_room(work.pieces, inputs_at_once * points_ * tokens_);
-        make_room(work.weights, outputs_at_once * inputs_at_once * points_);
-        make_room(work.products, outputs_at_once * points_ * tokens_);
+        make_room(work.weights, count * inputs_at_once * points_);
+        make_room(work.products, count * points_ * tokens_);
         work.rows.resize(inputs_at_once);
-        for (std::size_t o = 0; o < outputs; o += outputs_at_once) {
-            const std::size_t count = std::min(outputs_at_once, outputs - o);
-            std::fill_n(work.products.begin(), count * points_ * tokens_, arith::word{0});
-            for (std::size_t i = 0; i < inputs; i += inputs_at_once) {
-                const std::size_t some = std::min(inputs_at_once, inputs - i);
-                if (o == 0 || inputs_at_once < inputs) {
-                    transform_inputs<I>(seed, i, some, work);
+        const std::span<arith::word> products = work.products.span();
+        std::ranges::fill(products, arith::word{0});
+        for (std::size_t i = 0; i < inputs; i += inputs_at_once) {
+            const std::size_t some = std::min(inputs_at_once, inputs - i);
+            transform_inputs<I>(seed, i, some, work);
+            transform_weights<I>(first, count, i, some, work);
+            for (std::size_t f = 0; f < points_; ++f) {
+                for (std::size_t k = 0; k < some; ++k) {
+                    work.rows[k] = work.pieces.data() + (f * some + k) * tokens_;
                 }
-                transform_weights<I>(o, count, i, some, work);
-                for (std::size_t f = 0; f < points_; ++f) {
-                    for (std::size_t k = 0; k < some; ++k) {
-                        work.rows[k] = work.pieces.data() + (f * some + k) * tokens_;
-                    }
-                    for (std::size_t k = 0; k < count; ++k) {
-                        rns::limb::add_scaled(
-                            rns::variable_arithmetic<q>,
-                            work.products.span().subspan((f * count + k) * tokens_, tokens_),
-                            std::span<const arith::word* const>(work.rows).first(some),
-                            work.weights.span().subspan((f * count + k) * some, some));
-                    }
+                for (std::size_t k = 0; k < count; ++k) {
+                    rns::limb::add_scaled(rns::variable_arithmetic<q>,
+                                          products.subspan((f * count + k) * tokens_, tokens_),
+                                          std::span<const arith::word* const>(work.rows).first(some),
+                                          work.weights.span().subspan((f * count + k) * some, some));
                 }
             }
-            const std::span<arith::word> products = work.products.span().first(count * points_ * tokens_);
-            if (columns_ > 1) {
-                rns::limb::inverse_interleaved(plan_of<I>(), products);
-            }
-            join<I>(products, count);
-            const auto limb = work.input.template limb<I>();
-            for (std::size_t k = 0; k < count; ++k) {
-                rns::limb::transpose(&products[((columns_ - 1) * count + k) * tokens_], count * tokens_, columns_,
-                                     tokens_, limb.data(), columns_);
-                to(o + k, std::span<const arith::word>(limb));
-            }
+        }
+        if (columns_ > 1) {
+            rns::limb::inverse_interleaved(plan_of<I>(), products);
+        }
+        join<I>(products, count);
+        const auto limb = work.input.template limb<I>();
+        for (std::size_t k = 0; k < count; ++k) {
+            rns::limb::transpose(&products[((columns_ - 1) * count + k) * tokens_], count * tokens_, columns_,
+                                 tokens_, limb.data(), static_cast<std::ptrdiff_t>(columns_));
+            to(first + k, std::span<const arith::word>(limb));
         }
     }
 

@@ -114,9 +114,9 @@ std::vector<std::uint8_t> write_reply(const lora::reply<P, Packing, Protection>&
 template <ckks::parameter_set P, class Packing, class Protection>
 void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<P, Packing, Protection>& plan,
                 std::size_t tokens, lora::reply<P, Packing, Protection>& to) {
-    require<shape_error>(tokens != 0 && tokens <= plan.largest_batch,
+    require<shape_error>(tokens != 0 && tokens <= plan.largest_batch(),
                          {"read_reply: asked to read a reply for ", tokens, " hidden states, expected 1 to ",
-                          plan.largest_batch});
+                          plan.largest_batch()});
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::reply);
     const auto [rank, d, states] = detail::read_shape(body);
     require<shape_error>(rank == plan.rank() && d == plan.d() && states == tokens,

@@ -2,9 +2,9 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
+#include <tensafe/lora/packing/token_blocks.hpp>
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/set_id.hpp>
 
@@ -30,8 +30,8 @@ struct packing_code<lora::coefficient_tiles<Rows>> {
         static_cast<std::uint8_t>(std::countr_zero(static_cast<unsigned>(Rows)));
 };
 template <>
-struct packing_code<lora::column_batched> {
-    static constexpr std::uint8_t number = 2;
+struct packing_code<lora::token_blocks> {
+    static constexpr std::uint8_t number = 4;  // 2 was another way to send batches
     static constexpr std::uint8_t detail = 0;
 };
 template <class Rows, class Replies>
@@ -78,7 +78,7 @@ inline std::string packing_text(unsigned number, unsigned detail) {
     if (number == 3 && (rows == 1 || rows == 2)) {
         return text_of({"replicated_slots ", rows, rows == detail ? " unrescaled" : " rescaled"});
     }
-    return number == 2 && detail == 0 ? "column_batched" : "";
+    return number == 4 && detail == 0 ? "token_blocks" : "";
 }
 
 }  // namespace detail

@@ -16,22 +16,9 @@
 
 namespace tensafe::lora {
 
-/// Protection of prefill beside a decode protection: worst-case where that is average-case, which
-/// column_batched has not.
-template <class Protection>
-using prefill_protection =
-    std::conditional_t<Protection::range::can_overflow,
-                       protects_adapter_rows<worst_case, typename Protection::precision>, Protection>;
-
-/// Whether a model of these types has prefill: whether the set can hold its replies for hidden states of 4096
-/// entries. private_n4096 and quantum_n4096 can, compact_n4096 and minimal_n2048 with their average-case
-/// ranges cannot.
+/// Whether a model of these types has blocks of tokens: replies are protected.
 template <ckks::parameter_set P, class Protection>
-inline constexpr bool offers_prefill =
-    detail::compute_budget<P, prefill_protection<Protection>>(
-        layout<P, column_batched, prefill_protection<Protection>>::geometry(1, 4096))
-        .problem
-    == nullptr;
+inline constexpr bool offers_prefill = Protection::protects;
 
 namespace detail {
 

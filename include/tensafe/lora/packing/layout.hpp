@@ -47,7 +47,7 @@ template <class Layout>
 struct layout_base {
     static constexpr bool can_overflow = false;
     /// Hidden states in one request, at most.
-    static constexpr std::size_t largest_batch = 1;
+    static constexpr std::size_t largest_batch() noexcept { return 1; }
 
     std::size_t rank = 0;
     std::size_t d = 0;

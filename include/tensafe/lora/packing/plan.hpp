@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
@@ -35,8 +34,6 @@ class packing_plan {
         std::conditional_t<whole_ciphertexts, ckks::seeded_ciphertext<P>, std::vector<std::uint8_t>>;
     using request_type = lora::request<P, input_type>;
     using query_type = lora::query<P, input_type>;
-    /// Hidden states in one request, at most.
-    static constexpr std::size_t largest_batch = layout_type::largest_batch;
 
     /// @throws shape_error or parameter_error for a shape or a norm that no matrix has, or replies
     ///         that the parameter set cannot hold
@@ -55,6 +52,8 @@ class packing_plan {
     constexpr const budget_type& budget() const noexcept { return budget_; }
     constexpr std::size_t rank() const noexcept { return layout_.rank; }
     constexpr std::size_t d() const noexcept { return layout_.d; }
+    /// Hidden states in one request, at most.
+    constexpr std::size_t largest_batch() const noexcept { return layout_.largest_batch(); }
     /// Ciphertexts of a request, and entries of a hidden state in each.
     constexpr std::size_t inputs() const noexcept { return inputs_; }
     constexpr std::size_t entries_per_input() const noexcept { return layout_.entries_per_input(); }

@@ -45,6 +45,7 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     }
     friend bool operator==(const layout&, const layout&) = default;
 
+    constexpr std::size_t largest_batch() const noexcept { return tokens; }
     /// Entries of each hidden state in one ciphertext.
     constexpr std::size_t entries_per_input() const noexcept { return P::degree / tokens; }
     /// Ciphertexts of a block.

@@ -6,6 +6,7 @@
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/protocol/block_weights.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/input_hash.hpp>
 
 #include <algorithm>
@@ -18,9 +19,6 @@
 #include <vector>
 
 namespace tensafe::lora {
-
-template <ckks::parameter_set P, class Packing, class Protection>
-class server;
 
 /// What a server keeps of a block that it prepared for a client: for each position the coefficients of the
 /// encryptions of zero that its answer gets. Each position is answered once, in any order. Belongs to one
@@ -235,10 +233,7 @@ class server<P, token_blocks, Protection> {
         : plan_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a), tokens)),
           weights_(plan_, a),
           identity_(random::input_hash::of(a.values, std::array{a.rows, a.columns})) {
-        require<parameter_error>(tokens <= largest_targets,
-                                 {"server: got ", tokens,
-                                  " target coefficients under one encryption of zero, expected at most ",
-                                  largest_targets, "; pass lora::trusts_clients if no client cheats"});
+        detail::check_targets(tokens, largest_targets);
     }
 
     /// c1 of the zeros in coefficient form with its error, and their c0 at all positions.

@@ -78,9 +78,9 @@ class client {
     TENSAFE_COMPILED_MEMBER bool encrypt_or_zeros(const packing_plan<P, Packing, Protection>& plan,
                                                   const State& h, query_for<Packing, Protection>& result,
                                                   double overflow_margin = 1) {
-        static_assert(
-            !std::is_same_v<Packing, column_batched>,
-            "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
+        static_assert(!std::is_same_v<Packing, token_blocks>,
+                      "client::encrypt: a block takes a lora::matrix with one hidden state in each row; for one "
+                      "token after the other, prepare a client_block");
         detail::check_overflow_margin(overflow_margin);
         const auto state = detail::view_of_state(h);
         const detail::masked_norm of_state(state, plan.d());
@@ -109,43 +109,40 @@ class client {
         return of_state.kept != 0;
     }
 
-    /// Encrypts up to N hidden states, one in each row.
-    /// @throws as above; shape_error also for no rows or more than N
+    /// Encrypts up to a block of hidden states, one in each row: a prompt's, or an offline batch.
+    /// @throws as above; shape_error also for no rows or more than a block has
     template <class Protection>
-    query_for<column_batched, Protection> encrypt(const packing_plan<P, column_batched, Protection>& plan,
-                                                  const matrix& states) {
-        query_for<column_batched, Protection> result;
+    query_for<token_blocks, Protection> encrypt(const packing_plan<P, token_blocks, Protection>& plan,
+                                                const matrix& states) {
+        query_for<token_blocks, Protection> result;
         encrypt(plan, states, result);
         return result;
     }
     template <class Protection>
-    void encrypt(const packing_plan<P, column_batched, Protection>& plan, const matrix& states,
-                 query_for<column_batched, Protection>& result) {
+    void encrypt(const packing_plan<P, token_blocks, Protection>& plan, const matrix& states,
+                 query_for<token_blocks, Protection>& result) {
         states.check("client::encrypt");
-        require<shape_error>(states.rows != 0 && states.rows <= plan.largest_batch,
+        require<shape_error>(states.rows != 0 && states.rows <= plan.layout().tokens,
                              {"client::encrypt: got a batch of ", states.rows,
-                              " hidden states, expected 1 to ", plan.largest_batch});
-        result.scales.resize(states.rows);
+                              " hidden states, expected 1 to ", plan.layout().tokens});
         for (std::size_t t = 0; t < states.rows; ++t) {
-            result.scales[t] =
-                plan.layout().message_scale(plan.budget(), detail::norm_of_state(states.row(t), plan.d()));
+            static_cast<void>(detail::norm_of_state(states.row(t), plan.d()));
         }
+        const auto hedging = generator_.hedge(states.values, key_.identity());
+        auto block = prepare(plan);
         auto& r = result.request;
         r.d = plan.d();
         r.block = plan.entries_per_input();
         r.tokens = states.rows;
-        const auto hedging = generator_.hedge(states.values, result.scales, key_.identity());
-        r.seed = generator_.next_seed();
-        r.inputs.resize(plan.inputs());
-        const std::span<double> column = work_.reals.span().first(states.rows);
-        for (std::size_t j = 0; j < plan.d(); ++j) {
-            for (std::size_t t = 0; t < states.rows; ++t) {
-                column[t] = static_cast<double>(states.row(t)[j]) * result.scales[t];
-            }
-            restore_message();
-            encoding::encode_coefficients(column, 1, work_.message);
-            memory::wipe(column.data(), column.size_bytes());
-            encrypt_message(r, j);
+        r.seed = block.request().seed;
+        r.inputs.resize(states.rows);
+        result.scales.resize(states.rows);
+        token_query one;
+        for (std::size_t t = 0; t < states.rows; ++t) {
+            std::swap(one.request.c0, r.inputs[t]);
+            block.encrypt(states.row(t), one);
+            std::swap(one.request.c0, r.inputs[t]);
+            result.scales[t] = one.scale;
         }
     }
 
@@ -233,9 +230,9 @@ class client {
     }
     /// Of a batch: A*h for each hidden state.
     template <class Protection>
-    std::vector<std::vector<double>> decrypt(const packing_plan<P, column_batched, Protection>& plan,
-                                             const reply<P, column_batched, Protection>& r,
-                                             const query_for<column_batched, Protection>& q) const {
+    std::vector<std::vector<double>> decrypt(const packing_plan<P, token_blocks, Protection>& plan,
+                                             const reply<P, token_blocks, Protection>& r,
+                                             const query_for<token_blocks, Protection>& q) const {
         memory::secret_buffer<double> answers(q.scales.size() * plan.rank());
         decryption_workspace<P> work;
         decrypt(plan, r, q, work, answers.span());
@@ -287,15 +284,20 @@ class client {
                 plan.layout().slots().collect(o, sums, answers);
                 memory::wipe(sums.data(), sums.size() * sizeof(sums[0]));
             }
-        } else if constexpr (std::is_same_v<Packing, column_batched>) {
-            detail::make_room(work.coefficients, P::degree);
-            const std::span<double> values = work.coefficients.span();
+        } else if constexpr (std::is_same_v<Packing, token_blocks>) {
+            const std::size_t tokens = plan.subring_degree();
+            memory::secret_buffer<double> values(plan.outputs() * tokens, memory::uninitialized);
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                open(plan, r, o, q.scales.size(), noise_bits(o), work, values);
-                for (std::size_t t = 0; t < q.scales.size(); ++t) {
-                    answers[t * plan.rank() + o] =
-                        plan.layout().answer(plan.budget(), values[t], q.scales[t]);
+                open(plan, r, o, q.scales.size(), noise_bits(o), work,
+                     values.span().subspan(o * tokens, tokens));
+            }
+            detail::make_room(work.coefficients, plan.outputs());
+            for (std::size_t t = 0; t < q.scales.size(); ++t) {
+                for (std::size_t o = 0; o < plan.outputs(); ++o) {
+                    work.coefficients[o] = values[o * tokens + t];
                 }
+                plan.layout().rows().collect(plan.budget(), work, q.scales[t],
+                                             answers.subspan(t * plan.rank(), plan.rank()));
             }
         } else {
             detail::make_room(work.coefficients, plan.outputs() * plan.subring_degree());
@@ -369,9 +371,9 @@ class client {
 
     template <class Plan>
     static void check(const Plan& plan, const std::vector<double>& scales) {
-        require<shape_error>(!scales.empty() && scales.size() <= plan.largest_batch,
+        require<shape_error>(!scales.empty() && scales.size() <= plan.largest_batch(),
                              {"client::decrypt: got a query with the scales of ", scales.size(),
-                              " hidden states, expected 1 to ", plan.largest_batch});
+                              " hidden states, expected 1 to ", plan.largest_batch()});
         std::for_each(scales.begin(), scales.end(), check_scale);
     }
     static void check_scale(double scale) {

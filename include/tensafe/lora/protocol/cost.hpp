@@ -4,7 +4,9 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -34,12 +36,12 @@ struct token_cost {
     constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
-/// @param tokens  hidden states in a request: more than 1 for column_batched only, N unless given
+/// @param tokens  hidden states in a request: more than 1 for token_blocks only, a whole block unless given
 template <ckks::parameter_set P, class Packing, class Protection>
-constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
-                             std::size_t tokens = packing_plan<P, Packing, Protection>::largest_batch) {
+constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan, std::size_t tokens = 0) {
     constexpr auto limbs = static_cast<std::size_t>(request_level<P>) + 1;
-    constexpr bool whole_ring = std::is_same_v<Packing, column_batched>;
+    constexpr bool in_blocks = std::is_same_v<Packing, token_blocks>;
+    tokens = tokens == 0 ? plan.largest_batch() : tokens;
     token_cost cost;
     cost.budget = plan.budget();
     cost.relative_error = cost.budget.relative_error;
@@ -47,48 +49,61 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
     cost.outputs = plan.outputs();
     cost.server.products = cost.inputs * cost.outputs;
     cost.client_transforms = plan.inputs() * limbs;
-    cost.bytes_up =
-        message_overhead_bytes + random::seed_bytes + plan.inputs() * packed_residues_bytes<P>(P::degree);
+    cost.bytes_up = message_overhead_bytes + random::seed_bytes +
+                    (in_blocks ? tokens * packed_residues_bytes<P>(plan.d())
+                               : plan.inputs() * packed_residues_bytes<P>(P::degree));
     cost.bytes_down = message_overhead_bytes;
     for (std::size_t o = 0; o < plan.outputs(); ++o) {
         if constexpr (Protection::protects) {
             const int bits = plan.reply_bits(o);
             const std::size_t targets = plan.targets(o, tokens);
             cost.targets += targets;
-            cost.client_transforms += targets > most_inner_products ? (whole_ring ? 2 : 1) : 0;
+            cost.client_transforms += targets > most_inner_products ? 1 : 0;
             cost.bytes_down += memory::packed_bytes(targets, bits) + memory::packed_bytes(P::degree, bits);
         } else {
             cost.bytes_down +=
                 packed_residues_bytes<P>(plan.subring_degree()) + packed_residues_bytes<P>(P::degree);
         }
     }
-    const std::size_t whole_inverses = whole_ring ? plan.outputs() : 0;
     if constexpr (Protection::protects) {
         cost.pooled_transforms = plan.outputs() * limbs;
-        cost.server.transforms = cost.pooled_transforms + (plan.outputs() + whole_inverses) * limbs;
+        cost.server.transforms =
+            cost.pooled_transforms + (plan.outputs() + (in_blocks ? plan.inputs() : 0)) * limbs;
         cost.statistical_distance = cost.budget.statistical_distance(cost.targets);
         cost.session_bytes =
             3 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
     } else {
-        cost.client_transforms += whole_inverses * limbs;
         cost.statistical_distance = 1;
     }
     cost.hidden_states = tokens;
     const std::size_t zero_products = Protection::protects ? plan.outputs() * 2 * limbs : 0;
-    cost.word_multiplications = static_cast<double>((2 * cost.server.products * limbs + zero_products +
-                                                     plan.outputs() + plan.inputs() * limbs) *
+    const auto polynomials = zero_products + plan.outputs() + plan.inputs() * limbs;
+    cost.word_multiplications = static_cast<double>((2 * cost.server.products * limbs + polynomials) *
                                                     P::degree) +
                                 static_cast<double>((cost.server.transforms + cost.client_transforms) *
                                                     P::degree / 2 * static_cast<std::size_t>(P::log_n));
+    if constexpr (in_blocks) {
+        // Of pieces, rows and their products at twice the degree of a piece; and the inner products of c0.
+        const std::size_t points = 2 * plan.entries_per_input();
+        const std::size_t butterflies = (plan.inputs() + plan.outputs()) * P::degree +
+                                        plan.inputs() * plan.outputs() * points / 2;
+        cost.word_multiplications +=
+            static_cast<double>(limbs * (butterflies * static_cast<std::size_t>(std::countr_zero(points)) +
+                                         tokens * plan.outputs() * plan.d()));
+    }
     return cost;
 }
 
 /// The cost of a site of this shape.  @throws parameter_error if the set cannot hold the replies
 template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
 constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
-                             std::size_t tokens = packing_plan<P, Packing, Protection>::largest_batch) {
-    return cost_of(
-        packing_plan<P, Packing, Protection>(served_rows(m, shape.rank, shape.d_out), shape.d_in, 1), tokens);
+                             std::size_t tokens = 0) {
+    const std::size_t rows = served_rows(m, shape.rank, shape.d_out);
+    layout<P, Packing, Protection> l{rows, shape.d_in, 1};
+    if constexpr (std::is_same_v<Packing, token_blocks>) {
+        l.tokens = tokens == 0 ? l.tokens : std::bit_ceil(std::max(tokens, std::size_t{2}));
+    }
+    return cost_of(packing_plan<P, Packing, Protection>(l), tokens);
 }
 
 /// What `best_tiling` minimises, a weighted sum: for example nanoseconds of a byte sent and picoseconds of a

@@ -25,6 +25,13 @@ template <ckks::parameter_set P>
 using rerandomization_pool = ckks::rerandomization_pool<P, request_level<P>>;
 
 namespace detail {
+inline void check_targets(std::size_t targets, std::size_t largest) {
+    require<parameter_error>(targets <= largest,
+                             {"server: got ", targets,
+                              " target coefficients under one encryption of zero, expected at most ", largest,
+                              "; pass lora::trusts_clients if no client cheats"});
+}
+
 /// For tests that look at what a server never sends.
 struct server_internals {
     template <class Server>
@@ -43,10 +50,6 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class server {
     using weights_type = detail::packed_weights<P, Packing, Protection>;
-    static constexpr std::size_t default_batch =
-        Protection::protects ? std::clamp(most_targets<P, Protection>, std::size_t{1},
-                                          packing_plan<P, Packing, Protection>::largest_batch)
-                             : packing_plan<P, Packing, Protection>::largest_batch;
 
   public:
     using plan_type = packing_plan<P, Packing, Protection>;
@@ -57,15 +60,13 @@ class server {
         std::conditional_t<plan_type::whole_ciphertexts, ciphertext_workspace<P>, server_workspace<P>>;
 
     /// Packs A (rank x d), once.
-    /// @param largest_batch  for column_batched: longer batches are refused. More than most_targets only with
-    ///                       trusts_clients: docs/security.md says what a hostile client does with long ones
+    /// More than most_targets rows in a plaintext only with trusts_clients: docs/security.md says what a hostile
+    /// client does with them.
     /// @throws shape_error for an empty matrix or another number of values; encoding_error, naming row and
     ///         column, for NaN and infinity; parameter_error if the set cannot hold replies of this shape, or
     ///         the matrix does not suit the packing; entropy_error
-    TENSAFE_COMPILED_MEMBER explicit server(const matrix& a, std::size_t largest_batch = default_batch)
-        : server(a, largest_batch, most_targets<P, Protection>) {}
-    server(const matrix& a, trusts_clients, std::size_t largest_batch = plan_type::largest_batch)
-        : server(a, largest_batch, P::degree) {}
+    TENSAFE_COMPILED_MEMBER explicit server(const matrix& a) : server(a, most_targets<P, Protection>) {}
+    server(const matrix& a, trusts_clients) : server(a, P::degree) {}
     server(const matrix& a, const ckks::secret_key<P>&) = delete;  // a server never holds a secret key
 
     const plan_type& plan() const noexcept { return plan_; }
@@ -84,7 +85,7 @@ class server {
                                              std::move(generator));
     }
 
-    /// One hidden state, or one column batch, of a client. Each task has a reply of its own.
+    /// One hidden state of a client. Each task has a reply of its own.
     struct task {
         const request_type* from = nullptr;
         lora::rerandomization_pool<P>* zeros = nullptr;  ///< not for replies that reveal A
@@ -98,8 +99,7 @@ class server {
     /// @param observe  is told of each phase that begins: see server_phase
     /// @throws shape_error if a request was made for another layout or has a wrong size; parameter_error if a
     ///         task lacks a part, or a pool traces to another degree; format_error for anything but residues:
-    ///         before any encryption of zero is used up, but column batches before the malformed one are
-    ///         done; entropy_error
+    ///         before any encryption of zero is used up; entropy_error
     template <exec::host_execution Where, class Observer = no_observer>
     TENSAFE_COMPILED_MEMBER void apply(const Where& where, std::span<const task> tasks, workspace& work,
                                        Observer&& observe = {}) const {
@@ -162,24 +162,12 @@ class server {
   private:
     friend struct detail::server_internals;
 
-    server(const matrix& a, std::size_t largest_batch, std::size_t largest_targets)
-        : plan_(a.rows, a.columns, detail::public_row_norm(a)),
-          largest_batch_(checked(std::min(largest_batch, plan_type::largest_batch), largest_targets)),
-          weights_(plan_, a) {
+    server(const matrix& a, std::size_t largest_targets)
+        : plan_(a.rows, a.columns, detail::public_row_norm(a)), weights_(plan_, a) {
         if constexpr (Protection::protects) {
+            detail::check_targets(plan_.targets(0), largest_targets);
             identity_ = random::input_hash::of(a.values, std::array{a.rows, a.columns});
         }
-    }
-
-    std::size_t checked(std::size_t largest_batch, std::size_t largest) const {
-        if constexpr (Protection::protects) {
-            const std::size_t targets = plan_.targets(0, largest_batch);
-            require<parameter_error>(targets <= largest,
-                                     {"server: got ", targets,
-                                      " target coefficients under one encryption of zero, expected at most ",
-                                      largest, "; pass lora::trusts_clients if no client cheats"});
-        }
-        return largest_batch;
     }
 
     void check(const task& t, std::size_t i) const {
@@ -205,9 +193,7 @@ class server {
                             packed_residues_bytes<P>(P::degree));
             }
         }
-        require<shape_error>(
-            r.tokens != 0 && r.tokens <= largest_batch_,
-            {"server::apply: got a request of ", r.tokens, " hidden states, expected 1 to ", largest_batch_});
+        check_count("server::apply: got a request of ", r.tokens, " hidden states, expected ", 1);
         if constexpr (Protection::protects) {
             require<parameter_error>(
                 t.zeros->subring_log_n() == plan_.subring_log_n(),
@@ -229,30 +215,20 @@ class server {
             label(*t.to, t.from->tokens);
         }
         // Encryptions of zero are taken when nothing that came from outside can fail any more.
-        if constexpr (weights_type::by_panel) {
-            observe(server_phase::expand);
-            where.for_each(tasks.size(), [&](std::size_t t, std::size_t) {
-                weights_.expand(plan_, *tasks[t].from, work.requests[t]);
-            });
-            reserve_randomness(tasks, work);
-            // A few requests go through all panels, then the next few.
-            const std::size_t at_once = tasks_at_once();
-            const std::size_t panels = weights_.panels();
-            where.for_each(detail::ceil_divide(tasks.size(), at_once) * panels,
-                           [&](std::size_t k, std::size_t slot) {
-                               const std::size_t first = k / panels * at_once;
-                               answer_panel(tasks.subspan(first, std::min(at_once, tasks.size() - first)),
-                                            first, k % panels, work, work.slots[slot], observe);
-                           });
-        } else {
-            for (const task& t : tasks) {
-                weights_.multiply(where, plan_, *t.from, work.requests[0], work.products, observe);
-                reserve_randomness(std::span(&t, 1), work);
-                where.for_each(plan_.outputs(), [&](std::size_t o, std::size_t slot) {
-                    answer_output(t, o, work, work.slots[slot], work.products[o], observe);
-                });
-            }
-        }
+        observe(server_phase::expand);
+        where.for_each(tasks.size(), [&](std::size_t t, std::size_t) {
+            weights_.expand(plan_, *tasks[t].from, work.requests[t]);
+        });
+        reserve_randomness(tasks, work);
+        // A few requests go through all panels, then the next few.
+        const std::size_t at_once = tasks_at_once();
+        const std::size_t panels = weights_.panels();
+        where.for_each(detail::ceil_divide(tasks.size(), at_once) * panels,
+                       [&](std::size_t k, std::size_t slot) {
+                           const std::size_t first = k / panels * at_once;
+                           answer_panel(tasks.subspan(first, std::min(at_once, tasks.size() - first)), first,
+                                        k % panels, work, work.slots[slot], observe);
+                       });
         work.reservations.clear();
         memory::wipe(work.seeds.data(), work.seeds.size() * sizeof(random::seed));
         for (std::size_t t = 0; t < tasks.size(); ++t) {
@@ -278,13 +254,12 @@ class server {
         result.tokens = tokens;
     }
 
-    /// The work of one token or batch.
+    /// The work of one token.
     void count(workspace& work) const noexcept {
         work.work.products += plan_.inputs() * plan_.outputs();
         if constexpr (Protection::protects) {
             constexpr auto limbs = static_cast<std::size_t>(traced_product<P>::basis::limbs);
-            // v of the encryption of zero, and c1; of c0 if all coefficients are needed.
-            work.work.transforms += plan_.outputs() * limbs * (plan_.subring_log_n() == P::log_n ? 3 : 2);
+            work.work.transforms += 2 * plan_.outputs() * limbs;  // v of the encryption of zero, and c1
         }
     }
 
@@ -362,20 +337,6 @@ class server {
         }
     }
 
-    /// Output o of the one task for which randomness was reserved, from its product.
-    template <class Observer>
-    void answer_output(const task& t, std::size_t o, workspace& work, product_workspace<P>& slot,
-                       traced_product<P>& product, Observer& observe) const {
-        if constexpr (Protection::protects) {
-            observe(server_phase::protect);
-            auto zero = t.zeros->acquire(std::move(work.reservations[o]));
-            rns::add(product.c1, zero.c1);
-            hide(t, o, work, 0, std::move(zero), product, slot, observe);
-        } else {
-            std::swap(product, t.to->outputs[o]);
-        }
-    }
-
     /// Adds the rest of the zero, and the flood, to product o of a task, number `index` of its batch, and
     /// makes bytes of it. It keeps its memory.
     template <class Observer>
@@ -406,7 +367,6 @@ class server {
     }
 
     plan_type plan_;
-    std::size_t largest_batch_;
     weights_type weights_;
     random::seed identity_;  ///< a hash of A, for hedged seeds
 };

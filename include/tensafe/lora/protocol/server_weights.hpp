@@ -47,9 +47,8 @@ struct product_workspace {
 /// Memory that a server works in, one for each thread: from the second token on nothing is allocated.
 template <ckks::parameter_set P>
 struct server_workspace {
-    std::vector<expanded_request<P>> requests;  ///< one; or those of a batch
+    std::vector<expanded_request<P>> requests;
     std::vector<product_workspace<P>> slots;    ///< one for each thread that works
-    std::vector<traced_product<P>> products;    ///< of a column batch
     random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
     memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
@@ -101,8 +100,6 @@ class packed_weights {
 
   public:
     using plan_type = packing_plan<P, Packing, Protection>;
-    /// Each panel of outputs is computed by itself.
-    static constexpr bool by_panel = true;
 
     packed_weights(const plan_type& plan, const matrix& a)
         : panels_(ceil_divide(plan.outputs(), rns::panel_outputs)) {
@@ -197,78 +194,6 @@ class packed_weights {
     }
 
     std::vector<memory::secret_buffer<arith::word>> panels_;  ///< limb after limb
-};
-
-/// A as integers, for column batches: a product is a number times a ciphertext.
-template <ckks::parameter_set P, class Protection>
-class packed_weights<P, column_batched, Protection> {
-  public:
-    using plan_type = packing_plan<P, column_batched, Protection>;
-    static constexpr bool by_panel = false;
-
-    packed_weights(const plan_type& plan, const matrix& a) {
-        integers_ = memory::secret_buffer<std::int64_t>(a.values.size(), memory::uninitialized);
-        for (std::size_t k = 0; k < integers_.size(); ++k) {
-            integers_[k] = static_cast<std::int64_t>(
-                plan.layout().integer_weight(plan.budget(), static_cast<double>(a.values[k])));
-        }
-    }
-
-    /// Expands a few inputs at a time, so that memory does not grow with d.
-    template <exec::host_execution Where, class Observer>
-    void multiply(const Where& where, const plan_type& plan, const request<P>& r, expanded_request<P>& inputs,
-                  std::vector<traced_product<P>>& products, Observer& observe) const {
-        using basis = typename traced_product<P>::basis;
-        products.resize(plan.rank());
-        for (auto& product : products) {
-            prepare(product, P::degree);
-            product.c1.set_zero();
-        }
-        inputs.c0.resize(inputs_at_once);
-        inputs.c1.resize(inputs_at_once);
-        for (std::size_t first = 0; first < plan.d(); first += inputs_at_once) {
-            const std::size_t count = std::min(inputs_at_once, plan.d() - first);
-            observe(server_phase::expand);
-            where.for_each(count, [&](std::size_t j, std::size_t) {
-                expand_input(r, first + j, inputs.c0[j], inputs.c1[j]);
-            });
-            observe(server_phase::multiply);
-            where.for_each(plan.rank(), [&](std::size_t row, std::size_t) {
-                const std::span<const std::int64_t> weights =
-                    integers_.span().subspan(row * plan.d() + first, count);
-                rns::for_each_limb<basis>(
-                    [&]<int I>() { add_row<basis, I>(weights, inputs, products[row]); });
-            });
-        }
-    }
-
-  private:
-    /// Ciphertexts expanded at once: 4 MiB at N = 4096 with two limbs.
-    static constexpr std::size_t inputs_at_once = 32;
-
-    /// Adds the sum of weights times inputs to limb I of a row's product.
-    template <class Basis, int I>
-    static void add_row(std::span<const std::int64_t> weights, const expanded_request<P>& inputs,
-                        traced_product<P>& product) {
-        constexpr arith::word q = Basis::template prime<I>;
-        constexpr auto policy = rns::variable_arithmetic<q>;
-        std::array<const arith::word*, inputs_at_once> c0{};
-        std::array<const arith::word*, inputs_at_once> c1{};
-        std::array<arith::word, inputs_at_once> factors{};
-        for (std::size_t j = 0; j < weights.size(); ++j) {
-            c0[j] = inputs.c0[j].template limb<I>().data();
-            c1[j] = inputs.c1[j].template limb<I>().data();
-            const arith::word negative = static_cast<arith::word>(weights[j] >> 63);
-            const arith::word residue =
-                policy.reduce_fully((static_cast<arith::word>(weights[j]) ^ negative) - negative);
-            factors[j] = arith::subtract_if_not_below((residue ^ negative) - negative + (q & negative), q);
-        }
-        const std::span<const arith::word> used = std::span(factors).first(weights.size());
-        rns::limb::add_scaled(policy, product.c0[I].span(), std::span(c0).first(used.size()), used);
-        rns::limb::add_scaled(policy, product.c1.template limb<I>(), std::span(c1).first(used.size()), used);
-    }
-
-    memory::secret_buffer<std::int64_t> integers_;
 };
 
 /// A as plaintexts of the whole chain, for replies that are whole ciphertexts.

@@ -79,9 +79,9 @@ void token(benchmark::State& state, bool pooled) {
 void prefill(benchmark::State& state) {
     const auto tokens = static_cast<std::size_t>(state.range(0));
     lora::model_options options;
-    options.largest_prefill = tokens;
+    options.tokens_ahead = tokens;
     setting s(1, options);
-    lora::model_client<params>::prefill_reply_type reply;
+    lora::model_client<params>::batch_reply_type reply;
     std::vector<lora::matrix> batches;
     for (const lora::matrix& one : s.states) {
         batches.push_back(bench::random_matrix(tokens, one.columns, 4));

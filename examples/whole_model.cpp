@@ -82,7 +82,7 @@ void run(const lora::transformer_shape& shape, const lora::model_options& option
     const double distance = forecast.totals().statistical_distance;
     std::printf("distance 2^%.1f after 2^20 tokens, of all replies from such as are made of answers alone\n",
                 std::log2(distance));
-    if (options.largest_prefill > 0) {
+    if (options.tokens_ahead > 0) {
         examples::prefill_first_layer(server, client, session, forecast);
     }
 }
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     app.add_option("--tokens", tokens, "tokens to generate")
         ->capture_default_str()
         ->check(CLI::Range(1, 100000));
-    app.add_option("--prefill", options.largest_prefill,
+    app.add_option("--prefill", options.tokens_ahead,
                    "tokens of a prefill batch (one layer), as 128; 0: none")
         ->check(CLI::Range(0, 4096));
     app.add_option("--protect", layers, "layers whose matrices the server keeps, as 0-9,30-39; default: all");

@@ -125,14 +125,14 @@ void prefill_first_layer(const Server& server, Client& client, Session& session,
                          const tensafe::lora::forecast_of_model& forecast) {
     const auto layer = forecast.groups.front().layer;
     const auto predicted = forecast.totals([&](const auto& group) { return group.layer == layer; });
-    const std::size_t tokens = predicted.prefill_tokens;
+    const std::size_t tokens = predicted.block_tokens;
     cost measured;
     for (std::size_t g = 0; g < forecast.groups.size() && forecast.groups[g].layer == layer; ++g) {
         lora::matrix states(tokens, server.layout().groups[g].d);
         states.values = random_state(states.rows * states.columns);
         const std::clock_t start = std::clock();
         const auto batch = client.encrypt(g, states);
-        typename Client::prefill_reply_type reply;
+        typename Client::batch_reply_type reply;
         session.apply(server, g, batch.request, reply);
         static_cast<void>(client.decrypt(g, reply, batch));
         measured += {1, batch.request.bytes() + reply.bytes(), milliseconds_since(start)};
@@ -142,8 +142,8 @@ void prefill_first_layer(const Server& server, Client& client, Session& session,
         "\nprefill of %zu tokens, one layer: a token takes %.0f bytes (predicted %.0f) and %.2f ms "
         "(predicted %.2f);\n  sent one by one %zu bytes and %.2f ms\n",
         tokens, per_token(static_cast<double>(measured.bytes)),
-        per_token(static_cast<double>(predicted.prefill_bytes_up + predicted.prefill_bytes_down)),
-        per_token(measured.milliseconds), per_token(predicted.prefill_milliseconds), predicted.bytes(),
+        per_token(static_cast<double>(predicted.block_bytes_up + predicted.block_bytes_down)),
+        per_token(measured.milliseconds), per_token(predicted.block_milliseconds), predicted.bytes(),
         predicted.milliseconds);
 }
 

@@ -14,7 +14,7 @@ using P = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_t
 
 lora::model_layout some_layout() {
     lora::model_layout l;
-    l.largest_prefill = 128;
+    l.tokens_ahead = 128;
     l.groups.push_back(
         {"layers.0.attn_in", 2048, 1.5, {{"layers.0.q", 32, 2048, 2.0}, {"layers.0.k", 8, 256, -0.25}}});
     l.groups.push_back({"layers.0.grüße", 7, 0, {{"layers.0.ü", 1, 1, 0}}});
@@ -144,7 +144,7 @@ TEST_CASE("a layout that no model server has is refused, by reader and writer") 
     bad.groups[0].sites.clear();
     CHECK_THROWS_AS(write(bad), shape_error);
     bad = some_layout();
-    bad.largest_prefill = std::size_t{1} << 32;
+    bad.tokens_ahead = std::size_t{1} << 32;
     CHECK_THROWS_AS(write(bad), parameter_error);
 }
 

@@ -33,8 +33,8 @@ namespace tensafe::serving {
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>, exec::host_execution Where = exec::host>
 class host_engine {
-    static_assert(!std::is_same_v<Packing, lora::column_batched>,
-                  "serving::host_engine: a request is one hidden state; column_batched is for prefill");
+    static_assert(!std::is_same_v<Packing, lora::token_blocks>,
+                  "serving::host_engine: a request is one hidden state; token_blocks are for many");
 
   public:
     using server_type = lora::server<P, Packing, Protection>;

@@ -20,14 +20,14 @@ namespace tensafe::wire {
 
 /// Writes what a client has to know of a model as a message: kind model_layout, the ids of the set and of the
 /// scheme of its decode replies, so that a client of other types is told so before it sends anything. Body,
-/// in docs/wire-format.md: mode, largest_prefill, groups with input, d, row_norm and sites; of each site
+/// in docs/wire-format.md: mode, tokens_ahead, groups with input, d, row_norm and sites; of each site
 /// name, rank, d_out, scale.
-/// @throws as model_layout::check; parameter_error for a largest_prefill that passes 32 bits
+/// @throws as model_layout::check; parameter_error for a tokens_ahead that passes 32 bits
 template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>
 std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, const envelope& from = {}) {
     layout.check();
-    const std::uint32_t prefill =
-        detail::count_field("write_model_layout", "largest_prefill", layout.largest_prefill);
+    const std::uint32_t tokens_ahead =
+        detail::count_field("write_model_layout", "tokens_ahead", layout.tokens_ahead);
     std::size_t bytes = 3 * 4;
     for (const auto& group : layout.groups) {
         bytes += detail::name_bytes(group.input) + 4 + 8 + 4;
@@ -40,7 +40,7 @@ std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, c
         {kind::model_layout, set_id<P>, scheme_id<Packing, Protection>, from.number, from.group, bytes},
         message, [&](byte_writer& body) {
             body.number<std::uint32_t>(layout.mode == lora::mode::blind ? 1 : 0);
-            body.number<std::uint32_t>(prefill);
+            body.number<std::uint32_t>(tokens_ahead);
             // check() keeps all of these below 2^32.
             body.number<std::uint32_t>(static_cast<std::uint32_t>(layout.groups.size()));
             for (const auto& group : layout.groups) {
@@ -71,7 +71,7 @@ lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
     require<format_error>(mode <= 1, {"read_model_layout: got mode number ", mode,
                                       ", expected 0 (client_held_b) or 1 (blind)"});
     layout.mode = mode == 1 ? lora::mode::blind : lora::mode::client_held_b;
-    layout.largest_prefill = body.number<std::uint32_t>();
+    layout.tokens_ahead = body.number<std::uint32_t>();
     const std::uint32_t groups = body.number<std::uint32_t>();
     std::size_t all_sites = 0;
     for (std::uint32_t g = 0; g < groups; ++g) {

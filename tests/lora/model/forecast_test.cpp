@@ -52,11 +52,11 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
     for (const auto mode : {lora::mode::client_held_b, lora::mode::blind}) {
         lora::model_options options;
         options.mode = mode;
-        options.largest_prefill = 5;
+        options.tokens_ahead = 5;
         const lora::adapter shapes = lora::sites_of(tiny());
         const auto forecast = lora::model_forecast<small>(shapes, options, 5);
         REQUIRE(forecast.groups.size() == 12);
-        CHECK(forecast.prefill_tokens == 5);
+        CHECK(forecast.block_tokens == 5);
 
         const lora::adapter from = with_values(shapes);
         const lora::model_server<small> server(from, options);
@@ -73,7 +73,7 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
             CHECK(query.request.bytes() == forecast.groups[g].decode.bytes_up);
             CHECK(reply.bytes() == forecast.groups[g].decode.bytes_down);
             const auto batch = client.encrypt(g, random_matrix(5, d, g));
-            lora::model_client<small>::prefill_reply_type answers;
+            lora::model_client<small>::batch_reply_type answers;
             session.apply(server, g, batch.request, answers);
             CHECK(batch.request.bytes() == forecast.groups[g].prefill.bytes_up);
             CHECK(answers.bytes() == forecast.groups[g].prefill.bytes_down);
@@ -86,13 +86,13 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
 
 TEST_CASE("totals add up over what is chosen") {
     lora::model_options options;
-    options.largest_prefill = 7;
+    options.tokens_ahead = 7;
     const auto forecast = lora::model_forecast<small>(lora::sites_of(tiny()), options);
-    CHECK(forecast.prefill_tokens == 7);
+    CHECK(forecast.block_tokens == 7);
     const auto all = forecast.totals();
     CHECK(all.requests == 12);
     CHECK(all.sites == 21);
-    CHECK(all.prefill_tokens == 7);
+    CHECK(all.block_tokens == 7);
     const auto first = forecast.totals([](const lora::group_forecast& g) { return g.layer == 0U; });
     const auto rest = forecast.totals([](const lora::group_forecast& g) { return g.layer != 0U; });
     CHECK(first.requests == 4);
@@ -102,18 +102,18 @@ TEST_CASE("totals add up over what is chosen") {
     CHECK(all.bytes() == all.bytes_up + all.bytes_down);
     CHECK(3 * first.zeros == all.zeros);
     CHECK(first.packed_bytes + rest.packed_bytes == all.packed_bytes);
-    CHECK(first.prefill_bytes_up + rest.prefill_bytes_up == all.prefill_bytes_up);
-    CHECK(first.prefill_bytes_down + rest.prefill_bytes_down == all.prefill_bytes_down);
+    CHECK(first.block_bytes_up + rest.block_bytes_up == all.block_bytes_up);
+    CHECK(first.block_bytes_down + rest.block_bytes_down == all.block_bytes_down);
     CHECK(first.milliseconds + rest.milliseconds == doctest::Approx(all.milliseconds));
     CHECK(first.delta_milliseconds + rest.delta_milliseconds == doctest::Approx(all.delta_milliseconds));
-    CHECK(first.prefill_milliseconds + rest.prefill_milliseconds ==
-          doctest::Approx(all.prefill_milliseconds));
+    CHECK(first.block_milliseconds + rest.block_milliseconds ==
+          doctest::Approx(all.block_milliseconds));
     CHECK(first.milliseconds > 0);
     CHECK(first.delta_milliseconds > 0);
-    CHECK(first.prefill_milliseconds > 0);
+    CHECK(first.block_milliseconds > 0);
     // Equal layers have equal forecasts: units are measured once for each length.
     CHECK(forecast.groups[0].milliseconds == forecast.groups[4].milliseconds);
-    CHECK(forecast.groups[1].prefill_milliseconds == forecast.groups[9].prefill_milliseconds);
+    CHECK(forecast.groups[1].block_milliseconds == forecast.groups[9].block_milliseconds);
     CHECK(forecast.totals([](const lora::group_forecast&) { return false; }).bytes() == 0);
 }
 
@@ -169,8 +169,8 @@ TEST_CASE("options choose sites, mode and prefill of a forecast as those of a mo
     CHECK(forecast.groups.size() == 6);
     CHECK(forecast.totals().packed_bytes ==
           lora::model_server<small>::bytes_for(lora::sites_of(tiny()), options));
-    CHECK(forecast.totals().prefill_bytes_up == 0);
-    CHECK(forecast.totals().prefill_milliseconds == 0);
+    CHECK(forecast.totals().block_bytes_up == 0);
+    CHECK(forecast.totals().block_milliseconds == 0);
     options.mode = lora::mode::blind;
     const auto blind = lora::model_forecast<small>(lora::sites_of(tiny()), options);
     CHECK(blind.totals().delta_milliseconds == 0);
@@ -183,11 +183,11 @@ TEST_CASE("a forecast of what no model can be is refused") {
     CHECK_THROWS_WITH_AS(lora::model_forecast<small>({}, {}, 1),
                          Contains("got prefill of 1 hidden states, expected at most 0"), parameter_error);
     lora::model_options options;
-    options.largest_prefill = 1025;
+    options.tokens_ahead = 1025;
     CHECK_THROWS_WITH_AS(lora::model_forecast<small>({}, options),
-                         Contains("got a largest_prefill of 1025 hidden states, expected at most 1024"),
+                         Contains("got a tokens_ahead of 1025 hidden states, expected at most 1024"),
                          parameter_error);
-    options.largest_prefill = 1;
+    options.tokens_ahead = 1;
     CHECK(contains(refusal<parameter_error>([&] {
                        lora::model_forecast<ckks::compact_n4096, lora::coefficient_tiles<4>,
                                             lora::protects_adapter_rows<lora::average_case<6>>>({}, options);

@@ -26,10 +26,10 @@ using average_case = lora::protects_adapter_rows<lora::average_case<6>>;
 
 constexpr host here{};
 
-static_assert(lora::offers_prefill<small, lora::protects_adapter_rows<>>);
-static_assert(lora::offers_prefill<ckks::private_n4096, lora::protects_adapter_rows<>>);
-static_assert(lora::offers_prefill<ckks::quantum_n4096, lora::protects_adapter_rows<>>);
-static_assert(!lora::offers_prefill<ckks::compact_n4096, average_case>);
+static_assert(lora::offers_blocks<small, lora::protects_adapter_rows<>>);
+static_assert(lora::offers_blocks<ckks::private_n4096, lora::protects_adapter_rows<>>);
+static_assert(lora::offers_blocks<ckks::quantum_n4096, lora::protects_adapter_rows<>>);
+static_assert(!lora::offers_blocks<ckks::compact_n4096, average_case>);
 static_assert(!std::is_copy_constructible_v<model_server> && !std::is_move_constructible_v<model_server>);
 static_assert(!std::is_copy_constructible_v<model_session> && !std::is_move_constructible_v<model_session>);
 
@@ -59,7 +59,7 @@ lora::adapter random_adapter(std::size_t layers) {
 /// The default has none.
 lora::model_options with_prefill() {
     lora::model_options options;
-    options.largest_prefill = 128;
+    options.tokens_ahead = 128;
     return options;
 }
 
@@ -145,13 +145,13 @@ void check_decode_and_prefill(Served& s, const lora::adapter& from) {
 
         const auto states = random_states(3, d);
         const auto batch = s.client.encrypt(g, states);
-        typename Served::client_type::prefill_reply_type answers;
+        typename Served::client_type::batch_reply_type answers;
         s.session.apply(s.server, g, batch.request, answers);
         const auto deltas = s.client.deltas(g, answers, batch);
         REQUIRE(deltas.size() == 3);
         for (std::size_t t = 0; t < 3; ++t) {
             const std::vector<float> row(states.row(t).begin(), states.row(t).end());
-            check_deltas(s, from, g, s.server.prefill(g).layout(), deltas[t], row);
+            check_deltas(s, from, g, s.server.blocks(g).layout(), deltas[t], row);
         }
     }
 }
@@ -175,7 +175,7 @@ TEST_CASE("they are so in mode blind, where sites of a group may have norms of a
     scale(from.sites[1].b.values, 1e-6F);
     lora::model_options options;
     options.mode = lora::mode::blind;
-    options.largest_prefill = 128;
+    options.tokens_ahead = 128;
     served_small s(from, options);
     CHECK(s.server.layout().groups.size() == 4);
     CHECK(lora::client_part(from, options).sites.empty());
@@ -302,7 +302,7 @@ TEST_CASE("bytes_for before packing is bytes after it, and packing asks for litt
         const std::size_t with = model_server::bytes_for(from, options);
         const model_server server(from, options);
         CHECK(server.bytes() == with);
-        options.largest_prefill = 0;
+        options.tokens_ahead = 0;
         CHECK(model_server(from, options).bytes() == model_server::bytes_for(from, options));
         // Prefill keeps A as 64-bit integers.
         std::size_t integers = 0;
@@ -315,7 +315,7 @@ TEST_CASE("bytes_for before packing is bytes after it, and packing asks for litt
     CHECK(model_server::bytes_for(from) == (3 + 4 + 2 + 2) * 2 * 1024 * 8);
     const model_server server(from, with_prefill());
     CHECK(server.zeros_per_token() == 3 + 2 + 2 + 2);
-    CHECK(server.zeros_per_prefill() == 12 + 5 + 8 + 5);
+    CHECK(server.zeros_per_block() == 12 + 5 + 8 + 5);
 }
 
 TEST_CASE("the weights that a visitor is shown are those that the server multiplies with") {
@@ -406,24 +406,24 @@ TEST_CASE("an adapter that cannot be served is refused, and the site or its inpu
     CHECK_THROWS_WITH_AS(model_server{from}, Contains("down_proj"), shape_error);
     lora::model_options options;
     const model_server without(random_adapter(1), options);
-    CHECK_THROWS_WITH_AS(without.prefill(0), Contains("without prefill"), parameter_error);
+    CHECK_THROWS_WITH_AS(without.blocks(0), Contains("without prefill"), parameter_error);
     CHECK_THROWS_WITH_AS(without.decode(4), Contains("got group 4"), parameter_error);
 }
 
 TEST_CASE("prefill of more than the set has room for is refused before anything is packed") {
     const lora::adapter from = random_adapter(1);
     lora::model_options options;
-    options.largest_prefill = small::degree;
-    CHECK(model_server(from, options).layout().largest_prefill == small::degree);
-    ++options.largest_prefill;
-    const std::string message = "got a largest_prefill of 1025 hidden states, expected at most 1024";
+    options.tokens_ahead = small::degree;
+    CHECK(model_server(from, options).layout().tokens_ahead == small::degree);
+    ++options.tokens_ahead;
+    const std::string message = "got a tokens_ahead of 1025 hidden states, expected at most 1024";
     CHECK(contains(refusal<parameter_error>([&] { model_server(from, options); }), message));
     CHECK(contains(refusal<parameter_error>([&] { model_server::bytes_for(from, options); }), message));
     using without_room = lora::model_server<ckks::compact_n4096, lora::coefficient_tiles<4>, average_case>;
-    options.largest_prefill = 1;
+    options.tokens_ahead = 1;
     CHECK_THROWS_WITH_AS(without_room::bytes_for(from, options),
-                         Contains("got a largest_prefill of 1 hidden states, expected 0"), parameter_error);
-    options.largest_prefill = 0;
+                         Contains("got a tokens_ahead of 1 hidden states, expected 0"), parameter_error);
+    options.tokens_ahead = 0;
     CHECK(without_room::bytes_for(from, options) > 0);
 }
 
@@ -442,7 +442,7 @@ TEST_CASE("a client refuses layouts and parts that do not fit each other, and sa
     const shape_error shape("");
     CHECK(contains(refusal_of(parameter, [](layout& l, adapter&) { l.groups[0].row_norm = -1; }),
                    "attn.input"));
-    CHECK(contains(refusal_of(parameter, [](layout& l, adapter&) { l.largest_prefill = 1025; }), "1025"));
+    CHECK(contains(refusal_of(parameter, [](layout& l, adapter&) { l.tokens_ahead = 1025; }), "1025"));
     CHECK(contains(refusal_of(parameter, [](layout&, adapter& a) { a.sites.erase(a.sites.begin() + 2); }),
                    "v_proj\" of the layout was not given"));
     CHECK(contains(refusal_of(parameter, [](layout&, adapter& a) { a.sites.push_back(a.sites[2]); }),
@@ -495,19 +495,19 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
                          Contains("got a batch of 129 hidden states, expected at most 128"), shape_error);
     // The server does not rely on clients for the length of batches.
     lora::client<small> longer;
-    const auto batch = longer.encrypt(s.server.prefill(3).plan(), lora::matrix(129, 11));
-    model_client::prefill_reply_type answers;
+    const auto batch = longer.encrypt(s.server.blocks(3).plan(), lora::matrix(129, 11));
+    model_client::batch_reply_type answers;
     CHECK_THROWS_AS(s.session.apply(s.server, 3, batch.request, answers), shape_error);
 }
 
 TEST_CASE("no call of either side takes a group that the model has not, with prefill or without") {
-    for (const std::size_t largest_prefill : {std::size_t{0}, std::size_t{8}}) {
+    for (const std::size_t tokens_ahead : {std::size_t{0}, std::size_t{8}}) {
         lora::model_options options;
-        options.largest_prefill = largest_prefill;
+        options.tokens_ahead = tokens_ahead;
         served_small s(random_adapter(1), options);
         const auto query = s.client.encrypt(0, random_state(70, 1));
         model_client::reply_type reply;
-        model_client::prefill_reply_type answers;
+        model_client::batch_reply_type answers;
         model_session::workspace work;
         model_client::workspace reading;
         std::vector<double> product;
@@ -526,7 +526,7 @@ TEST_CASE("no call of either side takes a group that the model has not, with pre
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, work, answers); }));
             CHECK(refused([&] { model_session::apply(here, s.server, group, one, work); }));
             CHECK(refused([&] { static_cast<void>(s.server.decode(group)); }));
-            CHECK(refused([&] { static_cast<void>(s.server.prefill(group)); }));
+            CHECK(refused([&] { static_cast<void>(s.server.blocks(group)); }));
             CHECK(refused([&] { static_cast<void>(s.client.encrypt(group, random_state(70, 1))); }));
             CHECK(refused([&] { static_cast<void>(s.client.encrypt(group, lora::matrix(2, 70))); }));
             CHECK(refused([&] { static_cast<void>(s.client.decrypt(group, reply, query)); }));
@@ -568,9 +568,9 @@ TEST_CASE(
     CHECK_THROWS_AS(s.session.zeros(11), parameter_error);
     CHECK(&s.session.zeros(2) == &s.session.zeros(2));
     s.session.fill(here, s.server, 2);
-    s.session.fill_prefill(here, s.server, 1);
+    s.session.fill_blocks(here, s.server, 1);
     CHECK(s.session.zeros(2).size() == 2 * s.server.zeros_per_token());
-    CHECK(s.session.zeros(10).size() == s.server.zeros_per_prefill());
+    CHECK(s.session.zeros(10).size() == s.server.zeros_per_block());
     CHECK(s.session.zeros(3).size() == 0);
     CHECK_THROWS_AS(s.session.fill(here, s.server, ~std::size_t{0}), parameter_error);
 }

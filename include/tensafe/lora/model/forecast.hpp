@@ -89,18 +89,63 @@ struct unit_times {
     double output = 0;
 };
 
-/// Measures requests of so many tokens for a small matrix of ones.
-template <ckks::parameter_set P, class Packing, class Protection>
-unit_times measure_units(std::size_t rows, std::size_t d, std::size_t tokens = 1) {
-    using server_type = server<P, Packing, Protection>;
-    const auto ones = [](std::size_t height, std::size_t width) {
-        matrix m(height, width);
-        std::fill(m.values.begin(), m.values.end(), 1.0F);
-        return m;
-    };
-    const server_type server(ones(rows, d));
+inline matrix ones(std::size_t rows, std::size_t columns) {
+    matrix m(rows, columns);
+    std::fill(m.values.begin(), m.values.end(), 1.0F);
+    return m;
+}
+
+/// Milliseconds of a block of tokens, both sides, all phases; the best of a few runs.
+template <ckks::parameter_set P, class Protection>
+double measure_block(std::size_t rows, std::size_t d, std::size_t tokens) {
+    const server<P, token_blocks, Protection> server(ones(rows, d), tokens, trusts_clients{});
     const auto& plan = server.plan();
     const matrix states = ones(tokens, d);
+    lora::client<P> client;
+    const random::seed nonce = random::fresh_seed();
+    auto pool = server.pool(nonce, client.rerandomization_key(nonce));
+    typename std::remove_cvref_t<decltype(plan)>::query_type query;
+    block_workspace<P> work;
+    typename std::remove_cvref_t<decltype(plan)>::reply_type reply;
+    double least = std::numeric_limits<double>::infinity();
+    for (int run = 0; run < 5; ++run) {
+        least = std::fmin(least, milliseconds([&] {
+                              client.encrypt(plan, states, query);
+                              server.apply(query.request, pool, work, reply);
+                              static_cast<void>(client.decrypt(plan, reply, query));
+                          }));
+    }
+    return least;
+}
+
+/// Of blocks: from the times of three shapes.
+template <ckks::parameter_set P, class Protection>
+unit_times measure_block_units(std::size_t tokens) {
+    constexpr std::size_t few = 8;
+    constexpr std::size_t many = 32;
+    using layout_type = layout<P, token_blocks, Protection>;
+    const layout_type small = layout_type::of(few, few * P::degree / tokens, 1, tokens);
+    const auto extra = static_cast<double>(many - few);
+    const auto inputs = static_cast<double>(small.inputs());
+    const auto outputs = static_cast<double>(small.outputs());
+    const double both = measure_block<P, Protection>(few, small.d, tokens);
+    const double of_output = (measure_block<P, Protection>(many, small.d, tokens) - both) /
+                             static_cast<double>(layout_type::of(many, small.d, 1, tokens).outputs() - small.outputs());
+    const double of_input = (measure_block<P, Protection>(few, small.d / few * many, tokens) - both) / extra;
+    // of_input = input + outputs * product, of_output = output + inputs * product
+    const double product =
+        std::fmax((inputs * of_input + outputs * of_output - both) / (inputs * outputs), 0.0);
+    return {std::fmax(of_input - outputs * product, 0.0), product,
+            std::fmax(of_output - inputs * product, 0.0)};
+}
+
+/// Measures requests of a small matrix of ones.
+template <ckks::parameter_set P, class Packing, class Protection>
+unit_times measure_units(std::size_t rows, std::size_t d) {
+    using server_type = server<P, Packing, Protection>;
+    const server_type server(ones(rows, d));
+    const auto& plan = server.plan();
+    const matrix states = ones(1, d);
     lora::client<P> client;
     const random::seed nonce = random::fresh_seed();
     rerandomization_pool<P> pool = server.pool(nonce, client.rerandomization_key(nonce));
@@ -116,11 +161,7 @@ unit_times measure_units(std::size_t rows, std::size_t d, std::size_t tokens = 1
     for (int run = 0; run < 5; ++run) {
         phase_clock clock;
         encrypted = std::fmin(encrypted, milliseconds([&] {
-                                  if constexpr (std::is_same_v<Packing, column_batched>) {
-                                      client.encrypt(plan, states, query);
-                                  } else {
-                                      client.encrypt(plan, states.row(0), query);
-                                  }
+                                  client.encrypt(plan, states.row(0), query);
                               }));
         if constexpr (Protection::protects) {
             server.apply(query.request, pool, work, reply, clock);
@@ -159,11 +200,12 @@ site_estimate estimate(const adapter_site& site, lora::mode mode = lora::mode::c
     detail::unit_times units;
     try {
         forecast.cost = cost_of<P, Packing, Protection>(site.shape(), mode);
-        // One row, and as many entries as one input holds.
-        constexpr bool batched = std::is_same_v<Packing, column_batched>;
-        const std::size_t held =
-            batched ? 32 : packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
-        units = detail::measure_units<P, Packing, Protection>(1, std::min(site.d_in(), held));
+        if constexpr (std::is_same_v<Packing, token_blocks>) {
+            units = detail::measure_block_units<P, Protection>(forecast.cost.hidden_states);
+        } else {  // one row, and as many entries as one input holds
+            const std::size_t held = packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
+            units = detail::measure_units<P, Packing, Protection>(1, std::min(site.d_in(), held));
+        }
     } catch (const parameter_error& e) {
         throw parameter_error({"estimate: site ", in_quotes(site.name), ": ", e.what()});
     }
@@ -235,11 +277,11 @@ struct group_forecast {
     token_cost decode;              ///< of one hidden state
     double milliseconds = 0;        ///< the same, client and server, with zeros made on the spot
     double delta_milliseconds = 0;  ///< of B, in client_held_b: what decrypting does not include
-    token_cost prefill;             ///< of one batch; all zero without prefill
-    double prefill_milliseconds = 0;
+    token_cost block;               ///< of one block of tokens; all zero without blocks
+    double block_milliseconds = 0;
 };
 
-/// Sums over groups: one generated token, and one prefill batch, through all of them.
+/// Sums over groups: one generated token, and one block of tokens, through all of them.
 struct forecast_totals {
     std::size_t requests = 0;  ///< as many as there are groups
     std::size_t sites = 0;
@@ -249,15 +291,15 @@ struct forecast_totals {
     std::size_t bytes_down = 0;
     double milliseconds = 0;
     double delta_milliseconds = 0;
-    std::size_t prefill_tokens = 0;
-    std::size_t prefill_bytes_up = 0;
-    std::size_t prefill_bytes_down = 0;
-    double prefill_milliseconds = 0;
+    std::size_t block_tokens = 0;
+    std::size_t block_bytes_up = 0;
+    std::size_t block_bytes_down = 0;
+    double block_milliseconds = 0;
 
     /// Of the replies to default_replies generated tokens, all groups' together:
     /// reply_budget::statistical_distance of a whole model. The root of the sum of squares of the groups'
     /// distances, which come from Hellinger distances of independent floods: their squares add up
-    /// (ckks::flood). 1 for bare replies; without prefill.
+    /// (ckks::flood). 1 for bare replies; without blocks.
     double statistical_distance = 0;
 
     std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
@@ -266,12 +308,12 @@ struct forecast_totals {
 /// What serving a model will be like, group by group in its order.
 struct forecast_of_model {
     std::vector<group_forecast> groups;
-    std::size_t prefill_tokens = 0;  ///< in a batch
+    std::size_t block_tokens = 0;  ///< in a block
 
     /// Sums over the groups that `choose` says yes to: "what if only these layers were protected?"
     forecast_totals totals(const std::function<bool(const group_forecast&)>& choose = {}) const {
         forecast_totals sum;
-        sum.prefill_tokens = prefill_tokens;
+        sum.block_tokens = block_tokens;
         for (const group_forecast& g : groups) {
             if (choose && !choose(g)) {
                 continue;
@@ -286,9 +328,9 @@ struct forecast_of_model {
             sum.delta_milliseconds += g.delta_milliseconds;
             sum.statistical_distance =
                 std::fmin(std::hypot(sum.statistical_distance, g.decode.statistical_distance), 1);
-            sum.prefill_bytes_up += g.prefill.bytes_up;
-            sum.prefill_bytes_down += g.prefill.bytes_down;
-            sum.prefill_milliseconds += g.prefill_milliseconds;
+            sum.block_bytes_up += g.block.bytes_up;
+            sum.block_bytes_down += g.block.bytes_down;
+            sum.block_milliseconds += g.block_milliseconds;
         }
         return sum;
     }
@@ -317,27 +359,20 @@ inline double measure_delta() {
 /// exactly, errors, and times on one core of this machine, measured for some milliseconds for each length of
 /// hidden states. Looks at names, shapes and scales only. The error of a group is decode.relative_error
 /// (normalized rows; in mode blind for the largest).
-/// @param prefill_tokens  in a batch; 0: the largest that the options allow
 /// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
-///         the replies; parameter_error for more prefill_tokens than the options allow
+///         the replies
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
-forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {},
-                                 std::size_t prefill_tokens = 0) {
-    using prefill_protection = prefill_protection<Protection>;
+forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {}) {
     using decode_layout = layout<P, Packing, Protection>;
-    using prefill_layout = layout<P, column_batched, prefill_protection>;
+    using block_layout = layout<P, token_blocks, Protection>;
     const lora::model_layout model = detail::group_sites(shapes, options).layout;
-    const std::size_t largest = detail::offered_prefill<P, Protection>(options);
-    require<parameter_error>(prefill_tokens <= largest, {"model_forecast: got prefill of ", prefill_tokens,
-                                                         " hidden states, expected at most ", largest});
+    detail::check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
     forecast_of_model result;
-    result.prefill_tokens = prefill_tokens > 0 ? prefill_tokens : largest;
+    result.block_tokens = options.tokens_ahead;
     std::map<std::size_t, detail::unit_times> units;
-    std::optional<detail::unit_times> column_units;
+    std::optional<detail::unit_times> block_units;
     const std::size_t held = packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
-    constexpr std::size_t columns_rows = 9;  // enough to divide by
-    constexpr std::size_t columns_d = 32;
     const double delta_unit = detail::measure_delta();
     for (const auto& group : model.groups) {
         detail::naming_input("model_forecast", group, [&] {
@@ -361,15 +396,14 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
             forecast.milliseconds = detail::milliseconds_of(forecast.decode, found->second);
             forecast.delta_milliseconds =
                 options.mode == lora::mode::client_held_b ? delta_products * delta_unit : 0;
-            if (result.prefill_tokens > 0) {
-                if (!column_units) {
-                    column_units = detail::measure_units<P, column_batched, prefill_protection>(
-                        columns_rows, columns_d, result.prefill_tokens);
+            if (result.block_tokens > 0) {
+                if (!block_units) {
+                    block_units = detail::measure_block_units<P, Protection>(result.block_tokens);
                 }
-                forecast.prefill = cost_of<P, column_batched, prefill_protection>(
-                    stacked, lora::mode::client_held_b, result.prefill_tokens);
-                forecast.packed_bytes += detail::packed_bytes(prefill_layout{rows, group.d, 1});
-                forecast.prefill_milliseconds = detail::milliseconds_of(forecast.prefill, *column_units);
+                forecast.block = cost_of<P, token_blocks, Protection>(stacked, lora::mode::client_held_b,
+                                                                      result.block_tokens);
+                forecast.packed_bytes += detail::packed_bytes(block_layout{{rows, group.d, 1}, result.block_tokens});
+                forecast.block_milliseconds = detail::milliseconds_of(forecast.block, *block_units);
             }
             result.groups.push_back(std::move(forecast));
         });

@@ -59,11 +59,11 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
 class model_client {
   public:
     using decode_plan = packing_plan<P, Packing, Protection>;
-    using prefill_plan = packing_plan<P, column_batched, prefill_protection<Protection>>;
+    using block_plan = packing_plan<P, token_blocks, Protection>;
     using query_type = typename decode_plan::query_type;
     using reply_type = typename decode_plan::reply_type;
-    using prefill_query_type = typename prefill_plan::query_type;
-    using prefill_reply_type = typename prefill_plan::reply_type;
+    using batch_query_type = typename block_plan::query_type;
+    using batch_reply_type = typename block_plan::reply_type;
     /// One vector for each site of a group, in the order of layout().groups[group].sites: d_out entries each.
     using site_deltas = std::vector<std::vector<double>>;
 
@@ -79,17 +79,14 @@ class model_client {
         : keys_(std::move(keys)), layout_(std::move(layout)) {
         require<parameter_error>(keys_ != nullptr, {"model_client: got no keys, expected a lora::client"});
         layout_.check();
-        require<parameter_error>(layout_.largest_prefill <= prefill_plan::largest_batch &&
-                                     (layout_.largest_prefill == 0 || offers_prefill<P, Protection>),
-                                 {"model_client: got a layout with prefill of ", layout_.largest_prefill,
-                                  " hidden states, expected at most ",
-                                  offers_prefill<P, Protection> ? prefill_plan::largest_batch : 0});
+        detail::check_tokens_ahead<P, Protection>(layout_.tokens_ahead, true);
         for (const auto& group : layout_.groups) {
             detail::naming_input("model_client", group, [&] {
                 const std::size_t rows = group.rows(layout_.mode);
                 decode_.emplace_back(rows, group.d, group.row_norm);
-                if (layout_.largest_prefill > 0) {
-                    prefill_.emplace_back(rows, group.d, group.row_norm);
+                if (layout_.tokens_ahead > 0) {
+                    blocks_.emplace_back(block_plan::layout_type::of(rows, group.d, group.row_norm,
+                                                                     layout_.tokens_ahead));
                 }
             });
         }
@@ -108,7 +105,7 @@ class model_client {
         return decode_[group];
     }
 
-    /// For the model_session that this server nonce is of: sent once, for all groups and for prefill.
+    /// For the model_session that this server nonce is of: sent once, for all groups and blocks.
     ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
         return keys_->rerandomization_key(server_nonce);
     }
@@ -137,16 +134,11 @@ class model_client {
         });
     }
 
-    /// Encrypts up to layout().largest_prefill hidden states of a group, one in each row.
-    /// @throws as client::encrypt, also for a longer batch; parameter_error also if there is no prefill
-    prefill_query_type encrypt(std::size_t group, const matrix& states) {
-        return detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
-            const prefill_plan& plan = prefill_of(group);
-            require<shape_error>(states.rows <= layout_.largest_prefill,
-                                 {"got a batch of ", states.rows, " hidden states, expected at most ",
-                                  layout_.largest_prefill});
-            return keys_->encrypt(plan, states);
-        });
+    /// Encrypts up to layout().tokens_ahead hidden states of a group, one in each row, as a prompt's.
+    /// @throws as client::encrypt, also for a longer batch; parameter_error also if there are no blocks
+    batch_query_type encrypt(std::size_t group, const matrix& states) {
+        return detail::naming_input("model_client::encrypt", layout_.at(group),
+                                    [&] { return keys_->encrypt(blocks_of(group), states); });
     }
 
     /// Memory for decrypting, kept by the caller: one for each number of products that groups have. Wiped on
@@ -178,10 +170,10 @@ class model_client {
         });
     }
     /// The products of a batch.
-    std::vector<std::vector<double>> decrypt(std::size_t group, const prefill_reply_type& r,
-                                             const prefill_query_type& q) const {
+    std::vector<std::vector<double>> decrypt(std::size_t group, const batch_reply_type& r,
+                                             const batch_query_type& q) const {
         return detail::naming_input("model_client::decrypt", layout_.at(group),
-                                    [&] { return keys_->decrypt(prefill_of(group), r, q); });
+                                    [&] { return keys_->decrypt(blocks_of(group), r, q); });
     }
 
     /// The deltas of a group's sites from the product of their rows.
@@ -219,8 +211,8 @@ class model_client {
         return deltas(group, decrypt(group, r, q));
     }
     /// For each hidden state of a batch.
-    std::vector<site_deltas> deltas(std::size_t group, const prefill_reply_type& r,
-                                    const prefill_query_type& q) const {
+    std::vector<site_deltas> deltas(std::size_t group, const batch_reply_type& r,
+                                    const batch_query_type& q) const {
         std::vector<site_deltas> result;
         for (const auto& product : decrypt(group, r, q)) {
             result.push_back(deltas(group, product));
@@ -308,16 +300,16 @@ class model_client {
                                                 norm == norms.end() ? "" : ", the base layer's norm"});
     }
 
-    const prefill_plan& prefill_of(std::size_t group) const {
-        require<parameter_error>(
-            !prefill_.empty(), {"this model has no prefill (model_options::largest_prefill of its server)"});
-        return prefill_[group];
+    const block_plan& blocks_of(std::size_t group) const {
+        require<parameter_error>(!blocks_.empty(),
+                                 {"this model has no blocks (model_options::tokens_ahead of its server)"});
+        return blocks_[group];
     }
 
     std::shared_ptr<client<P>> keys_;
     model_layout layout_;
     std::vector<decode_plan> decode_;
-    std::vector<prefill_plan> prefill_;
+    std::vector<block_plan> blocks_;
     std::vector<std::vector<matrix>> b_;  ///< of each site of each group
     std::vector<adapter_site> clear_;
 };

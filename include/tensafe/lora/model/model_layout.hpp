@@ -31,10 +31,10 @@ using pack_progress = std::function<void(std::size_t done, std::size_t total)>;
 /// must always give the same answer about a site.
 struct model_options {
     lora::mode mode = lora::mode::client_held_b;
-    /// Hidden states of a prefill batch, at most: the matrices are then packed for column_batched as well. 0:
-    /// no prefill. most_targets of the set at most, N with trusts_clients, and 0 for a set without room for
-    /// the replies (offers_prefill).
-    std::size_t largest_prefill = 0;
+    /// Tokens of a block: a power of two; the matrices are then kept for token_blocks as well. 0: no blocks.
+    /// Below most_targets of the set, N at most with trusts_clients, and 0 for a set without room for the
+    /// replies (offers_blocks).
+    std::size_t tokens_ahead = 0;
     /// Whether no client cheats: see lora::trusts_clients.
     bool trusts_clients = false;
     /// Whether the server keeps this site to itself; the client gets the others whole. Empty: every site.
@@ -138,7 +138,7 @@ struct model_layout {
     };
 
     lora::mode mode = lora::mode::client_held_b;
-    std::size_t largest_prefill = 0;  ///< hidden states of a prefill request, at most; 0: there is no prefill
+    std::size_t tokens_ahead = 0;  ///< tokens of a block; 0: there are no blocks
     std::vector<model_layout::group> groups;
 
     friend bool operator==(const model_layout&, const model_layout&) = default;

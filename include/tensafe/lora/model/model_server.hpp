@@ -5,54 +5,63 @@
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/packing/plan.hpp>
+#include <tensafe/lora/protocol/block_server.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 #include <vector>
 
 namespace tensafe::lora {
 
-/// Whether a model of these types has blocks of tokens: replies are protected.
+/// Whether a model of these types has blocks of tokens: replies are protected, and the set can hold those for
+/// hidden states of 4096 entries.
 template <ckks::parameter_set P, class Protection>
-inline constexpr bool offers_prefill = Protection::protects;
+inline constexpr bool offers_blocks = [] {
+    if constexpr (Protection::protects) {
+        return detail::compute_budget<P, Protection>(layout<P, token_blocks, Protection>::geometry(1, 4096))
+                   .problem == nullptr;
+    }
+    return false;
+}();
 
 namespace detail {
 
 /// Bytes of the packed weights of a server with this layout.
 template <ckks::parameter_set P, class Packing, class Protection>
 constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noexcept {
-    if constexpr (std::is_same_v<Packing, column_batched>) {
-        return l.rank * l.d * sizeof(std::int64_t);
+    if constexpr (std::is_same_v<Packing, token_blocks>) {
+        return l.outputs() * l.d * sizeof(std::uint32_t);
     } else {
         return l.inputs() * l.outputs() * P::degree *
                static_cast<std::size_t>(traced_product<P>::basis::limbs) * sizeof(arith::word);
     }
 }
 
-/// options.largest_prefill.  @throws parameter_error if it is more than a set has room for
+/// tokens_ahead of a model.  @throws parameter_error if it is none that blocks can have
 template <ckks::parameter_set P, class Protection>
-std::size_t offered_prefill(const model_options& options) {
-    const std::size_t most = !offers_prefill<P, Protection> ? 0
-                             : options.trusts_clients
-                                 ? layout<P, column_batched, prefill_protection<Protection>>::largest_batch
-                                 : most_targets<P, prefill_protection<Protection>>;
+void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
+    const std::size_t most = !offers_blocks<P, Protection> ? 0
+                             : trusts_clients              ? P::degree
+                                                           : std::bit_floor(most_targets<P, Protection>);
     require<parameter_error>(
-        options.largest_prefill <= most,
-        {"model: got a largest_prefill of ", options.largest_prefill, " hidden states, expected ",
-         offers_prefill<P, Protection> ? "at most " : "0: this parameter set has no room for the replies",
-         offers_prefill<P, Protection> ? text_part(most) : "",
-         !offers_prefill<P, Protection> || options.trusts_clients ? "" : "; more with trusts_clients"});
-    return options.largest_prefill;
+        tokens == 0 || (tokens >= 2 && tokens <= most && std::has_single_bit(tokens)),
+        {"model: got tokens_ahead of ", tokens,
+         most == 0 ? ", expected 0: this parameter set has no room for blocks"
+                   : ", expected 0 or a power of two from 2 to ",
+         most == 0 ? text_part("") : text_part(most),
+         most == 0 || trusts_clients ? "" : "; more with trusts_clients"});
 }
 
 }  // namespace detail
 
-/// A whole adapter, packed: one server for each input that its sites share, and with prefill one more for
-/// batches. Rows are normalized (client_held_b) or merged with B (blind) here: give it the adapter as it was
+/// A whole adapter, packed: one server for each input that its sites share, and with tokens_ahead one more for
+/// blocks. Rows are normalized (client_held_b) or merged with B (blind) here: give it the adapter as it was
 /// read. Keeps the packed form only, about bytes() of memory, and needs one group's matrices beside it while
 /// it packs.
 ///
@@ -62,28 +71,28 @@ std::size_t offered_prefill(const model_options& options) {
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class model_server {
-    static_assert(!std::is_same_v<Packing, column_batched>,
-                  "lora::model_server: the packing is that of single hidden states; batches are served with "
-                  "column_batched beside it (model_options::largest_prefill)");
+    static_assert(!std::is_same_v<Packing, token_blocks>,
+                  "lora::model_server: the packing is that of single hidden states; blocks are served beside it "
+                  "(model_options::tokens_ahead)");
 
   public:
     using parameters = P;
     using options_type = model_options;
     using decode_server = server<P, Packing, Protection>;
-    using prefill_server = server<P, column_batched, prefill_protection<Protection>>;
+    using block_server = server<P, token_blocks, Protection>;
     using request_type = typename decode_server::request_type;
 
     /// Packs all sites that the options protect.
     /// @param progress  called after each group
     /// @throws shape_error, parameter_error or encoding_error, naming site or input, for an adapter without a
     ///         protected site, two sites of one name, matrices that do not fit or hold no finite numbers, and
-    ///         for replies or a largest_prefill that the set has no room for; what progress throws
+    ///         for replies or a tokens_ahead that the set has no room for; what progress throws
     explicit model_server(const adapter& from, const model_options& options = {},
                           const pack_progress& progress = {}) {
         const detail::grouped_sites groups = grouped(from, options);
         layout_ = groups.layout;
         decode_.reserve(layout_.groups.size());
-        prefill_.reserve(layout_.largest_prefill > 0 ? layout_.groups.size() : 0);
+        blocks_.reserve(layout_.tokens_ahead > 0 ? layout_.groups.size() : 0);
         for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
             model_layout::group& group = layout_.groups[g];
             detail::naming_input("model_server", group, [&] {
@@ -92,8 +101,8 @@ class model_server {
                                                          : decode_.emplace_back(rows))
                                      .layout()
                                      .row_norm;
-                if (layout_.largest_prefill > 0) {  // which offered_prefill has checked
-                    prefill_.emplace_back(rows, trusts_clients{}, layout_.largest_prefill);
+                if (layout_.tokens_ahead > 0) {
+                    blocks_.emplace_back(rows, layout_.tokens_ahead, trusts_clients{});  // checked already
                 }
             });
             if (progress) {
@@ -146,31 +155,30 @@ class model_server {
         static_cast<void>(layout_.at(group));
         return decode_[group];
     }
-    /// The same for batches.  @throws parameter_error also if the model has no prefill
-    const prefill_server& prefill(std::size_t group) const {
+    /// The same for blocks.  @throws parameter_error also if the model has none
+    const block_server& blocks(std::size_t group) const {
         static_cast<void>(layout_.at(group));
-        require<parameter_error>(
-            !prefill_.empty(), {"model_server: this model was packed without prefill",
-                                offers_prefill<P, Protection> ? " (model_options::largest_prefill)"
-                                                              : ", which its parameter set has no room for"});
-        return prefill_[group];
+        require<parameter_error>(!blocks_.empty(), {"model_server: this model was packed without blocks "
+                                                    "(model_options::tokens_ahead)"});
+        return blocks_[group];
     }
 
     /// Encryptions of zero that one generated token takes, over all groups; none for bare replies.
     std::size_t zeros_per_token() const noexcept { return zeros_of(decode_); }
-    /// The same for one batch through all groups.
-    std::size_t zeros_per_prefill() const noexcept { return zeros_of(prefill_); }
+    /// The same for one block of all groups.
+    std::size_t zeros_per_block() const noexcept { return zeros_of(blocks_); }
 
   private:
     using decode_layout = typename decode_server::layout_type;
-    using prefill_layout = typename prefill_server::layout_type;
+    using block_layout = typename block_server::layout_type;
 
     static detail::grouped_sites grouped(const adapter& from, const model_options& options) {
         detail::grouped_sites groups = detail::group_sites(from, options);
         require<shape_error>(!groups.layout.groups.empty(),
                              {"model_server: none of the ", from.sites.size(),
                               " sites of the adapter is protected, expected at least one"});
-        groups.layout.largest_prefill = detail::offered_prefill<P, Protection>(options);
+        detail::check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
+        groups.layout.tokens_ahead = options.tokens_ahead;
         return groups;
     }
 
@@ -188,8 +196,8 @@ class model_server {
         for (const auto& group : layout.groups) {
             const std::size_t rows = group.rows(layout.mode);
             sum += detail::packed_bytes(decode_layout{rows, group.d, 1});
-            if (layout.largest_prefill > 0) {
-                sum += detail::packed_bytes(prefill_layout{rows, group.d, 1});
+            if (layout.tokens_ahead > 0) {
+                sum += detail::packed_bytes(block_layout{{rows, group.d, 1}, layout.tokens_ahead});
             }
         }
         return sum;
@@ -232,7 +240,7 @@ class model_server {
 
     model_layout layout_;
     std::vector<decode_server> decode_;
-    std::vector<prefill_server> prefill_;
+    std::vector<block_server> blocks_;
 };
 
 }  // namespace tensafe::lora

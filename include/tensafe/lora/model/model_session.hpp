@@ -60,36 +60,40 @@ class model_session {
         return *pool;
     }
 
-    /// Answers one hidden state of a group, or in prefill a batch of them: the type of the reply says which.
+    /// Answers one hidden state of a group, or a batch of them: the type of the reply says which.
     /// From the second token of each group on nothing is allocated.
     /// @throws as server::apply, the message naming the group's input; parameter_error for no such group
     template <exec::host_execution Where, class Packing, class Protection, class Reply>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, Reply& to) {
-        // One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
-        const bool prefill = std::is_same_v<Reply, prefill_reply<Protection>>;
-        apply(where, model, group, from, work_[prefill ? 0 : model.decode(group).plan().inputs()], to);
+        if constexpr (std::is_same_v<Reply, batch_reply<Protection>>) {
+            detail::naming_input("model_session::apply", model.layout().at(group), [&] {
+                const auto& s = model.blocks(group);
+                const typename std::remove_cvref_t<decltype(s)>::task one{
+                    &from, &zeros(s.plan().subring_log_n()), &to};
+                s.apply(where, std::span(&one, 1), block_work_);
+            });
+        } else {
+            // One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
+            apply(where, model, group, from, work_[model.decode(group).plan().inputs()], to);
+        }
     }
 
     /// In the memory of the calling thread, of which a server with many sessions needs one for each thread.
     /// Nothing is allocated while requests have as many ciphertexts as the last one.
     template <exec::host_execution Where, class Packing, class Protection, class Reply>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
-               const request<P>& from, workspace& work, Reply& to) {
-        const auto answer = [&](const auto& s) {
-            detail::naming_input("model_session::apply", model.layout().at(group), [&] {
-                if constexpr (Protection::protects) {
-                    s.apply(where, from, zeros(s.plan().subring_log_n()), work, to);
-                } else {
-                    s.apply(where, from, work, to);
-                }
-            });
-        };
-        if constexpr (std::is_same_v<Reply, prefill_reply<Protection>>) {
-            answer(model.prefill(group));
-        } else {
-            answer(model.decode(group));
-        }
+               const request<P>& from, workspace& work, Reply& to)
+        requires(!std::is_same_v<Reply, batch_reply<Protection>>)
+    {
+        detail::naming_input("model_session::apply", model.layout().at(group), [&] {
+            const auto& s = model.decode(group);
+            if constexpr (Protection::protects) {
+                s.apply(where, from, zeros(s.plan().subring_log_n()), work, to);
+            } else {
+                s.apply(where, from, work, to);
+            }
+        });
     }
 
     /// One hidden state of one client, in a batch over several.
@@ -132,14 +136,14 @@ class model_session {
                        [&](std::size_t g) { return model.decode(g).plan(); });
         }
     }
-    /// The same for prefill batches: model.zeros_per_prefill() each, of 139 KB at N = 4096.
-    /// @throws parameter_error if the model has no prefill; as rerandomization_pool::fill
+    /// The same for blocks: model.zeros_per_block() each.
+    /// @throws parameter_error if the model has no blocks; as rerandomization_pool::fill
     template <exec::host_execution Where, class Packing, class Protection>
-    void fill_prefill(const Where& where, const model_server<P, Packing, Protection>& model,
-                      std::size_t batches) {
+    void fill_blocks(const Where& where, const model_server<P, Packing, Protection>& model,
+                     std::size_t blocks) {
         if constexpr (Protection::protects) {
-            fill_pools(where, batches, model.layout().groups.size(),
-                       [&](std::size_t g) { return model.prefill(g).plan(); });
+            fill_pools(where, blocks, model.layout().groups.size(),
+                       [&](std::size_t g) { return model.blocks(g).plan(); });
         }
     }
 
@@ -154,13 +158,13 @@ class model_session {
         fill(exec::host{}, model, tokens);
     }
     template <class Packing, class Protection>
-    void fill_prefill(const model_server<P, Packing, Protection>& model, std::size_t batches) {
-        fill_prefill(exec::host{}, model, batches);
+    void fill_blocks(const model_server<P, Packing, Protection>& model, std::size_t blocks) {
+        fill_blocks(exec::host{}, model, blocks);
     }
 
   private:
     template <class Protection>
-    using prefill_reply = reply<P, column_batched, prefill_protection<Protection>>;
+    using batch_reply = reply<P, token_blocks, Protection>;
 
     template <class Where, class PlanOf>
     void fill_pools(const Where& where, std::size_t count, std::size_t groups, PlanOf plan_of) {
@@ -172,7 +176,7 @@ class model_session {
         for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
             const std::size_t of_one = wanted[static_cast<std::size_t>(subring_log_n)];
             require<parameter_error>(of_one == 0 || count <= most_zeros / of_one,
-                                     {"model_session::fill: got ", count, " tokens or batches of ", of_one,
+                                     {"model_session::fill: got ", count, " tokens or blocks of ", of_one,
                                       " encryptions of zero each, expected at most 2^32 of these"});
             if (of_one > 0 && count > 0) {
                 zeros(subring_log_n).fill(where, count * of_one);
@@ -187,6 +191,7 @@ class model_session {
     std::mutex mutex_;  // guards the array, not the pools
     std::array<std::unique_ptr<rerandomization_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
     std::map<std::size_t, workspace> work_;
+    block_workspace<P> block_work_;
 };
 
 }  // namespace tensafe::lora

@@ -13,7 +13,6 @@ using namespace wire_fixture;
 namespace {
 
 using tile_plan = lora::packing_plan<small, tiles, protects>;
-using column_plan = lora::packing_plan<small, columns, protects>;
 
 const tile_plan of_300(6, 300, 1);
 
@@ -51,8 +50,8 @@ TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatev
     }
     goes_through(lora::packing_plan<small, tiles, bare>(6, 300, 1), 1);
     goes_through(lora::packing_plan<small, lora::replicated_slots<>, protects>(6, 300, 1), 1);
-    goes_through(column_plan(6, 5, 1), 1);
-    goes_through(column_plan(6, 5, 1), small::degree);
+    goes_through(block_plan(6, 5, 32), 1);
+    goes_through(block_plan(6, 5, 32), 32);
 }
 
 TEST_CASE("the body is d, block, tokens, the seed and the packed residues, in this order") {
@@ -89,8 +88,8 @@ TEST_CASE("a request for another layout is refused and both are named") {
           "read_request: got a request of 1 hidden states of 300 entries, 256 in a ciphertext, expected 1 "
           "hidden "
           "states of 301 entries, 256 in a ciphertext");
-    CHECK(contains(message_for(write<columns>(some_request(of_300, 1, 1)), column_plan(6, 300, 1)),
-                   "expected 1 to 1024 hidden states of 300 entries, 1 in a ciphertext"));
+    CHECK(contains(message_for(write<blocks>(some_request(block_plan(6, 301, 32), 1, 1)), block_plan(6, 300, 32)),
+                   "expected 1 to 32 hidden states of 300 entries, 32 in a ciphertext"));
 }
 
 TEST_CASE("a request for another packing or protection is refused and both are named") {
@@ -102,7 +101,7 @@ TEST_CASE("a request for another packing or protection is refused and both are n
         message_for(lora::packing_plan<small, lora::coefficient_tiles<8>, protects>(6, 300, 1));
     CHECK(contains(eight, "request: packing and protection: got coefficient_tiles 4, protects_adapter_rows"));
     CHECK(contains(eight, "expected coefficient_tiles 8, protects_adapter_rows"));
-    CHECK(contains(message_for(column_plan(6, 300, 1)), "expected column_batched, protects"));
+    CHECK(contains(message_for(block_plan(6, 300, 32)), "expected token_blocks, protects"));
     // The same length and shape: nothing else would tell.
     CHECK(contains(message_for(lora::packing_plan<small, tiles, bare>(6, 300, 1)),
                    "expected coefficient_tiles 4, reveals_adapter_rows"));
@@ -122,10 +121,10 @@ TEST_CASE("shapes that lie are refused before memory is taken for them") {
     refused(tokens_at, 2);
     refused(d_at, 299);
 
-    // Tokens of a column batch, up to N.
-    const auto l = column_plan(3, 2, 1);
-    const byte_vector batch = write<columns>(some_request(l, 10, 1));
-    for (const std::uint32_t tokens : {std::uint32_t{0}, std::uint32_t{1025}, most}) {
+    // Tokens of a batch, up to a block.
+    const auto l = block_plan(3, 2, 32);
+    const byte_vector batch = write<blocks>(some_request(l, 10, 1));
+    for (const std::uint32_t tokens : {std::uint32_t{0}, std::uint32_t{33}, most}) {
         const byte_vector bad = with_number<std::uint32_t>(batch, tokens_at, tokens);
         CHECK_THROWS_AS(wire::read_request(bad, l), shape_error);
     }

@@ -4,9 +4,9 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/token_blocks.hpp>
 #include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/rns/basis.hpp>
 
@@ -20,7 +20,7 @@ using tensafe::arith::word;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using tiles = lora::coefficient_tiles<4>;
-using columns = lora::column_batched;
+using blocks = lora::token_blocks;
 using protects = lora::protects_adapter_rows<>;
 using narrow = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
 using bare = lora::reveals_adapter_rows;
@@ -34,6 +34,13 @@ std::vector<std::uint8_t> packed(std::mt19937_64& generator, std::size_t count, 
     return result;
 }
 
+/// For blocks of so many tokens.
+inline lora::packing_plan<small, blocks, protects> block_plan(std::size_t rank, std::size_t d,
+                                                              std::size_t tokens) {
+    return lora::packing_plan<small, blocks, protects>(
+        lora::layout<small, blocks, protects>::of(rank, d, 1, tokens));
+}
+
 template <class Plan>
 lora::request<small> some_request(const Plan& l, std::size_t tokens, std::uint64_t seed) {
     std::mt19937_64 generator(seed);
@@ -41,10 +48,11 @@ lora::request<small> some_request(const Plan& l, std::size_t tokens, std::uint64
     for (auto& byte : r.seed.bytes) {
         byte = static_cast<std::uint8_t>(generator());
     }
-    for (std::size_t i = 0; i < l.inputs(); ++i) {
+    constexpr bool in_blocks = std::is_same_v<typename Plan::layout_type, lora::layout<small, blocks, protects>>;
+    for (std::size_t i = 0; i < (in_blocks ? tokens : l.inputs()); ++i) {
         std::vector<std::uint8_t> c0;
         for (const word q : small::basis::primes) {
-            const auto limb = packed<word>(generator, small::degree, static_cast<int>(std::bit_width(q)), q);
+            const auto limb = packed<word>(generator, in_blocks ? l.d() : small::degree, static_cast<int>(std::bit_width(q)), q);
             c0.insert(c0.end(), limb.begin(), limb.end());
         }
         r.inputs.push_back(std::move(c0));

@@ -29,12 +29,16 @@ enum class kind : std::uint8_t {
     reply = 17,
     // 18 and 19 were messages of replies that show A.
     model_layout = 20,
-    held_adapter = 21
+    held_adapter = 21,
+    block_request = 22,
+    block_reply = 23,
+    token_request = 24,
+    token_reply = 25
 };
 
 /// How messages to people call it: "re-randomization key"; empty for a number that is no kind.
 constexpr std::string_view name(kind what) noexcept {
-    constexpr std::array<std::pair<kind, std::string_view>, 8> names{
+    constexpr std::array<std::pair<kind, std::string_view>, 12> names{
         {{kind::public_key, "public key"},
          {kind::rerandomization_key, "re-randomization key"},
          {kind::ciphertext, "ciphertext"},
@@ -42,7 +46,11 @@ constexpr std::string_view name(kind what) noexcept {
          {kind::request, "request"},
          {kind::reply, "reply"},
          {kind::model_layout, "model layout"},
-         {kind::held_adapter, "held adapter"}}};
+         {kind::held_adapter, "held adapter"},
+         {kind::block_request, "block request"},
+         {kind::block_reply, "block reply"},
+         {kind::token_request, "token request"},
+         {kind::token_reply, "token reply"}}};
     for (const auto& [each, name] : names) {
         if (each == what) {
             return name;

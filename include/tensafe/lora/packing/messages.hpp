@@ -186,7 +186,7 @@ struct token_request {
     std::size_t position = 0;
     std::vector<std::uint8_t> c0;  ///< packed_residues_bytes<P>(d)
 
-    std::size_t bytes() const noexcept { return message_overhead_bytes + c0.size(); }
+    std::size_t bytes() const noexcept { return message_overhead_bytes + 4 + c0.size(); }
 };
 
 /// The coefficients of c0 that answer it, one of each output: those of rows of A, then those of checksum rows,

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,7 +47,7 @@ class server_block {
     friend class server;
     using basis = typename traced_product<P>::basis;
 
-    const void* of_ = nullptr;  ///< the server
+    std::uint64_t of_ = 0;      ///< the server's number
     pid_t owner_ = ::getpid();  ///< the child of a fork must not answer what its parent does
     std::vector<std::uint8_t> used_;
     random::seed flood_secret_;
@@ -121,7 +122,7 @@ class server<P, token_blocks, Protection> {
             {"server::prepare: got encryptions of zero traced to degree 2^", zeros.subring_log_n(),
              ", expected 2^", plan_.subring_log_n(), ", the plan's subring_log_n()"});
         server_block<P> made;
-        made.of_ = this;
+        made.of_ = number_;
         made.used_.resize(tokens);
         for (auto& limb : made.c0_) {
             limb = memory::secret_buffer<arith::word>(tokens * plan_.outputs(), memory::uninitialized);
@@ -236,6 +237,12 @@ class server<P, token_blocks, Protection> {
         detail::check_targets(tokens, largest_targets);
     }
 
+    /// Not the address, which a later version may get.
+    static std::uint64_t next_number() noexcept {
+        static std::atomic<std::uint64_t> last{0};
+        return ++last;
+    }
+
     /// c1 of the zeros in coefficient form with its error, and their c0 at all positions.
     template <class Where>
     void take_zeros(const Where& where, const random::seed& seed, zero_pool& zeros, workspace& work,
@@ -288,7 +295,7 @@ class server<P, token_blocks, Protection> {
     /// The answer of output o, modulo 2^reply_bits(o), to to[o * stride].
     void answer_position(server_block<P>& block, std::size_t position, std::span<const std::uint8_t> c0,
                          typename workspace::slot& slot, std::uint32_t* to, std::size_t stride) const {
-        require<parameter_error>(block.of_ == this && block.owner_ == ::getpid(),
+        require<parameter_error>(block.of_ == number_ && block.owner_ == ::getpid(),
                                  {"server::answer: got a block that another process or version of A "
                                   "prepared; prepare one here"});
         require<shape_error>(position < block.tokens(), {"server::answer: got position ", position,
@@ -348,6 +355,7 @@ class server<P, token_blocks, Protection> {
     plan_type plan_;
     detail::block_weights<P, Protection> weights_;
     random::seed identity_;  ///< a hash of A, for hedged seeds
+    std::uint64_t number_ = next_number();
 };
 
 }  // namespace tensafe::lora

@@ -15,7 +15,7 @@ namespace fuzz {
 using small =
     tensafe::ckks::parameters<10, tensafe::ckks::limb_bits<45, 44>, 30, tensafe::ckks::insecure_for_tests>;
 using tiles = tensafe::lora::coefficient_tiles<4>;
-using columns = tensafe::lora::column_batched;
+using columns = tensafe::lora::token_blocks;
 using hidden = tensafe::lora::protects_adapter_rows<>;
 using bare = tensafe::lora::reveals_adapter_rows;
 

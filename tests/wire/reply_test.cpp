@@ -51,8 +51,7 @@ TEST_CASE("a reply comes back bit for bit, in as many bytes as it says: three pa
         goes_through(plan<lora::replicated_slots<>, protects>(rank, 300, 1), 1);
     }
     for (const std::size_t tokens : {1U, 3U, 1024U}) {
-        goes_through(plan<columns, protects>(2, 3, 1), tokens);
-        goes_through(plan<columns, bare>(2, 3, 1), tokens);
+        goes_through(block_plan(2, 3, 1024), tokens);
     }
 }
 
@@ -77,7 +76,7 @@ TEST_CASE("golden replies of version 1 read back, and today's writer gives their
     };
     check("reply_tiles4_protected_n1024_r3_d200", plan<tiles, protects>(3, 200, 1), 1);
     check("reply_tiles4_calibrated5_n1024_r3_d200", plan<tiles, narrow>(3, 200, 1), 1);
-    check("reply_columns_protected_n1024_r1_d3_t5", plan<columns, protects>(1, 3, 1), 5);
+    check("reply_blocks_protected_n1024_r1_d3_t5", block_plan(1, 3, 8), 5);
     check("reply_tiles4_bare_n1024_r3_d200", plan<tiles, bare>(3, 200, 1), 1);
 }
 
@@ -98,13 +97,13 @@ TEST_CASE("a reply to something else is refused and both are named") {
         "hidden "
         "states",
         shape_error);
-    const auto batch = plan<columns, protects>(2, 3, 1);
+    const auto batch = block_plan(2, 3, 32);
     const byte_vector of_five = wire::write_reply(some_reply(batch, 5, 1));
     CHECK_THROWS_WITH_AS(reader(batch, 4)(of_five),
                          Contains("and 5 hidden states, expected a 2 x 3 matrix and 4 hidden states"),
                          shape_error);
-    for (const std::size_t tokens : {std::size_t{0}, std::size_t{1025}}) {
-        CHECK_THROWS_WITH_AS(reader(batch, tokens)(of_five), Contains("expected 1 to 1024"), shape_error);
+    for (const std::size_t tokens : {std::size_t{0}, std::size_t{33}}) {
+        CHECK_THROWS_WITH_AS(reader(batch, tokens)(of_five), Contains("expected 1 to 32"), shape_error);
     }
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     for (const std::size_t at : {48U, 52U, 56U}) {
@@ -126,7 +125,7 @@ TEST_CASE("a reply of another packing or protection is refused and both are name
                    "expected coefficient_tiles 4, reveals_adapter_rows, worst-case, precision 0.00012"));
     CHECK(contains(message(plan<tiles, narrow>(6, 300, 1)),
                    "expected coefficient_tiles 4, protects_adapter_rows, average-case 5, precision 0.00027"));
-    CHECK(contains(message(plan<columns, protects>(6, 300, 1)), "expected column_batched, protects"));
+    CHECK(contains(message(block_plan(6, 300, 32)), "expected token_blocks, protects"));
     CHECK(contains(message(plan<lora::coefficient_tiles<8>, protects>(6, 300, 1)),
                    "expected coefficient_tiles 8, protects"));
     const byte_vector unknown = with_number<std::uint64_t>(good, 16, 0x99);

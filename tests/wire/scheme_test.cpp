@@ -21,7 +21,7 @@ TEST_CASE("the scheme ids of version 1 are these numbers, for ever") {
           0x38fba88201060501U);
     CHECK(wire::scheme_id<lora::coefficient_tiles<32>,
                           protects<lora::average_case<5>, lora::reduced_precision>> == 0x398d8ec901050501U);
-    CHECK(wire::scheme_id<lora::column_batched, protects<>> == 0x38fba88201010002U);
+    CHECK(wire::scheme_id<lora::token_blocks, protects<>> == 0x38fba88201010004U);
     CHECK(wire::scheme_id<lora::replicated_slots<>, bare> == 0x38fba88201000203U);
     CHECK(wire::scheme_id<lora::replicated_slots<lora::single_rows, lora::rescaled_replies>, bare> ==
           0x38fba88201001103U);
@@ -49,7 +49,7 @@ TEST_CASE("schemes that differ in anything have different ids") {
     with(lora::coefficient_tiles<1>{});
     with(lora::coefficient_tiles<2>{});
     with(lora::coefficient_tiles<128>{});
-    with(lora::column_batched{});
+    with(lora::token_blocks{});
     with(lora::replicated_slots<>{});
     with(lora::replicated_slots<lora::single_rows>{});
     with(lora::replicated_slots<lora::paired_rows, lora::rescaled_replies>{});
@@ -66,14 +66,14 @@ TEST_CASE("a scheme is named in words, and one that is not known by its id") {
     CHECK(wire::scheme_name(
               wire::scheme_id<lora::coefficient_tiles<4>, protects<lora::worst_case, lora::answer_bits<6>>>)
               .starts_with("coefficient_tiles 4, protects_adapter_rows, worst-case, precision 0.015625 ("));
-    CHECK(wire::scheme_name(wire::scheme_id<lora::column_batched, bare>)
-              .starts_with("column_batched, reveals_adapter_rows, worst-case, precision 0.00012 ("));
+    CHECK(wire::scheme_name(wire::scheme_id<lora::token_blocks, protects<>>)
+              .starts_with("token_blocks, protects_adapter_rows, worst-case, precision 0.00012 ("));
     CHECK(wire::scheme_name(wire::scheme_id<lora::replicated_slots<>, bare>)
               .starts_with("replicated_slots 2 unrescaled, "));
     CHECK(wire::scheme_name(
               wire::scheme_id<lora::replicated_slots<lora::single_rows, lora::rescaled_replies>, bare>)
               .starts_with("replicated_slots 1 rescaled, "));
-    for (const std::uint64_t id : {0x0U, 0x01010204U, 0x01011201U, 0x01010102U, 0x01010003U, 0x01012203U,
+    for (const std::uint64_t id : {0x0U, 0x01010204U, 0x01011201U, 0x01010002U, 0x01010003U, 0x01012203U,
                                    0x01020201U, 0x01410201U, 0x02010201U}) {
         CHECK(wire::scheme_name(id) ==
               "an unknown packing and protection (scheme id " + tensafe::wire::identifier_text(id) + ")");
@@ -101,7 +101,7 @@ TEST_CASE("the rules of budgets are those that the number in a scheme id stands 
                        protects<lora::average_case<5>, lora::reduced_precision>>::of(32, 2048, 1)
               .budget(),
           107523, 19, 12, 39.9929);
-    check(lora::layout<P, lora::column_batched, protects<>>::of(32, 2048, 1).budget(), 241925, 24, 0,
+    check(lora::layout<P, lora::token_blocks, protects<>>::of(32, 2048, 1, 32).budget(), 241925, 24, 0,
           87.9996);
     check(lora::layout<P, lora::replicated_slots<>, protects<>>::of(32, 512, 1).budget(), 120963, 25, 0,
           87.9998);

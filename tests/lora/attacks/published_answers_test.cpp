@@ -198,9 +198,15 @@ TEST_CASE_TEMPLATE(
     "answers of tiles are rounded in all protections, those of batches too", Server, tile_server,
     lora::server<P, lora::coefficient_tiles<8>, lora::protects_adapter_rows<lora::average_case<6>>>,
     lora::server<P, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>,
-    lora::server<P, lora::column_batched>) {
-    constexpr bool batched = std::is_same_v<Server, lora::server<P, lora::column_batched>>;
-    const Server server(random_matrix(rank, 64, 42));
+    lora::server<P, lora::token_blocks>) {
+    constexpr bool batched = std::is_same_v<Server, lora::server<P, lora::token_blocks>>;
+    const auto server = [] {
+        if constexpr (batched) {
+            return Server(random_matrix(rank, 64, 42), 2);
+        } else {
+            return Server(random_matrix(rank, 64, 42));
+        }
+    }();
     const auto& plan = server.plan();
     session<P> s(42, server.layout().subring_log_n());
     const auto query = [&] {
@@ -212,7 +218,8 @@ TEST_CASE_TEMPLATE(
     }();
     typename Server::reply_type reply;
     const typename Server::task task{&query.request, &s.pool, &reply};
-    server.apply(tensafe::exec::host{}, std::span(&task, 1), s.work);
+    typename Server::workspace server_work;
+    server.apply(tensafe::exec::host{}, std::span(&task, 1), server_work);
     std::vector<double> rounded(rank);
     std::vector<double> exact(rank);
     lora::decryption_workspace<P> work;

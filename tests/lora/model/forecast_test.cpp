@@ -75,8 +75,8 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
             const auto batch = client.encrypt(g, random_matrix(5, d, g));
             lora::model_client<small>::batch_reply_type answers;
             session.apply(server, g, batch.request, answers);
-            CHECK(batch.request.bytes() == forecast.groups[g].prefill.bytes_up);
-            CHECK(answers.bytes() == forecast.groups[g].prefill.bytes_down);
+            CHECK(batch.request.bytes() == forecast.groups[g].block.bytes_up);
+            CHECK(answers.bytes() == forecast.groups[g].block.bytes_down);
         }
         const auto all = forecast.totals();
         CHECK(all.packed_bytes == server.bytes());

@@ -159,23 +159,24 @@ TEST_CASE("one bad request of a batch takes no encryption of zero from anybody")
                               with.states[3]) < most_deviations);
 }
 
-TEST_CASE("a column batch on two threads gives the bytes of one") {
-    using columns = server<small, column_batched>;
+TEST_CASE("a block on two threads gives the bytes of one") {
+    using blocks = server<small, token_blocks>;
     const matrix a = random_matrix(3, 40, 5);
-    const columns s(a);
+    const blocks s(a, 8);
     const matrix states = random_matrix(7, 40, 6);
     client<small> key_holder(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
     const auto query = key_holder.encrypt(s.plan(), states);
     const auto rerandomization_key = key_holder.rerandomization_key(numbered(3));
-    std::vector<columns::reply_type> replies(2);
+    std::vector<blocks::reply_type> replies(2);
     for (std::size_t i = 0; i < 2; ++i) {
         auto pool = s.pool(numbered(3), rerandomization_key, random_source::generator(numbered(4)));
-        columns::workspace work;
+        blocks::workspace work;
         work.generator = random_source::generator(numbered(5));
         if (i == 0) {
             s.apply(query.request, pool, work, replies[i]);
         } else {
-            s.apply(exec::host_parallel(2), query.request, pool, work, replies[i]);
+            const blocks::task one{&query.request, &pool, &replies[i]};
+            s.apply(exec::host_parallel(2), std::span(&one, 1), work);
         }
     }
     CHECK(replies[0].outputs.size() == 3);
@@ -189,9 +190,9 @@ TEST_CASE("a column batch on two threads gives the bytes of one") {
     }
 }
 
-TEST_CASE("a column batch of a wrong size takes no encryption of zero from the requests before it") {
-    using columns = server<small, column_batched>;
-    const columns s(random_matrix(2, 20, 5));
+TEST_CASE("a batch of a wrong size takes no encryption of zero from the requests before it") {
+    using blocks = server<small, token_blocks>;
+    const blocks s(random_matrix(2, 20, 5), 4);
     client<small> key_holder;
     const auto nonce = numbered(3);
     auto pool = s.pool(nonce, key_holder.rerandomization_key(nonce));
@@ -199,11 +200,11 @@ TEST_CASE("a column batch of a wrong size takes no encryption of zero from the r
     const matrix states = random_matrix(3, 20, 6);
     const auto good = key_holder.encrypt(s.plan(), states);
     auto bad = key_holder.encrypt(s.plan(), states);
-    bad.request.inputs[19].pop_back();
-    std::vector<columns::reply_type> replies(2);
-    const std::vector<columns::task> tasks{{&good.request, &pool, &replies[0]},
+    bad.request.inputs[1].pop_back();
+    std::vector<blocks::reply_type> replies(2);
+    const std::vector<blocks::task> tasks{{&good.request, &pool, &replies[0]},
                                            {&bad.request, &pool, &replies[1]}};
-    columns::workspace work;
+    blocks::workspace work;
     CHECK_THROWS_AS(s.apply(tasks, work), shape_error);
     CHECK(pool.size() == 5);
 }

@@ -27,8 +27,10 @@ using narrow_tiles =
     served_by<coefficient_tiles<4>, protects_adapter_rows<average_case<5>, reduced_precision>>;
 using bare_tiles = served_by<coefficient_tiles<4>, reveals_adapter_rows>;
 using slots = served_by<replicated_slots<>, protects_adapter_rows<>>;
-using columns = served_by<column_batched, protects_adapter_rows<>>;
-using bare_columns = served_by<column_batched, reveals_adapter_rows>;
+using blocks = served_by<token_blocks, protects_adapter_rows<>>;
+using narrow_blocks = served_by<token_blocks, protects_adapter_rows<average_case<5>, reduced_precision>>;
+
+constexpr std::size_t tokens = 32;  // of a block
 
 /// What one request and its reply were, with a fresh workspace and an empty pool.
 struct measured {
@@ -44,17 +46,23 @@ struct measured {
 template <class With>
 measured run(const matrix& a) {
     constexpr bool protects = With::protection::protects;
-    constexpr bool batched = std::is_same_v<typename With::packing, column_batched>;
+    constexpr bool batched = std::is_same_v<typename With::packing, token_blocks>;
     using server_type = server<small, typename With::packing, typename With::protection>;
     client<small> c;
-    const server_type s(a);
+    const auto s = [&] {
+        if constexpr (batched) {
+            return server_type(a, tokens);
+        } else {
+            return server_type(a);
+        }
+    }();
     const auto nonce = tensafe::random::fresh_seed();
     rerandomization_pool<small> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     request<small> sent;
     if constexpr (batched) {
-        sent = c.encrypt(s.plan(), random_matrix(small::degree, a.columns, 1)).request;
+        sent = c.encrypt(s.plan(), random_matrix(tokens, a.columns, 1)).request;
     } else {
         sent = c.encrypt(s.plan(), random_state(a.columns, 1)).request;
     }
@@ -67,22 +75,17 @@ measured run(const matrix& a) {
     for (std::size_t o = 0; o < reply.outputs.size(); ++o) {
         transformed += s.layout().targets(o, sent.tokens) > 16 ? 1U : 0U;
     }
-    return {work.work,   sent.bytes(),       reply.bytes(), sent.inputs.size(), reply.outputs.size(),
+    return {work.work,   sent.bytes(),       reply.bytes(), s.plan().inputs(), reply.outputs.size(),
             transformed, s.layout().budget()};
 }
 
 /// What the client transforms: the code counts nothing there, so this follows from what it sends and gets.
 /// ckks::encrypt_c0 makes one transform for each limb of an input. decrypt_output makes one, modulo the first
 /// prime, to multiply c1 by the secret, unless c1 comes in evaluation form or so few coefficients are needed
-/// that they are inner products; and one back when the whole ring is needed (modulo each prime if the reply
-/// is bare).
+/// that they are inner products.
 template <class With>
 std::size_t client_transforms(const measured& m) {
-    constexpr bool whole_ring = std::is_same_v<typename With::packing, column_batched>;
-    if (With::protection::protects) {
-        return m.inputs * limbs + m.transformed * (whole_ring ? 2U : 1U);
-    }
-    return m.inputs * limbs + m.outputs * (whole_ring ? limbs : 0);
+    return m.inputs * limbs + (With::protection::protects ? m.transformed : 0);
 }
 
 /// The issue's sizes, for rank 32 and d = 2048, request and reply together.
@@ -102,7 +105,7 @@ static_assert(
 }  // namespace
 
 TEST_CASE_TEMPLATE("the cost of a site is what its request and its reply then are", With, tiles, narrow_tiles,
-                   bare_tiles, slots, columns, bare_columns) {
+                   bare_tiles, slots, blocks, narrow_blocks) {
     struct example {
         site_shape shape;
         mode how;
@@ -110,15 +113,14 @@ TEST_CASE_TEMPLATE("the cost of a site is what its request and its reply then ar
     for (const example& e :
          {example{{6, 300, 0}, mode::client_held_b}, example{{1, 40, 0}, mode::client_held_b},
           example{{9, 257, 0}, mode::client_held_b}, example{{2, 60, 13}, mode::blind}}) {
-        // Columns of 300 entries are as many ciphertexts of the whole batch: fewer will do.
-        const bool batched = std::is_same_v<typename With::packing, column_batched>;
-        const site_shape shape{e.shape.rank, batched ? e.shape.d_in / 20 + 1 : e.shape.d_in, e.shape.d_out};
+        const site_shape& shape = e.shape;
         INFO("shape.rank := ", shape.rank, ", shape.d_in := ", shape.d_in);
         const std::size_t rows = served_rows(e.how, shape.rank, shape.d_out);
         CHECK(rows == (e.how == mode::blind ? shape.d_out : shape.rank));
 
         const token_cost cost =
-            cost_of<small, typename With::packing, typename With::protection>(shape, e.how);
+            cost_of<small, typename With::packing, typename With::protection>(
+                shape, e.how, std::is_same_v<typename With::packing, token_blocks> ? tokens : 0);
         // Unbalanced on purpose: no number of the cost may depend on the norms.
         const measured got = run<With>(random_matrix(rows, shape.d_in, 1));
         CHECK(cost.server == got.work);

@@ -43,7 +43,8 @@ class block_weights {
           columns_(plan.entries_per_input()),
           points_(columns_ == 1 ? 1 : 2 * columns_),
           integers_(plan.outputs() * plan.d(), memory::uninitialized) {
-        static_assert(((std::bit_width(basis::primes[0]) >= 29)), "lora::block_weights: primes are below 2^28");
+        static_assert(std::ranges::min(basis::primes) > 2 * rns::limb::integer_offset,
+                      "lora::token_blocks: integers of A need primes above 2^28");
         plan.layout().rows().check_matrix(a);
         for (std::size_t o = 0; o < plan.outputs(); ++o) {
             for (std::size_t t = 0; t < d_; ++t) {

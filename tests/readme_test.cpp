@@ -77,7 +77,7 @@ TEST_CASE("the README and the guide state the costs that the library computes") 
                       lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>>(shape),
         false);
 
-    const auto batch = lora::cost_of<ckks::private_n4096, lora::column_batched>(shape);
+    const auto batch = lora::cost_of<ckks::private_n4096, lora::token_blocks>(shape);
     states(guide, with_commas(batch.bytes_up) + " | " + with_commas(batch.bytes_down) + " | " +
                       with_commas(batch.bytes() / batch.hidden_states) + " a token");
     const auto blind =

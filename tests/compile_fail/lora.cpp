@@ -13,11 +13,11 @@ using small = ckks::minimal_n2048;
 using worst = lora::protects_adapter_rows<lora::worst_case>;
 using average = lora::protects_adapter_rows<lora::average_case<6>>;
 
-static_assert(sizeof(lora::layout<P, lora::column_batched, worst>) > 0);
+static_assert(sizeof(lora::layout<P, lora::token_blocks, worst>) > 0);
 static_assert(sizeof(lora::layout<P, lora::replicated_slots<>, worst>) > 0);
-#ifdef AVERAGE_CASE_OF_COLUMNS
-// expect: lora::column_batched: average-case ranges are for coefficient_tiles; use lora::worst_case
-static_assert(sizeof(lora::layout<P, lora::column_batched, average>) > 0);
+#ifdef BARE_BLOCKS
+// expect: lora::token_blocks: replies of blocks are protected
+static_assert(sizeof(lora::layout<P, lora::token_blocks, lora::reveals_adapter_rows>) > 0);
 #endif
 #ifdef AVERAGE_CASE_OF_SLOTS
 // expect: lora::replicated_slots: average-case ranges are for coefficient_tiles; use lora::worst_case
@@ -59,11 +59,11 @@ struct overflowing {
     static constexpr bool can_overflow = true;
     static constexpr int factor = Factor;
 };
-static_assert(wire::scheme_id<lora::column_batched, lora::protects_adapter_rows<overflowing<3>>> != 0);
+static_assert(wire::scheme_id<lora::token_blocks, lora::protects_adapter_rows<overflowing<3>>> != 0);
 #ifdef SCHEME_OF_UNKNOWN_RANGE_FACTOR
 // expect: scheme_id: the range factor must be in [3, 64]
 // 1 is the number of `worst_case`.
-static_assert(wire::scheme_id<lora::column_batched, lora::protects_adapter_rows<overflowing<1>>> != 0);
+static_assert(wire::scheme_id<lora::token_blocks, lora::protects_adapter_rows<overflowing<1>>> != 0);
 #endif
 
 using server = lora::server<P>;

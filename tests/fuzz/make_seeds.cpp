@@ -222,13 +222,13 @@ void make_wire(const seed_folder& folder) {
     put_message(folder, "seeded_ciphertext", wire::write_seeded_ciphertext(seeded, from));
 
     put_message(folder, "request", wire::write_request<tiles, hidden>(some_request(of_tiles), from));
-    auto column_request = wire::write_request<columns, hidden>(some_request(of_columns), from);
-    put_message(folder, "request_of_columns", column_request);
+    auto column_request = wire::write_request<blocks, hidden>(some_request(of_blocks), from);
+    put_message(folder, "request_of_blocks", column_request);
 
     put_message(folder, "reply", wire::write_reply(some_reply(of_tiles), from));
-    auto column_message = wire::write_reply(some_reply(of_columns), from);
+    auto column_message = wire::write_reply(some_reply(of_blocks), from);
     column_message[16] = 2;  // the target's way to choose the reader
-    put_message(folder, "reply_of_columns", column_message);
+    put_message(folder, "reply_of_blocks", column_message);
 
     lora::reply<small, tiles, bare> products;
     products.rank = of_bare_tiles.rank();

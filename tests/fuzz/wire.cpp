@@ -43,12 +43,12 @@ std::uint64_t expected_scheme(kind what, std::uint64_t got) {
     switch (what) {
         case kind::reply: {
             constexpr std::uint64_t bare = wire::scheme_id<fuzz::tiles, fuzz::bare>;
-            constexpr std::uint64_t columns = wire::scheme_id<fuzz::columns, fuzz::hidden>;
+            constexpr std::uint64_t blocks = wire::scheme_id<fuzz::blocks, fuzz::hidden>;
             // Three readers: the lowest bytes of what came choose.
-            return got % 4 == 0 ? bare : got % 4 == 2 ? columns : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
+            return got % 4 == 0 ? bare : got % 4 == 2 ? blocks : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
         }
         case kind::request:  // two readers
-            return got % 4 == 2 ? wire::scheme_id<fuzz::columns, fuzz::hidden>
+            return got % 4 == 2 ? wire::scheme_id<fuzz::blocks, fuzz::hidden>
                                 : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
         case kind::model_layout:
             return wire::scheme_id<fuzz::tiles, fuzz::hidden>;
@@ -215,11 +215,11 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
                 [](const auto& value, const auto& e) { return wire::write_seeded_ciphertext(value, e); });
         case kind::request:
             return one_of({read_request_for(fuzz::of_tiles, message, from),
-                           read_request_for(fuzz::of_columns, message, from)});
+                           read_request_for(fuzz::of_blocks, message, from)});
         case kind::reply:
             return one_of(
                 {read_reply_for(fuzz::of_tiles, message, from),
-                 read_reply_for(fuzz::of_columns, message, from),
+                 read_reply_for(fuzz::of_blocks, message, from),
                  there_and_back(
                      message, from, [&] { return wire::read_reply(message, fuzz::of_bare_tiles); },
                      [](const auto& value, const auto& e) { return wire::write_reply(value, e); })});

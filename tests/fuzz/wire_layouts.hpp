@@ -15,7 +15,7 @@ namespace fuzz {
 using small =
     tensafe::ckks::parameters<10, tensafe::ckks::limb_bits<45, 44>, 30, tensafe::ckks::insecure_for_tests>;
 using tiles = tensafe::lora::coefficient_tiles<4>;
-using columns = tensafe::lora::token_blocks;
+using blocks = tensafe::lora::token_blocks;
 using hidden = tensafe::lora::protects_adapter_rows<>;
 using bare = tensafe::lora::reveals_adapter_rows;
 
@@ -23,15 +23,17 @@ inline constexpr int key_level = tensafe::lora::request_level<small>;
 
 inline const tensafe::lora::packing_plan<small, tiles, hidden> of_tiles(4, 200, 1);
 inline const tensafe::lora::packing_plan<small, tiles, bare> of_bare_tiles(4, 200, 1);
-inline const tensafe::lora::packing_plan<small, columns, hidden> of_columns(1, 1, 1);
+inline const tensafe::lora::packing_plan<small, blocks, hidden> of_blocks(
+    tensafe::lora::layout<small, blocks, hidden>::of(1, 1, 1, 2));
 
 tensafe::lora::request<small> some_request(const auto& plan) {
     tensafe::lora::request<small> request;
     request.d = plan.d();
     request.block = plan.entries_per_input();
-    request.inputs.assign(
-        plan.inputs(), std::vector<std::uint8_t>(tensafe::lora::packed_residues_bytes<small>(small::degree),
-                                                 std::uint8_t{0x35}));
+    const std::size_t entries = plan.largest_batch() > 1 ? plan.d() : small::degree;
+    request.inputs.assign(plan.inputs(),
+                          std::vector<std::uint8_t>(tensafe::lora::packed_residues_bytes<small>(entries),
+                                                    std::uint8_t{0x05}));
     return request;
 }
 

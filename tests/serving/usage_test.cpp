@@ -17,12 +17,17 @@ using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_f
 template <class Packing, class Protection = lora::protects_adapter_rows<>>
 void check_against_the_cost_model(std::size_t tokens) {
     constexpr lora::site_shape shape{.rank = 6, .d_in = 300, .d_out = 9};
-    const auto layout = lora::layout<small, Packing, Protection>::of(shape.rank, shape.d_in, 1);
+    constexpr bool in_blocks = std::is_same_v<Packing, lora::token_blocks>;
+    lora::layout<small, Packing, Protection> layout{shape.rank, shape.d_in, 1};
+    if constexpr (in_blocks) {
+        layout.tokens = 32;
+    }
     const auto cost = lora::cost_of<small, Packing, Protection>(shape, lora::mode::client_held_b, tokens);
     lora::request<small> request;
     request.tokens = tokens;
-    request.inputs.assign(layout.inputs(),
-                          std::vector<std::uint8_t>(lora::packed_residues_bytes<small>(small::degree)));
+    request.inputs.assign(in_blocks ? tokens : layout.inputs(),
+                          std::vector<std::uint8_t>(lora::packed_residues_bytes<small>(
+                              in_blocks ? shape.d_in : small::degree)));
     lora::reply<small, Packing, Protection> reply;
     const auto budget = layout.budget();
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
@@ -44,10 +49,9 @@ void check_against_the_cost_model(std::size_t tokens) {
 
 }  // namespace
 
-TEST_CASE("what a request used is what the cost model says, for tiles and for column batches") {
+TEST_CASE("what a request used is what the cost model says, for tiles and for blocks") {
     check_against_the_cost_model<lora::coefficient_tiles<4>>(1);
-    check_against_the_cost_model<lora::column_batched>(1);
-    check_against_the_cost_model<lora::column_batched>(100);
+    check_against_the_cost_model<lora::token_blocks>(32);
 }
 
 TEST_CASE("usages add up counter by counter and stay at the largest value") {

@@ -52,11 +52,11 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
     for (const auto mode : {lora::mode::client_held_b, lora::mode::blind}) {
         lora::model_options options;
         options.mode = mode;
-        options.tokens_ahead = 5;
+        options.tokens_ahead = 8;
         const lora::adapter shapes = lora::sites_of(tiny());
-        const auto forecast = lora::model_forecast<small>(shapes, options, 5);
+        const auto forecast = lora::model_forecast<small>(shapes, options);
         REQUIRE(forecast.groups.size() == 12);
-        CHECK(forecast.block_tokens == 5);
+        CHECK(forecast.block_tokens == 8);
 
         const lora::adapter from = with_values(shapes);
         const lora::model_server<small> server(from, options);
@@ -72,7 +72,7 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
             session.apply(server, g, query.request, reply);
             CHECK(query.request.bytes() == forecast.groups[g].decode.bytes_up);
             CHECK(reply.bytes() == forecast.groups[g].decode.bytes_down);
-            const auto batch = client.encrypt(g, random_matrix(5, d, g));
+            const auto batch = client.encrypt(g, random_matrix(8, d, g));
             lora::model_client<small>::batch_reply_type answers;
             session.apply(server, g, batch.request, answers);
             CHECK(batch.request.bytes() == forecast.groups[g].block.bytes_up);
@@ -86,13 +86,13 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
 
 TEST_CASE("totals add up over what is chosen") {
     lora::model_options options;
-    options.tokens_ahead = 7;
+    options.tokens_ahead = 8;
     const auto forecast = lora::model_forecast<small>(lora::sites_of(tiny()), options);
-    CHECK(forecast.block_tokens == 7);
+    CHECK(forecast.block_tokens == 8);
     const auto all = forecast.totals();
     CHECK(all.requests == 12);
     CHECK(all.sites == 21);
-    CHECK(all.block_tokens == 7);
+    CHECK(all.block_tokens == 8);
     const auto first = forecast.totals([](const lora::group_forecast& g) { return g.layer == 0U; });
     const auto rest = forecast.totals([](const lora::group_forecast& g) { return g.layer != 0U; });
     CHECK(first.requests == 4);
@@ -162,7 +162,7 @@ TEST_CASE("the default model has the distances that docs/whole-model.md and docs
     }
 }
 
-TEST_CASE("options choose sites, mode and prefill of a forecast as those of a model") {
+TEST_CASE("options choose sites, mode and blocks of a forecast as those of a model") {
     lora::model_options options;
     options.protect = [](const lora::adapter_site& s) { return s.name.find("mlp") != s.name.npos; };
     const auto forecast = lora::model_forecast<small>(lora::sites_of(tiny()), options);
@@ -180,12 +180,10 @@ TEST_CASE("options choose sites, mode and prefill of a forecast as those of a mo
 
 TEST_CASE("a forecast of what no model can be is refused") {
     CHECK(lora::model_forecast<small>({}).totals().requests == 0);  // nothing protected, nothing sent
-    CHECK_THROWS_WITH_AS(lora::model_forecast<small>({}, {}, 1),
-                         Contains("got prefill of 1 hidden states, expected at most 0"), parameter_error);
     lora::model_options options;
-    options.tokens_ahead = 1025;
+    options.tokens_ahead = 24;
     CHECK_THROWS_WITH_AS(lora::model_forecast<small>({}, options),
-                         Contains("got a tokens_ahead of 1025 hidden states, expected at most 1024"),
+                         Contains("got tokens_ahead of 24, expected 0 or a power of two from 2 to 1024"),
                          parameter_error);
     options.tokens_ahead = 1;
     CHECK(contains(refusal<parameter_error>([&] {

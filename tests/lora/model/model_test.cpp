@@ -57,7 +57,7 @@ lora::adapter random_adapter(std::size_t layers) {
 }
 
 /// The default has none.
-lora::model_options with_prefill() {
+lora::model_options with_blocks() {
     lora::model_options options;
     options.tokens_ahead = 128;
     return options;
@@ -69,7 +69,7 @@ struct served {
     using server_type = lora::model_server<P, Packing, Protection>;
     using client_type = lora::model_client<P, Packing, Protection>;
 
-    explicit served(const lora::adapter& from, const lora::model_options& options = with_prefill())
+    explicit served(const lora::adapter& from, const lora::model_options& options = with_blocks())
         : server(from, options),
           client(server.layout(), lora::client_part(from, options)),
           nonce(tensafe::random::fresh_seed()),
@@ -134,7 +134,7 @@ lora::matrix random_states(std::size_t tokens, std::size_t d) {
 }
 
 template <class Served>
-void check_decode_and_prefill(Served& s, const lora::adapter& from) {
+void check_tokens_and_blocks(Served& s, const lora::adapter& from) {
     for (std::size_t g = 0; g < s.server.layout().groups.size(); ++g) {
         const std::size_t d = s.server.layout().groups[g].d;
         const auto h = random_state(d, g);
@@ -159,11 +159,11 @@ void check_decode_and_prefill(Served& s, const lora::adapter& from) {
 }  // namespace
 
 TEST_CASE(
-    "deltas of every site are those of plaintext LoRA, in decode and in prefill, when the client has B") {
+    "deltas of every site are those of plaintext LoRA, one by one and in blocks, when the client has B") {
     const lora::adapter from = random_adapter(2);
     served_small s(from);
     CHECK(s.server.layout().groups.size() == 8);  // requests for 14 sites
-    check_decode_and_prefill(s, from);
+    check_tokens_and_blocks(s, from);
     CHECK(s.client.in_the_clear().empty());
     for (const auto& group : s.server.layout().groups) {
         CHECK(group.row_norm == 1);  // balanced: tells nothing
@@ -179,7 +179,7 @@ TEST_CASE("they are so in mode blind, where sites of a group may have norms of a
     served_small s(from, options);
     CHECK(s.server.layout().groups.size() == 4);
     CHECK(lora::client_part(from, options).sites.empty());
-    check_decode_and_prefill(s, from);
+    check_tokens_and_blocks(s, from);
     for (const auto& group : s.server.layout().groups) {
         CHECK(group.row_norm > 0.5);
         CHECK(group.row_norm <= 1);
@@ -200,11 +200,11 @@ TEST_CASE("the server's own scale of a merged site is 1 if all of it is zero") {
     CHECK(server.layout().groups[0].row_norm == 0);
 }
 
-TEST_CASE("an average-case range serves a model too, with a worst-case one in prefill") {
+TEST_CASE("an average-case range serves a model too, in blocks as well") {
     lora::adapter attention = random_adapter(1);
     attention.sites.resize(3);
     served<small, lora::coefficient_tiles<4>, average_case> s(attention);
-    check_decode_and_prefill(s, attention);
+    check_tokens_and_blocks(s, attention);
     lora::model_layout too_long = s.server.layout();
     too_long.groups[0].d = 20000;  // well-formed, but the range is too narrow for it
     const std::string message = refusal<parameter_error>([&] {
@@ -234,7 +234,7 @@ TEST_CASE("an average-case range serves a model too, with a worst-case one in pr
 
 TEST_CASE("sites that are not protected go to the client whole, and only those") {
     const lora::adapter from = random_adapter(2);
-    lora::model_options options = with_prefill();
+    lora::model_options options = with_blocks();
     options.protect = [](const lora::adapter_site& site) {
         return lora::layer_of(site.name) == 1U && !site.name.ends_with("v_proj");
     };
@@ -257,7 +257,7 @@ TEST_CASE("sites that are not protected go to the client whole, and only those")
         CHECK(held.a.values.empty() == options.protect(held));
         CHECK(held.b.values.size() == from.site(held.name).b.values.size());
     }
-    check_decode_and_prefill(s, from);
+    check_tokens_and_blocks(s, from);
 
     // No site protected: the client does without a server.
     options.protect = [](const lora::adapter_site&) { return false; };
@@ -297,7 +297,7 @@ TEST_CASE("deltas of a product are apply_b's bit for bit, and doubling a scale d
 TEST_CASE("bytes_for before packing is bytes after it, and packing asks for little more than that") {
     const lora::adapter from = random_adapter(1);
     for (const auto mode : {lora::mode::client_held_b, lora::mode::blind}) {
-        lora::model_options options = with_prefill();
+        lora::model_options options = with_blocks();
         options.mode = mode;
         const std::size_t with = model_server::bytes_for(from, options);
         const model_server server(from, options);
@@ -313,7 +313,7 @@ TEST_CASE("bytes_for before packing is bytes after it, and packing asks for litt
     }
     // q, k, v: 12 rows in 3 products of one input; o: 2 of 2 inputs; gate and up: 2 of 1; down: 2 of 1.
     CHECK(model_server::bytes_for(from) == (3 + 4 + 2 + 2) * 2 * 1024 * 8);
-    const model_server server(from, with_prefill());
+    const model_server server(from, with_blocks());
     CHECK(server.zeros_per_token() == 3 + 2 + 2 + 2);
     CHECK(server.zeros_per_block() == 12 + 5 + 8 + 5);
 }
@@ -406,25 +406,26 @@ TEST_CASE("an adapter that cannot be served is refused, and the site or its inpu
     CHECK_THROWS_WITH_AS(model_server{from}, Contains("down_proj"), shape_error);
     lora::model_options options;
     const model_server without(random_adapter(1), options);
-    CHECK_THROWS_WITH_AS(without.blocks(0), Contains("without prefill"), parameter_error);
+    CHECK_THROWS_WITH_AS(without.blocks(0), Contains("without blocks"), parameter_error);
     CHECK_THROWS_WITH_AS(without.decode(4), Contains("got group 4"), parameter_error);
 }
 
-TEST_CASE("prefill of more than the set has room for is refused before anything is packed") {
+TEST_CASE("blocks of more tokens than the set has coefficients are refused before anything is packed") {
     const lora::adapter from = random_adapter(1);
     lora::model_options options;
     options.tokens_ahead = small::degree;
     CHECK(model_server(from, options).layout().tokens_ahead == small::degree);
-    ++options.tokens_ahead;
-    const std::string message = "got a tokens_ahead of 1025 hidden states, expected at most 1024";
+    options.tokens_ahead *= 2;
+    const std::string message = "got tokens_ahead of 2048, expected 0 or a power of two from 2 to 1024";
     CHECK(contains(refusal<parameter_error>([&] { model_server(from, options); }), message));
     CHECK(contains(refusal<parameter_error>([&] { model_server::bytes_for(from, options); }), message));
-    using without_room = lora::model_server<ckks::compact_n4096, lora::coefficient_tiles<4>, average_case>;
-    options.tokens_ahead = 1;
-    CHECK_THROWS_WITH_AS(without_room::bytes_for(from, options),
-                         Contains("got a tokens_ahead of 1 hidden states, expected 0"), parameter_error);
-    options.tokens_ahead = 0;
-    CHECK(without_room::bytes_for(from, options) > 0);
+    options.tokens_ahead = 24;
+    CHECK_THROWS_WITH_AS(model_server::bytes_for(from, options), Contains("got tokens_ahead of 24"),
+                         parameter_error);
+    // No more than a client that cheats may have under one zero.
+    options.tokens_ahead = 64;
+    CHECK_THROWS_WITH_AS(lora::model_server<ckks::private_n4096>::bytes_for(from, options),
+                         Contains("from 2 to 32; more with trusts_clients"), parameter_error);
 }
 
 TEST_CASE("a client refuses layouts and parts that do not fit each other, and says which site or input") {
@@ -492,15 +493,16 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
         shape_error);
     CHECK_THROWS_AS(s.client.encrypt(4, random_state(70, 1)), parameter_error);
     CHECK_THROWS_WITH_AS(s.client.encrypt(0, lora::matrix(129, 70)),
-                         Contains("got a batch of 129 hidden states, expected at most 128"), shape_error);
+                         Contains("got a batch of 129 hidden states, expected 1 to 128"), shape_error);
     // The server does not rely on clients for the length of batches.
-    lora::client<small> longer;
-    const auto batch = longer.encrypt(s.server.blocks(3).plan(), lora::matrix(129, 11));
+    auto batch = s.client.encrypt(3, lora::matrix(128, 11));
+    batch.request.inputs.push_back(batch.request.inputs[0]);
+    ++batch.request.tokens;
     model_client::batch_reply_type answers;
     CHECK_THROWS_AS(s.session.apply(s.server, 3, batch.request, answers), shape_error);
 }
 
-TEST_CASE("no call of either side takes a group that the model has not, with prefill or without") {
+TEST_CASE("no call of either side takes a group that the model has not, with blocks or without") {
     for (const std::size_t tokens_ahead : {std::size_t{0}, std::size_t{8}}) {
         lora::model_options options;
         options.tokens_ahead = tokens_ahead;

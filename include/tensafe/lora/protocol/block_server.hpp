@@ -114,13 +114,7 @@ class server<P, token_blocks, Protection> {
     void prepare(const Where& where, const block_request& r, zero_pool& zeros, workspace& work,
                  server_block<P>& block, block_reply& to) const {
         const std::size_t tokens = plan_.layout().tokens;
-        require<shape_error>(r.d == plan_.d() && r.tokens == tokens,
-                             {"server::prepare: got a block of ", r.tokens, " hidden states of ", r.d,
-                              " entries, expected ", tokens, " of ", plan_.d(), " entries"});
-        require<parameter_error>(
-            zeros.subring_log_n() == plan_.subring_log_n(),
-            {"server::prepare: got encryptions of zero traced to degree 2^", zeros.subring_log_n(),
-             ", expected 2^", plan_.subring_log_n(), ", the plan's subring_log_n()"});
+        check(r, zeros);
         server_block<P> made;
         made.of_ = number_;
         made.used_.resize(tokens);
@@ -131,6 +125,9 @@ class server<P, token_blocks, Protection> {
         to.d = plan_.d();
         to.tokens = tokens;
         to.c1.resize(plan_.outputs());
+        work.work.products += plan_.inputs() * plan_.outputs();
+        work.work.transforms +=
+            (plan_.inputs() + 2 * plan_.outputs()) * static_cast<std::size_t>(basis::limbs);
         if (work.slots.size() < where.threads()) {
             work.slots.resize(where.threads());
         }
@@ -185,20 +182,17 @@ class server<P, token_blocks, Protection> {
         zero_pool* zeros = nullptr;
         reply_type* to = nullptr;
     };
-    /// @throws as prepare and answer; parameter_error also if a task lacks a part. Tasks before it are done
+    /// @throws as prepare and answer; parameter_error also if a task lacks a part. Nothing is used up then
     template <exec::host_execution Where>
     void apply(const Where& where, std::span<const task> tasks, workspace& work) const {
-        for (std::size_t i = 0; i < tasks.size(); ++i) {
-            const task& t = tasks[i];
-            require<parameter_error>(t.from != nullptr && t.to != nullptr && t.zeros != nullptr,
-                                     {"server::apply: task ", i, " has no request, reply or zeros"});
+        for (std::size_t i = 0; i < tasks.size(); ++i) {  // before any encryption of zero is used up
+            check(tasks[i], i, work.slots.front());
+        }
+        for (const task& t : tasks) {
             const std::size_t tokens = t.from->inputs.size();
-            require<shape_error>(t.from->tokens == tokens && tokens != 0 && tokens <= plan_.layout().tokens,
-                                 {"server::apply: got a request of ", t.from->tokens, " hidden states in ",
-                                  tokens, " parts, expected 1 to ", plan_.layout().tokens});
             server_block<P> block;
             block_reply c1;
-            prepare(where, {t.from->d, plan_.layout().tokens, t.from->seed}, *t.zeros, work, block, c1);
+            prepare(where, whole_block(*t.from), *t.zeros, work, block, c1);
             detail::make_room(work.answers, plan_.outputs() * tokens);
             where.for_each(tokens, [&](std::size_t k, std::size_t slot) {
                 answer_position(block, k, t.from->inputs[k], work.slots[slot], &work.answers[k], tokens);
@@ -235,6 +229,51 @@ class server<P, token_blocks, Protection> {
           weights_(plan_, a),
           identity_(random::input_hash::of(a.values, std::array{a.rows, a.columns})) {
         detail::check_targets(tokens, largest_targets);
+    }
+
+    block_request whole_block(const request_type& r) const noexcept {
+        return {r.d, plan_.layout().tokens, r.seed};
+    }
+    void check(const block_request& r, const zero_pool& zeros) const {
+        require<shape_error>(r.d == plan_.d() && r.tokens == plan_.layout().tokens,
+                             {"server: got a block of ", r.tokens, " hidden states of ", r.d,
+                              " entries, expected ", plan_.layout().tokens, " of ", plan_.d(), " entries"});
+        require<parameter_error>(
+            zeros.subring_log_n() == plan_.subring_log_n(),
+            {"server: got encryptions of zero traced to degree 2^", zeros.subring_log_n(), ", expected 2^",
+             plan_.subring_log_n(), ", the plan's subring_log_n()"});
+    }
+    void check(const task& t, std::size_t i, typename workspace::slot& slot) const {
+        require<parameter_error>(
+            t.from != nullptr && t.to != nullptr && t.zeros != nullptr,
+            {"server::apply: task ", i, " has no ",
+             (t.from == nullptr ? "request (from)"
+              : t.to == nullptr ? "reply (to)"
+                                : "encryptions of zero (zeros)")});
+        check(whole_block(*t.from), *t.zeros);
+        const std::size_t tokens = t.from->inputs.size();
+        require<shape_error>(t.from->block == plan_.entries_per_input() && t.from->tokens == tokens &&
+                                 tokens != 0 && tokens <= plan_.layout().tokens,
+                             {"server::apply: got a request of ", t.from->tokens, " hidden states in ", tokens,
+                              " parts, ", t.from->block, " entries in a ciphertext, expected 1 to ",
+                              plan_.layout().tokens, " hidden states and ", plan_.entries_per_input(),
+                              " entries"});
+        for (const auto& c0 : t.from->inputs) {
+            unpack(c0, slot);
+        }
+    }
+    void unpack(std::span<const std::uint8_t> c0, typename workspace::slot& slot) const {
+        check_count("server: got a hidden state of ", c0.size(), " bytes, expected ",
+                    packed_residues_bytes<P>(plan_.d()));
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr arith::word q = basis::template prime<I>;
+            constexpr int bits = std::bit_width(q);
+            const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
+            detail::make_room(slot.token[I], plan_.d());
+            require<format_error>(memory::unpack_bits_below(c0.first(bytes), bits, q, slot.token[I].span()),
+                                  {"server: a residue of limb ", I, " is not below its prime ", q});
+            c0 = c0.subspan(bytes);
+        });
     }
 
     /// Not the address, which a later version may get.
@@ -300,20 +339,10 @@ class server<P, token_blocks, Protection> {
                                   "prepared; prepare one here"});
         require<shape_error>(position < block.tokens(), {"server::answer: got position ", position,
                                                          ", expected one below ", block.tokens()});
-        check_count("server::answer: got ", c0.size(), " bytes, expected ",
-                    packed_residues_bytes<P>(plan_.d()));
         require<parameter_error>(block.is_open(position),
                                  {"server::answer: position ", position,
                                   " of this block was answered already; encrypt anew at the next one"});
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr arith::word q = basis::template prime<I>;
-            constexpr int bits = std::bit_width(q);
-            const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
-            detail::make_room(slot.token[I], plan_.d());
-            require<format_error>(memory::unpack_bits_below(c0.first(bytes), bits, q, slot.token[I].span()),
-                                  {"server::answer: a residue of limb ", I, " is not below its prime ", q});
-            c0 = c0.subspan(bytes);
-        });
+        unpack(c0, slot);
         block.used_[position] = 1;
 
         const std::size_t outputs = plan_.outputs();

@@ -29,7 +29,8 @@ constexpr host here{};
 static_assert(lora::offers_blocks<small, lora::protects_adapter_rows<>>);
 static_assert(lora::offers_blocks<ckks::private_n4096, lora::protects_adapter_rows<>>);
 static_assert(lora::offers_blocks<ckks::quantum_n4096, lora::protects_adapter_rows<>>);
-static_assert(!lora::offers_blocks<ckks::compact_n4096, average_case>);
+static_assert(lora::offers_blocks<ckks::compact_n4096, average_case>);
+static_assert(!lora::offers_blocks<small, lora::reveals_adapter_rows>);
 static_assert(!std::is_copy_constructible_v<model_server> && !std::is_move_constructible_v<model_server>);
 static_assert(!std::is_copy_constructible_v<model_session> && !std::is_move_constructible_v<model_session>);
 
@@ -511,6 +512,7 @@ TEST_CASE("no call of either side takes a group that the model has not, with blo
         model_client::reply_type reply;
         model_client::batch_reply_type answers;
         model_session::workspace work;
+        lora::block_workspace<small> block_work;
         model_client::workspace reading;
         std::vector<double> product;
         using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
@@ -525,7 +527,7 @@ TEST_CASE("no call of either side takes a group that the model has not, with blo
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, reply); }));
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, answers); }));
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, work, reply); }));
-            CHECK(refused([&] { s.session.apply(s.server, group, query.request, work, answers); }));
+            CHECK(refused([&] { s.session.apply(s.server, group, query.request, block_work, answers); }));
             CHECK(refused([&] { model_session::apply(here, s.server, group, one, work); }));
             CHECK(refused([&] { static_cast<void>(s.server.decode(group)); }));
             CHECK(refused([&] { static_cast<void>(s.server.blocks(group)); }));

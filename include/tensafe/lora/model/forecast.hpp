@@ -365,7 +365,8 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {}) {
     using decode_layout = layout<P, Packing, Protection>;
-    using block_layout = layout<P, token_blocks, Protection>;
+    using hidden = block_protection<Protection>;
+    using block_layout = layout<P, token_blocks, hidden>;
     const lora::model_layout model = detail::group_sites(shapes, options).layout;
     detail::check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
     forecast_of_model result;
@@ -398,9 +399,9 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
                 options.mode == lora::mode::client_held_b ? delta_products * delta_unit : 0;
             if (result.block_tokens > 0) {
                 if (!block_units) {
-                    block_units = detail::measure_block_units<P, Protection>(result.block_tokens);
+                    block_units = detail::measure_block_units<P, hidden>(result.block_tokens);
                 }
-                forecast.block = cost_of<P, token_blocks, Protection>(stacked, lora::mode::client_held_b,
+                forecast.block = cost_of<P, token_blocks, hidden>(stacked, lora::mode::client_held_b,
                                                                       result.block_tokens);
                 forecast.packed_bytes += detail::packed_bytes(block_layout{{rows, group.d, 1}, result.block_tokens});
                 forecast.block_milliseconds = detail::milliseconds_of(forecast.block, *block_units);

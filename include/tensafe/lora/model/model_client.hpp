@@ -59,7 +59,7 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
 class model_client {
   public:
     using decode_plan = packing_plan<P, Packing, Protection>;
-    using block_plan = packing_plan<P, token_blocks, Protection>;
+    using block_plan = packing_plan<P, token_blocks, block_protection<Protection>>;
     using query_type = typename decode_plan::query_type;
     using reply_type = typename decode_plan::reply_type;
     using batch_query_type = typename block_plan::query_type;

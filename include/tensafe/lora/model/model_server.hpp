@@ -5,7 +5,6 @@
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/packing/plan.hpp>
-#include <tensafe/lora/protocol/block_server.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
 #include <array>
@@ -79,7 +78,7 @@ class model_server {
     using parameters = P;
     using options_type = model_options;
     using decode_server = server<P, Packing, Protection>;
-    using block_server = server<P, token_blocks, Protection>;
+    using block_server = server<P, token_blocks, block_protection<Protection>>;
     using request_type = typename decode_server::request_type;
 
     /// Packs all sites that the options protect.

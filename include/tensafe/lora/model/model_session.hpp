@@ -29,6 +29,9 @@ namespace tensafe::lora {
 /// (ckks::rerandomization_pool).
 template <ckks::parameter_set P>
 class model_session {
+    template <class Protection>
+    using batch_reply = reply<P, token_blocks, block_protection<Protection>>;
+
   public:
     using rerandomization_pool = lora::rerandomization_pool<P>;
     using workspace = server_workspace<P>;
@@ -67,12 +70,7 @@ class model_session {
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, Reply& to) {
         if constexpr (std::is_same_v<Reply, batch_reply<Protection>>) {
-            detail::naming_input("model_session::apply", model.layout().at(group), [&] {
-                const auto& s = model.blocks(group);
-                const typename std::remove_cvref_t<decltype(s)>::task one{
-                    &from, &zeros(s.plan().subring_log_n()), &to};
-                s.apply(where, std::span(&one, 1), block_work_);
-            });
+            apply(where, model, group, from, block_work_, to);
         } else {
             // One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
             apply(where, model, group, from, work_[model.decode(group).plan().inputs()], to);
@@ -81,11 +79,9 @@ class model_session {
 
     /// In the memory of the calling thread, of which a server with many sessions needs one for each thread.
     /// Nothing is allocated while requests have as many ciphertexts as the last one.
-    template <exec::host_execution Where, class Packing, class Protection, class Reply>
+    template <exec::host_execution Where, class Packing, class Protection>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
-               const request<P>& from, workspace& work, Reply& to)
-        requires(!std::is_same_v<Reply, batch_reply<Protection>>)
-    {
+               const request<P>& from, workspace& work, reply<P, Packing, Protection>& to) {
         detail::naming_input("model_session::apply", model.layout().at(group), [&] {
             const auto& s = model.decode(group);
             if constexpr (Protection::protects) {
@@ -93,6 +89,16 @@ class model_session {
             } else {
                 s.apply(where, from, work, to);
             }
+        });
+    }
+    template <exec::host_execution Where, class Packing, class Protection>
+    void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
+               const request<P>& from, block_workspace<P>& work, batch_reply<Protection>& to) {
+        detail::naming_input("model_session::apply", model.layout().at(group), [&] {
+            const auto& s = model.blocks(group);
+            const typename std::remove_cvref_t<decltype(s)>::task one{
+                &from, &zeros(s.plan().subring_log_n()), &to};
+            s.apply(where, std::span(&one, 1), work);
         });
     }
 
@@ -163,9 +169,6 @@ class model_session {
     }
 
   private:
-    template <class Protection>
-    using batch_reply = reply<P, token_blocks, Protection>;
-
     template <class Where, class PlanOf>
     void fill_pools(const Where& where, std::size_t count, std::size_t groups, PlanOf plan_of) {
         std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1> wanted{};

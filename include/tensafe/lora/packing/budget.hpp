@@ -77,6 +77,15 @@ inline constexpr std::size_t most_targets = [] {
 /// The tag of servers that put more targets under one zero: for clients that follow the protocol.
 struct trusts_clients {};
 
+namespace detail {
+inline void check_targets(std::size_t targets, std::size_t largest) {
+    require<parameter_error>(targets <= largest,
+                             {"server: got ", targets,
+                              " target coefficients under one encryption of zero, expected at most ", largest,
+                              "; pass lora::trusts_clients if no client cheats"});
+}
+}  // namespace detail
+
 /// What a packing puts into the coefficients that a reply carries.
 struct reply_geometry {
     std::size_t rank = 0;      ///< rows of A

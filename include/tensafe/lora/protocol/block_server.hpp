@@ -6,7 +6,6 @@
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/protocol/block_weights.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
-#include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/input_hash.hpp>
 
 #include <algorithm>
@@ -20,6 +19,9 @@
 #include <vector>
 
 namespace tensafe::lora {
+
+template <ckks::parameter_set P, class Packing, class Protection>
+class server;
 
 /// What a server keeps of a block that it prepared for a client: for each position the coefficients of the
 /// encryptions of zero that its answer gets. Each position is answered once, in any order. Belongs to one
@@ -211,6 +213,7 @@ class server<P, token_blocks, Protection> {
             }
         }
     }
+    void apply(std::span<const task> tasks, workspace& work) const { apply(exec::host{}, tasks, work); }
     void apply(const request_type& r, zero_pool& zeros, workspace& work, reply_type& to) const {
         const task one{&r, &zeros, &to};
         apply(exec::host{}, std::span(&one, 1), work);

@@ -4,6 +4,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/plan.hpp>
+#include <tensafe/lora/protocol/block_server.hpp>
 #include <tensafe/lora/protocol/phases.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/lora/protocol/server_weights.hpp>
@@ -25,13 +26,6 @@ template <ckks::parameter_set P>
 using rerandomization_pool = ckks::rerandomization_pool<P, request_level<P>>;
 
 namespace detail {
-inline void check_targets(std::size_t targets, std::size_t largest) {
-    require<parameter_error>(targets <= largest,
-                             {"server: got ", targets,
-                              " target coefficients under one encryption of zero, expected at most ", largest,
-                              "; pass lora::trusts_clients if no client cheats"});
-}
-
 /// For tests that look at what a server never sends.
 struct server_internals {
     template <class Server>

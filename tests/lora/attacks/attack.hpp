@@ -176,17 +176,47 @@ std::vector<lora::traced_product<P>> products_of(const Server& server,
 template <class Server, ckks::parameter_set P>
 std::vector<lora::traced_product<P>> bare_products(const Server& server, const lora::request<P>& r) {
     const auto& weights = lora::detail::server_internals::weights(server);
-    using weights_type = std::remove_cvref_t<decltype(weights)>;
     lora::expanded_request<P> expanded;
-    if constexpr (weights_type::by_panel) {
-        weights.expand(server.plan(), r, expanded);
-        return products_of(server, expanded);
-    } else {
-        std::vector<lora::traced_product<P>> products;
-        lora::no_observer nobody;
-        weights.multiply(tensafe::exec::host{}, server.plan(), r, expanded, products, nobody);
-        return products;
-    }
+    weights.expand(server.plan(), r, expanded);
+    return products_of(server, expanded);
+}
+
+/// c1 of all outputs of a block as they are without any protection, in coefficient form.
+template <ckks::parameter_set P>
+std::vector<rns::poly<basis_of<P>, rns::coefficient_form>> bare_block(
+    const lora::server<P, lora::token_blocks, lora::protects_adapter_rows<>>& server,
+    const random::seed& seed) {
+    const auto& weights = lora::detail::server_internals::weights(server);
+    std::vector<rns::poly<basis_of<P>, rns::coefficient_form>> result(server.plan().outputs());
+    lora::detail::block_products_workspace<P> work;
+    rns::for_each_limb<basis_of<P>>([&]<int I>() {
+        weights.template multiply<I>(seed, 0, result.size(), work,
+                                     [&](std::size_t o, std::span<const word> product) {
+                                         std::ranges::copy(product, result[o].template limb<I>().begin());
+                                     });
+    });
+    return result;
+}
+
+/// What an entry of a row of A is multiplied with in a block's products: its ciphertext's c1 times X^-c.
+template <ckks::parameter_set P>
+rns::poly<basis_of<P>, rns::coefficient_form> uniform_of_entry(
+    const lora::server<P, lora::token_blocks, lora::protects_adapter_rows<>>& server,
+    const random::seed& seed, std::size_t entry) {
+    const std::size_t columns = server.plan().entries_per_input();
+    const std::size_t c = entry % columns;
+    lora::request<P> r;
+    r.seed = seed;
+    const auto whole = rns::inverse(uniform_half<P>(r, entry / columns));
+    rns::poly<basis_of<P>, rns::coefficient_form> result;
+    rns::for_each_limb<basis_of<P>>([&]<int I>() {
+        constexpr word q = basis_of<P>::template prime<I>;
+        for (std::size_t k = 0; k < P::degree; ++k) {
+            const word x = whole.template limb<I>()[(k + c) % P::degree];
+            result.template limb<I>()[k] = k + c < P::degree ? x : (q - x) % q;
+        }
+    });
+    return result;
 }
 
 /// Products as a server protects them, before they become bytes.

@@ -257,22 +257,26 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     CHECK(worst < 1e-9);
 }
 
-TEST_CASE("columns: d entries of one reply are d equations for a row of A, and of a protected one garbage") {
+TEST_CASE("blocks: d entries of a c1 are d equations for a row of A, and of a protected one garbage") {
     constexpr std::size_t rank = 3;
     constexpr std::size_t d = 48;
     const matrix a = random_matrix(rank, d, 1);
-    const lora::server<P, lora::column_batched, lora::protects_adapter_rows<>> server(a);
+    const lora::server<P, lora::token_blocks> server(a, 32);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
     session<P> s(4, layout.subring_log_n());
-    const auto query = s.client.encrypt(server.plan(), random_matrix(20, d, 2));
-    const auto bare = bare_products(server, query.request);
-    lora::reply<P, lora::column_batched, lora::protects_adapter_rows<>> reply;
-    server.apply(query.request, s.pool, s.work, reply);
+    const auto block = s.client.prepare(server.plan());
+    const auto bare = bare_block<P>(server, block.request().seed);
+    lora::server_block<P> prepared;
+    lora::block_reply reply;
+    lora::block_workspace<P> work;
+    server.prepare(block.request(), s.pool, work, prepared, reply);
 
     std::vector<residues> c1;
     for (std::size_t j = 0; j < d; ++j) {
-        c1.push_back(limb_of(uniform_half<P>(query.request, j)));
+        const auto uniform = uniform_of_entry<P>(server, block.request().seed, j);
+        const auto limb = uniform.template limb<0>();
+        c1.emplace_back(limb.begin(), limb.end());
     }
     // Any d of the N entries will do: the garbage is from N/d systems, enough to see that it is garbage.
     const auto row_from = [&](const residues& product, std::size_t first) {
@@ -293,13 +297,15 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
     for (std::size_t r = 0; r < rank; ++r) {
         std::vector<std::int64_t> integers;
         for (std::size_t j = 0; j < d; ++j) {
-            integers.push_back(
-                static_cast<std::int64_t>(layout.integer_weight(budget, static_cast<double>(a.row(r)[j]))));
+            integers.push_back(layout.rows().integer_weight(a, budget, r, j));
         }
         REQUIRE(largest(integers) > 1000);
-        CHECK(row_from(limb_of(bare[r].c1), 0) == integers);
-        CHECK(row_from(limb_of(bare[r].c1), 7 * d) == integers);
-        const residues hidden = reply_residues(reply.outputs[r], budget.reply_bits);
+        const auto limb = bare[r].template limb<0>();
+        const residues product(limb.begin(), limb.end());
+        CHECK(row_from(product, 0) == integers);
+        CHECK(row_from(product, 7 * d) == integers);
+        const output_bytes sent{{}, reply.c1[r]};
+        const residues hidden = reply_residues(sent, budget.reply_bits);
         std::vector<std::int64_t> garbage;
         for (std::size_t first = 0; first + d <= P::degree; first += d) {
             const auto row = row_from(hidden, first);
@@ -307,13 +313,17 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
         }
         check_garbage(garbage, largest(integers));
 
-        const auto guess = fractions(rns::inverse(bare[r].c1));
+        const auto guess = fractions(bare[r]);
+        lora::protected_product<P> alone;
+        alone.c1 = bare[r];
+        for (auto& c0 : alone.c0) {
+            c0 = decltype(alone.c0)::value_type(1);
+        }
         output_bytes rounded;
-        pack_alone(without_zero<P>(bare[r], P::log_n), 20, budget.reply_bits, rounded);
+        pack_alone(alone, 1, budget.reply_bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, budget.reply_bits), guess)) >
               0.999);
-        CHECK(std::fabs(concentration(
-                  difference(reply_fractions(reply.outputs[r], P::degree, budget.reply_bits), guess))) <
+        CHECK(std::fabs(concentration(difference(reply_fractions(sent, P::degree, budget.reply_bits), guess))) <
               null_concentration(P::degree));
     }
 }

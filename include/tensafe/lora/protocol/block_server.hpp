@@ -23,6 +23,10 @@ namespace tensafe::lora {
 template <ckks::parameter_set P, class Packing, class Protection>
 class server;
 
+namespace detail {
+struct server_internals;
+}
+
 /// What a server keeps of a block that it prepared for a client: for each position the coefficients of the
 /// encryptions of zero that its answer gets. Each position is answered once, in any order. Belongs to one
 /// client, and to the version of A that prepared it. Move-only, wiped on release; for one thread at a time.
@@ -227,6 +231,8 @@ class server<P, token_blocks, Protection> {
     reply_type apply(const request_type&) const = delete;  // replies need the client's rerandomization_pool
 
   private:
+    friend struct detail::server_internals;
+
     server(const matrix& a, std::size_t tokens, std::size_t largest_targets)
         : plan_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a), tokens)),
           weights_(plan_, a),

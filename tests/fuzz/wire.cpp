@@ -48,10 +48,15 @@ std::uint64_t expected_scheme(kind what, std::uint64_t got) {
             return got % 4 == 0 ? bare : got % 4 == 2 ? blocks : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
         }
         case kind::request:  // two readers
-            return got % 4 == 2 ? wire::scheme_id<fuzz::blocks, fuzz::hidden>
+            return got % 4 == 0 ? wire::scheme_id<fuzz::blocks, fuzz::hidden>
                                 : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
         case kind::model_layout:
             return wire::scheme_id<fuzz::tiles, fuzz::hidden>;
+        case kind::block_request:
+        case kind::block_reply:
+        case kind::token_request:
+        case kind::token_reply:
+            return wire::scheme_id<fuzz::blocks, fuzz::hidden>;
         default:
             return 0;
     }
@@ -223,6 +228,40 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
                  there_and_back(
                      message, from, [&] { return wire::read_reply(message, fuzz::of_bare_tiles); },
                      [](const auto& value, const auto& e) { return wire::write_reply(value, e); })});
+        case kind::block_request: {
+            const auto write = [](const auto& value, const auto& e) {
+                std::vector<std::uint8_t> to;
+                wire::write_block_request<small, fuzz::hidden>(value, e, to);
+                return to;
+            };
+            const auto value =
+                fuzz::read_or_refuse([&] { return wire::read_block_request(message, fuzz::of_blocks); });
+            if (value) {
+                check_same(message, write(*value, from));
+            }
+            return value.has_value();
+        }
+        case kind::block_reply:
+            return there_and_back_into(
+                message, from, fuzz::some_block_reply(),
+                [&](auto& to) { wire::read_block_reply(message, fuzz::of_blocks, to); },
+                [](const auto& value, const auto& e, auto& to) {
+                    wire::write_block_reply<small, fuzz::hidden>(value, e, to);
+                });
+        case kind::token_request:
+            return there_and_back_into(
+                message, from, fuzz::some_token_request(),
+                [&](auto& to) { wire::read_token_request(message, fuzz::of_blocks, to); },
+                [](const auto& value, const auto& e, auto& to) {
+                    wire::write_token_request<small, fuzz::hidden>(value, e, to);
+                });
+        case kind::token_reply:
+            return there_and_back_into(
+                message, from, fuzz::some_token_reply(),
+                [&](auto& to) { wire::read_token_reply(message, fuzz::of_blocks, 0, to); },
+                [](const auto& value, const auto& e, auto& to) {
+                    wire::write_token_reply<small, fuzz::hidden>(value, e, to);
+                });
         case kind::model_layout:
             return there_and_back(
                 message, from,
@@ -243,8 +282,9 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
 }
 
 constexpr std::array all_kinds = {
-    kind::public_key, kind::rerandomization_key, kind::ciphertext,  kind::seeded_ciphertext, kind::request,
-    kind::reply,      kind::model_layout,        kind::held_adapter};
+    kind::public_key,    kind::rerandomization_key, kind::ciphertext,    kind::seeded_ciphertext,
+    kind::request,       kind::reply,               kind::model_layout,  kind::held_adapter,
+    kind::block_request, kind::block_reply,         kind::token_request, kind::token_reply};
 
 }  // namespace
 

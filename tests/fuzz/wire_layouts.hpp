@@ -51,4 +51,22 @@ tensafe::lora::reply<small, Packing, hidden> some_reply(
     return reply;
 }
 
+inline tensafe::lora::block_reply some_block_reply() {
+    const auto& plan = of_blocks;
+    tensafe::lora::block_reply reply{plan.rank(), plan.d(), plan.layout().tokens, {}};
+    reply.c1.assign(plan.outputs(),
+                    std::vector<std::uint8_t>(
+                        tensafe::memory::packed_bytes(small::degree, plan.reply_bits(0)), std::uint8_t{0x35}));
+    return reply;
+}
+inline tensafe::lora::token_request some_token_request() {
+    return {of_blocks.d(), 1, 5,
+            std::vector<std::uint8_t>(tensafe::lora::packed_residues_bytes<small>(of_blocks.d()),
+                                      std::uint8_t{0x05})};
+}
+inline tensafe::lora::token_reply some_token_reply() {
+    return {of_blocks.rank(), of_blocks.d(), 0,
+            std::vector<std::uint8_t>(of_blocks.token_reply_bytes(), std::uint8_t{0x35})};
+}
+
 }  // namespace fuzz

@@ -118,25 +118,23 @@ void read_block_reply(std::span<const std::uint8_t> message,
     }
 }
 
-/// @param block  the number of the block's request
-/// @throws parameter_error for a number that passes 32 bits
+/// @throws parameter_error for a d or position that passes 32 bits
 template <ckks::parameter_set P, lora::reply_protection Protection>
-void write_token_request(const lora::token_request& r, std::uint64_t block, const envelope& from,
-                         std::vector<std::uint8_t>& to) {
+void write_token_request(const lora::token_request& r, const envelope& from, std::vector<std::uint8_t>& to) {
     constexpr const char* who = "write_token_request";
     const std::uint32_t d = detail::count_field(who, "d", r.d);
     const std::uint32_t position = detail::count_field(who, "position", r.position);
     detail::write_of_block<P, Protection>(kind::token_request, from, r.bytes(), to, [&](byte_writer& body) {
         body.number<std::uint32_t>(d);
         body.number<std::uint32_t>(position);
-        body.number<std::uint64_t>(block);
+        body.number<std::uint64_t>(r.block);
         body.bytes(r.c0);
     });
 }
-/// @return the number of the block's request
+/// @param to  its memory is used again; unchanged if the message is refused
 /// @throws as read_block_request
 template <ckks::parameter_set P, class Protection>
-std::uint64_t read_token_request(std::span<const std::uint8_t> message,
+void read_token_request(std::span<const std::uint8_t> message,
                                  const lora::packing_plan<P, lora::token_blocks, Protection>& plan,
                                  lora::token_request& to) {
     byte_reader body = detail::open_scheme<P, lora::token_blocks, Protection>(message, kind::token_request);
@@ -151,8 +149,8 @@ std::uint64_t read_token_request(std::span<const std::uint8_t> message,
     body.expect(bytes);
     to.d = d;
     to.position = position;
+    to.block = block;
     detail::take_bytes(body, bytes, to.c0);
-    return block;
 }
 
 /// @throws parameter_error for a number that passes 32 bits
@@ -168,7 +166,7 @@ void write_token_reply(const lora::token_reply& r, const envelope& from, std::ve
     });
 }
 /// @param position  of the request to which it is the reply
-/// @throws as read_block_request; format_error for unused bits that are not zero is client_block::decrypt's
+/// @throws as read_block_request
 template <ckks::parameter_set P, class Protection>
 void read_token_reply(std::span<const std::uint8_t> message,
                       const lora::packing_plan<P, lora::token_blocks, Protection>& plan,

@@ -184,6 +184,7 @@ struct block_reply {
 struct token_request {
     std::size_t d = 0;
     std::size_t position = 0;
+    std::uint64_t block = 0;       ///< the number of the block's request, where messages have numbers
     std::vector<std::uint8_t> c0;  ///< packed_residues_bytes<P>(d)
 
     std::size_t bytes() const noexcept { return message_overhead_bytes + 4 + c0.size(); }

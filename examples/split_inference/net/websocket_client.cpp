@@ -60,8 +60,6 @@ class timed_socket {
 
     /// All that follows is to be done within this time.
     void limit(std::chrono::milliseconds time) { until_ = clock::now() + time; }
-    /// A wait begins with so much time in which the processor does not sleep.
-    void busy_wait(std::chrono::microseconds time) { busy_wait_ = time; }
 
     void connect(const tcp::endpoint& to, error_code& failure) {
         socket_.close(failure);
@@ -90,7 +88,7 @@ class timed_socket {
     std::size_t read_some(const Buffers& to, error_code& failure) {
         const std::size_t n = when_ready(
             POLLIN, [&] { return socket_.read_some(to, failure); }, failure);
-        bytes_.down += n;
+        bytes.down += n;
         return n;
     }
 
@@ -98,7 +96,7 @@ class timed_socket {
     std::size_t write_some(const Buffers& from, error_code& failure) {
         const std::size_t n = when_ready(
             POLLOUT, [&] { return socket_.write_some(from, failure); }, failure);
-        bytes_.up += n;
+        bytes.up += n;
         return n;
     }
 
@@ -107,7 +105,9 @@ class timed_socket {
         socket_.close(ignored);
     }
 
-    client_connection::traffic bytes() const noexcept { return bytes_; }
+    /// A wait begins with so much time in which the processor does not sleep.
+    std::chrono::microseconds busy_wait{0};
+    client_connection::traffic bytes;
 
   private:
     using clock = std::chrono::steady_clock;
@@ -135,7 +135,7 @@ class timed_socket {
     template <class Call>
     std::size_t when_ready(short what, Call call, error_code& failure) {
         const auto awake_until =
-            busy_wait_.count() > 0 ? std::min(until_, clock::now() + busy_wait_) : clock::time_point::min();
+            busy_wait.count() > 0 ? std::min(until_, clock::now() + busy_wait) : clock::time_point::min();
         for (;;) {
             if (clock::now() >= until_) {  // whatever is there: it might never end
                 failure = asio::error::timed_out;
@@ -145,10 +145,7 @@ class timed_socket {
             if (failure != asio::error::would_block) {
                 return n;
             }
-            if (clock::now() < awake_until) {
-                continue;
-            }
-            if (!wait(what, failure)) {
+            if (clock::now() >= awake_until && !wait(what, failure)) {
                 return 0;
             }
         }
@@ -156,8 +153,6 @@ class timed_socket {
 
     tcp::socket socket_;
     clock::time_point until_;
-    std::chrono::microseconds busy_wait_{0};
-    client_connection::traffic bytes_;
 };
 
 /// With TLS or without: one type, so that all of Beast is compiled once. Its calls return when they are done:
@@ -237,7 +232,7 @@ class websocket_connection final : public client_connection {
         stream_.handshake(to.host_and_port(), websocket_path, failed);
         check("open a WebSocket", failed);
         stream_.next_layer().most = std::numeric_limits<std::size_t>::max();
-        lowest().busy_wait(options.busy_wait);
+        lowest().busy_wait = options.busy_wait;
     }
 
     ~websocket_connection() override { drop(); }
@@ -281,7 +276,7 @@ class websocket_connection final : public client_connection {
         drop();
     }
 
-    traffic bytes() const noexcept override { return stream_.next_layer().socket.bytes(); }
+    traffic bytes() const noexcept override { return stream_.next_layer().socket.bytes; }
 
     std::array<std::byte, 32> tls_exporter() const override { return exporter_; }
 
@@ -380,28 +375,25 @@ class websocket_connection final : public client_connection {
         secure.handshake(asio::ssl::stream_base::client, outcome);
         if (outcome) {
             const long verdict = ::SSL_get_verify_result(secure.native_handle());
-            if (outcome.category() == asio::error::get_ssl_category() && refused_certificate(outcome)) {
+            if (outcome.category() == asio::error::get_ssl_category() &&
+                ERR_GET_REASON(static_cast<unsigned long>(outcome.value())) ==
+                    SSL_R_CERTIFICATE_VERIFY_FAILED) {
                 drop();
-                if (verdict == X509_V_OK ||
-                    verdict == X509_V_ERR_UNSPECIFIED) {  // the name alone was refused
-                    throw tensafe::signature_error(address_ + ": its certificate is not for " +
-                                                   tensafe::quote(to.host) +
-                                                   ", expected a host that it names, or a server whose "
-                                                   "certificate was made with --host " +
-                                                   to.host);
-                }
+                const bool is_name_alone = verdict == X509_V_OK || verdict == X509_V_ERR_UNSPECIFIED;
                 throw tensafe::signature_error(
-                    address_ +
-                    ": its certificate is not trusted: " + ::X509_verify_cert_error_string(verdict) +
-                    ", expected one of " + tensafe::quote(options_.trusted_certificates.string()));
+                    address_ + ": its certificate is not " +
+                    (is_name_alone
+                         ? "for " + tensafe::quote(to.host) +
+                               ", expected a host that it names, or a server whose certificate was made "
+                               "with --host " +
+                               to.host
+                         : "trusted: " + std::string(::X509_verify_cert_error_string(verdict)) +
+                               ", expected one of " +
+                               tensafe::quote(options_.trusted_certificates.string())));
             }
             fail("agree on TLS", outcome);
         }
         exporter_ = net::tls_exporter(secure.native_handle());
-    }
-
-    static bool refused_certificate(const error_code& e) noexcept {
-        return ERR_GET_REASON(static_cast<unsigned long>(e.value())) == SSL_R_CERTIFICATE_VERIFY_FAILED;
     }
 
     void send(asio::const_buffer bytes) {

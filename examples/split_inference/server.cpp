@@ -250,26 +250,6 @@ std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector
     return result;
 }
 
-/// Whether all were loaded. A signal stops it: packing takes minutes where adapters are large.
-bool load_adapters(const std::vector<std::pair<std::string, std::string>>& adapters, split::service& service,
-                   const sigset_t& signals) {
-    for (const auto& [name, folder] : adapters) {
-        try {
-            static_cast<void>(service.adapters().load(
-                name, [from = folder] { return tensafe::io::load_peft(from); },
-                [&](std::size_t, std::size_t) {
-                    if (stop_within(signals, 0ms)) {
-                        throw tensafe::cancelled_error("split_server: a signal came");
-                    }
-                }));
-        } catch (const tensafe::cancelled_error&) {
-            service.to_log().line(split::log_level::info, "stopped");
-            return false;
-        }
-    }
-    return true;
-}
-
 int run(arguments& a) {
     const sigset_t signals = block_signals();
     if (a.adapters.empty() && a.adapter_root.empty()) {
@@ -310,7 +290,18 @@ int run(arguments& a) {
     }
     a.service.to = split::log::to_descriptor(STDERR_FILENO);
     split::service service(a.service);
-    if (!load_adapters(adapters, service, signals)) {
+    try {
+        for (const auto& [name, folder] : adapters) {
+            static_cast<void>(service.adapters().load(
+                name, [from = folder] { return tensafe::io::load_peft(from); },
+                [&](std::size_t, std::size_t) {  // packing takes minutes where adapters are large
+                    if (stop_within(signals, 0ms)) {
+                        throw tensafe::cancelled_error("split_server: a signal came");
+                    }
+                }));
+        }
+    } catch (const tensafe::cancelled_error&) {
+        service.to_log().line(split::log_level::info, "stopped");
         return 0;
     }
     boost::system::error_code none;  // an address that is none fails below

@@ -228,12 +228,12 @@ class connection final : public connection_control, public std::enable_shared_fr
                asio::ssl::context* secure)
         : of_(of),
           seat_(std::move(seat)),
-          socket_(std::move(socket), secure),
+          socket_(std::move(socket), secure,
+                  [this] { limit(wait_for::the_end, of_.options.handshake_time); }),
           timer_(socket_.get_executor()),
           began_(steady::now()),
           buffer_(of.options.header_bytes) {
         due_.fill(never);
-        socket_.next_layer().when_finishing([this] { limit(wait_for::the_end, of_.options.handshake_time); });
     }
 
     void begin() {
@@ -580,13 +580,10 @@ class connection final : public connection_control, public std::enable_shared_fr
         of_.frames.run(handler_->whose(), [self = shared_from_this(), text = socket_.got_text()]() mutable {
             const auto data = self->buffer_.data();
             self->fill_answer([&] {
-                if (text) {
-                    self->handler_->on_text({static_cast<const char*>(data.data()), data.size()},
-                                            self->answer_);
-                } else {
-                    self->handler_->on_binary({static_cast<const std::uint8_t*>(data.data()), data.size()},
-                                              self->answer_);
-                }
+                text ? self->handler_->on_text({static_cast<const char*>(data.data()), data.size()},
+                                               self->answer_)
+                     : self->handler_->on_binary({static_cast<const std::uint8_t*>(data.data()), data.size()},
+                                                 self->answer_);
             });
             // The connection ends on its own thread.
             const auto own = self->socket_.get_executor();
@@ -723,14 +720,12 @@ struct http_server::state : shared_parts {
         auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
         std::weak_ptr<connection> displaced;
         const bool is_in = handlers.admits(seat->address) && who.take(*seat, displaced);
-        const auto gone = displaced.lock();
-        if (gone) {
+        if (const auto gone = displaced.lock()) {
             gone->make_room();
-        }
-        if (gone || !is_in) {
-            handlers.refused(gone ? gone->address() : seat->address);
+            handlers.refused(gone->address());
         }
         if (!is_in) {
+            handlers.refused(seat->address);
             return;
         }
         socket.set_option(tcp::no_delay(true), failure);

@@ -68,8 +68,11 @@ class server_stream {
         std::uint64_t* sum_;
     };
 
-    /// @param secure  null: no TLS
-    server_stream(socket_type&& socket, boost::asio::ssl::context* secure) : socket_(std::move(socket)) {
+    /// @param secure     null: no TLS
+    /// @param finishing  called when this side has said its last: the peer should not be waited for without
+    ///                   an end
+    server_stream(socket_type&& socket, boost::asio::ssl::context* secure, std::function<void()> finishing)
+        : socket_(std::move(socket)), finishing_(std::move(finishing)) {
         if (secure != nullptr) {
             tls_.emplace(socket_, *secure);
         }
@@ -82,9 +85,6 @@ class server_stream {
     /// Of what the peer sent and took, so that somebody who looks now and then sees whether it is there.
     std::uint64_t bytes_in() const noexcept { return bytes_in_; }
     std::uint64_t bytes_out() const noexcept { return bytes_out_; }
-
-    /// Called when this side has said its last: the peer should not be waited for without an end.
-    void when_finishing(std::function<void()> call) { finishing_ = std::move(call); }
 
     /// The server's half of a TLS handshake; nothing where there is no TLS.
     void async_handshake(then done) {
@@ -122,9 +122,7 @@ class server_stream {
     /// Says that no more comes, and discards what the peer still sends until it ends too: were the socket
     /// closed before, the system would take back what the peer has not read yet.
     void async_finish(then done) {
-        if (finishing_) {
-            finishing_();
-        }
+        finishing_();
         if (!tls_) {
             end_sending(std::move(done));
             return;

@@ -305,13 +305,10 @@ class websocket_connection final : public client_connection {
 
     timed_socket& lowest() noexcept { return stream_.next_layer().socket; }
 
-    void check(const char* what, const error_code& outcome) {
-        if (outcome) {
-            fail(what, outcome);
+    void check(const char* what, const error_code& why) {
+        if (!why) {
+            return;
         }
-    }
-
-    [[noreturn]] void fail(const char* what, const error_code& why) {
         if (why == websocket::error::message_too_big) {
             drop();
             throw tensafe::format_error(address_ + ": got a frame of more than " +
@@ -360,7 +357,7 @@ class websocket_connection final : public client_connection {
                 return;
             }
         }
-        fail("connect", failed);
+        check("connect", failed);
     }
 
     void shake_hands(const server_address& to) {
@@ -391,8 +388,8 @@ class websocket_connection final : public client_connection {
                                ", expected one of " +
                                tensafe::quote(options_.trusted_certificates.string())));
             }
-            fail("agree on TLS", outcome);
         }
+        check("agree on TLS", outcome);
         exporter_ = net::tls_exporter(secure.native_handle());
     }
 

@@ -26,6 +26,7 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <sys/socket.h>
@@ -364,12 +365,10 @@ class connection final : public connection_control, public std::enable_shared_fr
         parser_->body_limit(of_.options.body_bytes);
         limit(wait_for::http, time);
         http::async_read_header(socket_.next_layer(), buffer_, *parser_,
-                                [self = shared_from_this()](beast::error_code failure, std::size_t) {
-                                    self->got_header(failure);
-                                });
+                                std::bind_front(&connection::got_header, shared_from_this()));
     }
 
-    void got_header(beast::error_code failure) {
+    void got_header(beast::error_code failure, std::size_t) {
         const auto& header = parser_->get();
         const bool body_follows = !failure && parser_->content_length().value_or(0) > 0;
         const auto refuse = [&](unsigned status, const char* why) {
@@ -487,10 +486,8 @@ class connection final : public connection_control, public std::enable_shared_fr
             handler_ = of_.handlers.connect(seat_->address, weak_from_this());
             handler_->start(answer_);
         });
+        must_drain_ = of_.draining;
         send_answer();
-        if (of_.draining) {
-            must_drain_ = true;
-        }
     }
 
     /// Lets the handler answer.
@@ -548,12 +545,10 @@ class connection final : public connection_control, public std::enable_shared_fr
     }
 
     void read_more() {
-        socket_.async_read_some(
-            buffer_, 0,
-            [self = shared_from_this()](beast::error_code failure, std::size_t) { self->got_part(failure); });
+        socket_.async_read_some(buffer_, 0, std::bind_front(&connection::got_part, shared_from_this()));
     }
 
-    void got_part(beast::error_code failure) {
+    void got_part(beast::error_code failure, std::size_t) {
         if (!failure && !socket_.is_message_done()) {
             if (due(wait_for::frame) == never) {
                 limit(wait_for::frame, of_.options.frame_time);

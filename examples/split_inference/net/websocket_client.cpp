@@ -86,18 +86,12 @@ class timed_socket {
 
     template <class Buffers>
     std::size_t read_some(const Buffers& to, error_code& failure) {
-        const std::size_t n = when_ready(
-            POLLIN, [&] { return socket_.read_some(to, failure); }, failure);
-        bytes.down += n;
-        return n;
+        return when_ready(POLLIN, bytes.down, failure, [&] { return socket_.read_some(to, failure); });
     }
 
     template <class Buffers>
     std::size_t write_some(const Buffers& from, error_code& failure) {
-        const std::size_t n = when_ready(
-            POLLOUT, [&] { return socket_.write_some(from, failure); }, failure);
-        bytes.up += n;
-        return n;
+        return when_ready(POLLOUT, bytes.up, failure, [&] { return socket_.write_some(from, failure); });
     }
 
     void close() noexcept {
@@ -133,7 +127,7 @@ class timed_socket {
     }
 
     template <class Call>
-    std::size_t when_ready(short what, Call call, error_code& failure) {
+    std::size_t when_ready(short what, std::uint64_t& sum, error_code& failure, Call call) {
         const auto awake_until =
             busy_wait.count() > 0 ? std::min(until_, clock::now() + busy_wait) : clock::time_point::min();
         for (;;) {
@@ -142,6 +136,7 @@ class timed_socket {
                 return 0;
             }
             const std::size_t n = call();
+            sum += n;
             if (failure != asio::error::would_block) {
                 return n;
             }

@@ -79,23 +79,22 @@ class good_client {
             remote_.client()->encrypt(group, h, query_);
             const auto sent = steady::now();
             remote_.carry(group, query_.request, reply_);
-            last_ = steady::now() - sent;
+            last_ms = std::chrono::duration<double, std::milli>(steady::now() - sent).count();
             return remote_.client()->deltas(group, reply_, query_);
         });
         require_deltas(adapter_, shape, h, deltas);
         const auto cost = tensafe::lora::cost_of(remote_.client()->plan(group));
-        bits_ += static_cast<std::size_t>(
+        bits += static_cast<std::size_t>(
             std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
-        ++answers_;
+        ++answers;
         ++of_.answers;
     }
 
     remote_model& remote() noexcept { return remote_; }
-    /// From the last request to its reply.
-    steady::duration last() const noexcept { return last_; }
-    std::size_t answers() const noexcept { return answers_; }
-    /// What the answers count in query limits.
-    std::size_t bits() const noexcept { return bits_; }
+
+    double last_ms = 0;  ///< from the last request to its reply
+    std::size_t answers = 0;
+    std::size_t bits = 0;  ///< that the answers count in query limits
 
   private:
     static remote_model::connector connector(fixture& of) {
@@ -117,10 +116,7 @@ class good_client {
     remote_model remote_;
     tensafe::lora::query<params> query_;
     remote_model::reply_type reply_;
-    steady::duration last_{};
     std::size_t next_group_ = 0;
-    std::size_t answers_ = 0;
-    std::size_t bits_ = 0;
 };
 
 /// Does `step`, and beside it has a client in session that asks every few milliseconds.
@@ -136,7 +132,7 @@ std::vector<double> with_bystander(fixture& w, Step step) {
                 const std::lock_guard lock(w.counting);
                 client.ask();
             }
-            ms.push_back(std::chrono::duration<double, std::milli>(client.last()).count());
+            ms.push_back(client.last_ms);
             std::this_thread::sleep_for(milliseconds(3));
         } while (!is_over);
         return ms;

@@ -65,9 +65,7 @@ class echo_server {
   public:
     explicit echo_server(split::net::http_server_options options = {}, std::string says = "hello",
                          std::size_t longest = 1000)
-        : greeting(std::move(says)),
-          largest_frame(longest),
-          server(std::move(options), handlers()) {
+        : greeting(std::move(says)), largest_frame(longest), server(std::move(options), handlers()) {
         server.run();
     }
 

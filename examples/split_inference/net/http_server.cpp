@@ -267,9 +267,9 @@ class connection final : public connection_control, public std::enable_shared_fr
     std::array<std::byte, 32> tls_exporter() override { return socket_.next_layer().tls_exporter(); }
     /// Another one got its place.
     void make_room() {
+        of_.handlers.refused(seat_->address);
         asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut(); });
     }
-    const std::string& address() const noexcept { return seat_->address; }
 
   private:
     // Time. One timer for all, which is set anew only for what is due before it: not for each frame.
@@ -717,7 +717,6 @@ struct http_server::state : shared_parts {
         const bool is_in = handlers.admits(seat->address) && who.take(*seat, displaced);
         if (const auto gone = displaced.lock()) {
             gone->make_room();
-            handlers.refused(gone->address());
         }
         if (!is_in) {
             handlers.refused(seat->address);

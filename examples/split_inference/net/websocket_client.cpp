@@ -263,7 +263,7 @@ class websocket_connection final : public client_connection {
             return;
         }
         try {
-            lowest().limit(options_.close_limit);
+            lowest().limit(std::chrono::seconds(1));
             error_code ignored;
             stream_.close(websocket::close_code::normal, ignored);
         } catch (...) {  // whatever it was, the socket goes

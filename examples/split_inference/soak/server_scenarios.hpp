@@ -144,7 +144,8 @@ inline void killed_during_swap(fixture& w) {
 }
 
 /// What clients got over all lives of a server is within the limits, and at most what its files say.
-inline void count_and_kill(fixture& w, std::size_t kills) {
+inline void count_and_kill(fixture& w) {
+    constexpr std::size_t kills = 5;  // of one state: what is counted too much is a 32nd of a limit for each
     struct listed {
         std::string tenant;
         std::string key;
@@ -234,10 +235,9 @@ inline void count_and_kill(fixture& w, std::size_t kills) {
 }
 
 inline void killed_while_counting(fixture& w) {
-    constexpr std::size_t kills = 5;  // of one state: what is counted too much is a 32nd of a limit for each
     const std::size_t rounds = w.amount.repetitions > 3 ? w.amount.kills : 1;
     for (std::size_t r = 0; r < rounds; ++r) {
-        count_and_kill(w, kills);
+        count_and_kill(w);
     }
 }
 

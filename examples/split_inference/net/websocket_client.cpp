@@ -168,7 +168,7 @@ class client_stream {
         const std::size_t n = tls ? tls->read_some(to, failure) : socket.read_some(to, failure);
         most -= std::min(most, n);
         if (opening.empty()) {
-            opening.resize(std::min(n, longest_opening));
+            opening.resize(std::min<std::size_t>(n, 80));
             asio::buffer_copy(asio::buffer(opening), to);
         }
         return n;
@@ -195,8 +195,6 @@ class client_stream {
     std::string opening;                     ///< how the answer to the upgrade begins
 
   private:
-    static constexpr std::size_t longest_opening = 80;
-
     std::vector<std::uint8_t> record_;
 };
 

@@ -175,9 +175,7 @@ class soak {
             });
         }
         outcome& row = table_["nothing else"];
-        bystander alone(shared_);
-        std::this_thread::sleep_for(std::chrono::seconds(2));
-        row.beside_ms = alone.times();
+        row.beside_ms = with_bystander(shared_, [] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
         before_ = settle(*shared_.server, std::nullopt);
         row.first = row.last = *before_;
         print("nothing else", row);
@@ -189,39 +187,31 @@ class soak {
         const auto began = steady::now();
         const std::size_t answers_before = w.answers;
         const bool fine = attempt(each.name, w, [&] {
-            if (!each.own_server && !w.server) {
-                w.start();
-                warm_up();
-            }
-            if (!each.own_server) {
-                static_cast<void>(w.server->forget_peak());
-            }
             const auto run = [&] {
                 for (std::size_t r = 0; r < (each.repeats ? w.amount.repetitions : 1); ++r) {
                     each.run(w);
                 }
             };
-            std::optional<bystander> beside;
             if (each.own_server) {
                 run();
+                if (!w.server || w.server->id() < 0) {
+                    return;  // it ended, as it had to
+                }
             } else {
-                beside.emplace(w);
-                std::async(std::launch::async, [&] {
-                    if (options_.scale ==
-                        "full") {  // to measure: whose machines are elsewhere takes no time here
-                        static_cast<void>(::setpriority(PRIO_PROCESS, 0, 19));
-                    }
-                    run();
-                }).get();
-            }
-            if (!w.server || w.server->id() < 0) {
-                return;  // it ended, as it had to
-            }
-            if (beside) {
-                const std::vector<double> ms = beside->times();
+                if (!w.server) {
+                    w.start();
+                    warm_up();
+                }
+                static_cast<void>(w.server->forget_peak());
+                const auto ms = with_bystander(w, [&] {
+                    std::async(std::launch::async, [&] {
+                        if (options_.scale == "full") {  // to measure: others' machines are elsewhere
+                            static_cast<void>(::setpriority(PRIO_PROCESS, 0, 19));
+                        }
+                        run();
+                    }).get();
+                });
                 row.beside_ms.insert(row.beside_ms.end(), ms.begin(), ms.end());
-            }
-            if (!each.own_server) {
                 w.server->require_peak(before_->resident_kb, 64);
             }
             wait_until_none("GET /healthz", "200", [&] {  // connections that go may still have all places

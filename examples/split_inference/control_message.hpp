@@ -147,7 +147,7 @@ constexpr std::size_t longest_carrying_text(std::size_t message_bytes) noexcept 
 ///         is too long. tensafe::unsupported_error for another protocol, naming both
 control_message parse_control(std::string_view text, std::size_t largest_message);
 
-std::string to_text(const control_message& m);
+std::string to_text(control_message m);
 
 /// As to_text of a carried_message, without a copy of it.
 std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message,

@@ -12,6 +12,7 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <initializer_list>
 #include <utility>
 #include <variant>
 
@@ -23,24 +24,21 @@ namespace {
 
 namespace wire = tensafe::wire;
 
-/// Called at the end of a scope, whatever ends it.
-template <class Call>
-struct at_end {
-    explicit at_end(Call c) : call(std::move(c)) {}
-    at_end(const at_end&) = delete;
-    at_end& operator=(const at_end&) = delete;
-    ~at_end() { call(); }
-    Call call;
-};
-
 /// Names of adapters, of which JSON makes twice as much at most: far below the longest text.
 constexpr std::size_t longest_list = 4 * 1024;
+
+/// @throws refusal of these parts unless `holds`
+void require(bool holds, error_code code, std::initializer_list<tensafe::text_part> parts) {
+    if (!holds) {
+        throw refusal{code, tensafe::text_of(parts)};
+    }
+}
 
 /// @param wait  as rate_limiter::take says
 void check_rate(std::chrono::milliseconds wait, const char* what) {
     if (wait.count() > 0) {
         throw refusal{error_code::rate_limit,
-                      std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms",
+                      tensafe::text_of({what, ": too many; come again in ", wait.count(), " ms"}),
                       {},
                       static_cast<std::uint64_t>(wait.count())};
     }
@@ -49,24 +47,15 @@ void check_rate(std::chrono::milliseconds wait, const char* what) {
 /// @param what  that has the number of the set
 void check_set(std::uint64_t set, const char* what) {
     if (set != parameter_set_id()) {
-        throw refusal{error_code::parameter_mismatch, std::string(what) + ": got " + wire::set_name(set) +
-                                                          ", expected " + parameter_set_name()};
+        throw refusal{
+            error_code::parameter_mismatch,
+            tensafe::text_of({what, ": got ", wire::set_name(set), ", expected ", parameter_set_name()})};
     }
-}
-
-std::string limit_text(const query_counts::outcome& count, const of_each_scope<std::uint64_t>& limits) {
-    constexpr std::array<const char*, 3> who{"this client", "this client's tenant", "all clients together"};
-    const auto of = static_cast<std::size_t>(count.of);
-    return "request: with it " + std::string(who[of]) + " would have got " + std::to_string(count.bits) +
-           " bits of this input's A, expected at most " + std::to_string(limits[of].value_or(0)) +
-           ": only a larger " + share_options[of] + " of the server gives more";
 }
 
 void check_message(const wire::header& header, wire::kind expected) {
-    if (header.what != expected) {
-        throw refusal{error_code::malformed, "message: got a " + std::string(wire::name(header.what)) +
-                                                 ", expected a " + std::string(wire::name(expected))};
-    }
+    require(header.what == expected, error_code::malformed,
+            {"message: got a ", wire::name(header.what), ", expected a ", wire::name(expected)});
     check_set(header.set, "message");
 }
 
@@ -142,16 +131,12 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
         stage_ = stage::over;
         to.close(net::close_going_away, "draining");
     } else if (refused_ >= of_.options_.allowed.refused_in_a_row) {
-        leave(to, "too many errors in a row");
+        stage_ = stage::over;
+        to.close(net::close_policy, "too many errors in a row");
     } else if (stage_ != stage::open && r.code != error_code::resume_failed) {
         stage_ = stage::over;
         to.close(net::close_policy, to_string(r.code));
     }
-}
-
-void session_protocol::leave(net::answer& to, const char* reason) {
-    stage_ = stage::over;
-    to.close(net::close_policy, reason);
 }
 
 void session_protocol::start(net::answer& to) {
@@ -172,17 +157,13 @@ void session_protocol::on_text(std::string_view text, net::answer& to) {
 
 void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
     guarded(to, [&] {
-        if (stage_ == stage::new_client || stage_ == stage::over) {
-            throw refusal{error_code::malformed, stage_ == stage::over
-                                                     ? "this connection has no session any more"
-                                                     : "got a binary frame, expected hello or resume first"};
-        }
+        require(stage_ != stage::over, error_code::malformed, {"this connection has no session any more"});
+        require(stage_ != stage::new_client, error_code::malformed,
+                {"got a binary frame, expected hello or resume first"});
         const bool is_key = stage_ == stage::rerandomization_key;
-        if ((is_key ? hello_->frames : session_->frames) == frame_form::json) {
-            throw refusal{error_code::malformed, std::string("got a binary frame, expected {\"type\":\"") +
-                                                     (is_key ? "rerandomization_key" : "request") +
-                                                     "\", ...}"};
-        }
+        require((is_key ? hello_->frames : session_->frames) == frame_form::binary, error_code::malformed,
+                {"got a binary frame, expected {\"type\":\"", is_key ? "rerandomization_key" : "request",
+                 "\", ...}"});
         is_key ? take_rerandomization_key(bytes, to) : answer_request(bytes, to);
     });
 }
@@ -201,12 +182,9 @@ void session_protocol::hear(control_message heard, net::answer& to) {
                stage_ == stage::open && session_->frames == frame_form::json) {
         request_ = carried->number;
         const wire::header header = wire::read_header(carried->message);
-        if (header.number != carried->number || header.group != carried->group) {
-            throw refusal{error_code::malformed,
-                          "request: the frame has number " + std::to_string(carried->number) + " and group " +
-                              std::to_string(carried->group) + ", its message " +
-                              std::to_string(header.number) + " and " + std::to_string(header.group)};
-        }
+        require(header.number == carried->number && header.group == carried->group, error_code::malformed,
+                {"request: the frame has number ", carried->number, " and group ", carried->group,
+                 ", its message ", header.number, " and ", header.group});
         answer_request(carried->message, to);
     } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
         const std::string client = session_->client;
@@ -223,9 +201,7 @@ void session_protocol::hear(control_message heard, net::answer& to) {
 }
 
 void session_protocol::check_draining() const {
-    if (of_.draining()) {
-        throw refusal{error_code::draining, "this server stops: try another one"};
-    }
+    require(!of_.draining(), error_code::draining, {"this server stops: try another one"});
 }
 
 void session_protocol::limit_handshakes() const {
@@ -245,16 +221,16 @@ void session_protocol::greet(hello heard) {
             {{"connection", number_}, {"client", prefix_of(client)}, {"address", std::string_view(address_)}},
             address_);
     }
-    if (!fits || !is_listed) {  // one answer: who has not the key does not learn whether it is listed
-        throw refusal{error_code::not_authorised,
-                      "hello: got the client " + client +
-                          ", expected its signature of this hello and this connection, and its key in "
-                          "--clients, if the server has them"};
-    }
+    // One answer: who has not the key does not learn whether it is listed.
+    require(fits && is_listed, error_code::not_authorised,
+            {"hello: got the client ", client,
+             ", expected its signature of this hello and this connection, and its key in --clients, if the "
+             "server has them"});
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
-        throw refusal{error_code::unknown_adapter, "hello: got the adapter " + tensafe::quote(heard.adapter) +
-                                                       ", expected one that is served: " + served_names()};
+        throw refusal{error_code::unknown_adapter,
+                      tensafe::text_of({"hello: got the adapter ", tensafe::in_quotes(heard.adapter),
+                                        ", expected one that is served: ", served_names()})};
     }
     hello_ = std::move(heard);
     stage_ = stage::rerandomization_key;
@@ -283,16 +259,13 @@ bool session_protocol::is_signed(const Message& heard) const {
 }
 
 void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
-    if (message.size() > rerandomization_key_bytes()) {
-        throw refusal{error_code::too_large, "re-randomization key: got " + std::to_string(message.size()) +
-                                                 " bytes, expected at most " +
-                                                 std::to_string(rerandomization_key_bytes())};
-    }
+    require(message.size() <= rerandomization_key_bytes(), error_code::too_large,
+            {"re-randomization key: got ", message.size(), " bytes, expected at most ",
+             rerandomization_key_bytes()});
     check_message(wire::read_header(message), wire::kind::rerandomization_key);
-    if (tensafe::keystore::sha256::of(std::as_bytes(message)) != hello_->key_sha256) {
-        throw refusal{error_code::not_authorised,
-                      "re-randomization key: got another one than hello's \"key_sha256\""};
-    }
+    require(tensafe::keystore::sha256::of(std::as_bytes(message)) == hello_->key_sha256,
+            error_code::not_authorised,
+            {"re-randomization key: got another one than hello's \"key_sha256\""});
     check_draining();
     session made;
     made.client = tensafe::keystore::hex(hello_->client);
@@ -310,11 +283,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
                       1'000};
     }
     of_.counters_.session_opened();
-    welcome_client(*opened, to);
-}
-
-void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
-    session_ = opened.of;
+    session_ = opened->of;
     account_ = of_.account_of(session_->client, model_->name);
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
                                 queries_left(), model_->pin}));
@@ -396,26 +365,10 @@ void session_protocol::record(const tensafe::serving::usage& used) const {
     of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name, session_->client, used); });
 }
 
-void session_protocol::check_number(std::uint64_t number) {
-    switch (of_.sessions_.look(*session_, number_, number)) {
-        case session_table::number_state::fresh:
-            return;
-        case session_table::number_state::replayed:
-            throw refusal{error_code::replayed,
-                          "request: number " + std::to_string(number) +
-                              " is not above those of the session before; encrypt anew with the "
-                              "next one"};
-        case session_table::number_state::not_held:
-            lost_session();
-    }
-}
-
 void session_protocol::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
-    if (message.size() > of_.options_.allowed.largest_message) {
-        throw refusal{error_code::too_large, "request: got " + std::to_string(message.size()) +
-                                                 " bytes, expected at most " +
-                                                 std::to_string(of_.options_.allowed.largest_message)};
-    }
+    const std::size_t largest = of_.options_.allowed.largest_message;
+    require(message.size() <= largest, error_code::too_large,
+            {"request: got ", message.size(), " bytes, expected at most ", largest});
     const wire::header header = wire::read_header(message);
     request_ = header.number;
     tensafe::serving::usage refused_use;
@@ -423,7 +376,13 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
     refused_use.bytes_up = message.size();
     try {
         check_message(header, wire::kind::request);
-        check_number(header.number);
+        const auto state = of_.sessions_.look(*session_, number_, header.number);
+        if (state == session_table::number_state::not_held) {
+            lost_session();
+        }
+        require(state == session_table::number_state::fresh, error_code::replayed,
+                {"request: number ", header.number,
+                 " is not above those of the session before; encrypt anew with the next one"});
         const time_point now = of_.options_.now();
         check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
         check_rate(of_.requests_.take(session_->client, now), "requests of this client");
@@ -436,35 +395,39 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 
 void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
                                net::answer& to) {
-    if (header.group >= model_->groups.size()) {
-        throw refusal{error_code::malformed, "request: got group " + std::to_string(header.group) +
-                                                 ", expected one of the " +
-                                                 std::to_string(model_->groups.size()) + " of this adapter"};
-    }
+    require(header.group < model_->groups.size(), error_code::malformed,
+            {"request: got group ", header.group, ", expected one of the ", model_->groups.size(),
+             " of this adapter"});
     const group_bits& bits = model_->groups[header.group];
     const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits);
-    switch (count.what) {
-        case query_counts::outcome::counted:
-            break;
-        case query_counts::outcome::limit_reached:
-            of_.options_.to.line(log_level::warning, "limit_reached",
-                                 {{"connection", number_},
-                                  {"adapter", std::string_view(model_->name)},
-                                  {"option", share_options[static_cast<std::size_t>(count.of)]}},
-                                 whose());
-            throw refusal{error_code::query_limit, limit_text(count, bits.limits)};
-        case query_counts::outcome::no_room:
-            of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
-            throw refusal{error_code::query_limit, "request: this server counts no more clients"};
+    if (count.what == query_counts::outcome::limit_reached) {
+        constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
+                                                 "all clients together"};
+        const auto of = static_cast<std::size_t>(count.of);
+        of_.options_.to.line(log_level::warning, "limit_reached",
+                             {{"connection", number_},
+                              {"adapter", std::string_view(model_->name)},
+                              {"option", share_options[of]}},
+                             whose());
+        throw refusal{
+            error_code::query_limit,
+            tensafe::text_of({"request: with it ", who[of], " would have got ", count.bits,
+                              " bits of this input's A, expected at most ", bits.limits[of].value_or(0),
+                              ": only a larger ", share_options[of], " of the server gives more"})};
+    }
+    if (count.what == query_counts::outcome::no_room) {
+        of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
+        throw refusal{error_code::query_limit, "request: this server counts no more clients"};
     }
     bool is_answered = false;
     ++of_.busy_;
-    const at_end done([&] {
+    const auto end = [&](session_protocol*) {
         --of_.busy_;
         if (!is_answered) {
             of_.counts_.take_back(account_, header.group, bits.request);
         }
-    });
+    };
+    const std::unique_ptr<session_protocol, decltype(end)> at_end(this, end);
     if (!of_.sessions_.accept(*session_, number_, header.number)) {
         lost_session();
     }

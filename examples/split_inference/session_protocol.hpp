@@ -50,19 +50,16 @@ class session_protocol final : public net::websocket_handler {
     std::string served_names() const;
     template <class Message>
     bool is_signed(const Message& heard) const;
-    void welcome_client(const session_table::opened& opened, net::answer& to);
     void resume_session(const resume& heard, net::answer& to);
     void answer_request(std::span<const std::uint8_t> message, net::answer& to);
     void compute(const tensafe::wire::header& header, std::span<const std::uint8_t> message, net::answer& to);
     [[noreturn]] void lost_session();
     void end_session();
-    void check_number(std::uint64_t number);
     void record(const tensafe::serving::usage& used) const;
     void check_draining() const;
     void limit_handshakes() const;
     void refuse(const refusal& r, net::answer& to);
     std::optional<std::uint64_t> queries_left() const;
-    void leave(net::answer& to, const char* reason);
 
     service& of_;
     const std::string address_;

@@ -64,10 +64,7 @@ std::string read_or_make_token(const std::filesystem::path& path) {
 
 /// What follows `prefix`, with no further slash in it.
 std::string rest_of(const std::string& target, std::string_view prefix) {
-    if (target.size() <= prefix.size() || target.compare(0, prefix.size(), prefix) != 0) {
-        return {};
-    }
-    std::string rest = target.substr(prefix.size());
+    std::string rest = target.starts_with(prefix) ? target.substr(prefix.size()) : std::string();
     return is_plain_name(rest, longest_adapter_name) ? rest : std::string();
 }
 
@@ -87,12 +84,10 @@ admin::~admin() {
 
 bool admin::is_allowed(std::string_view authorization) const {
     constexpr std::string_view scheme = "Bearer ";
-    if (authorization.substr(0, scheme.size()) != scheme) {
-        return false;
-    }
     // Digests have one length, and what a comparison of them tells is nothing of the token.
-    const std::string got = digest_of(authorization.substr(scheme.size()));
-    return CRYPTO_memcmp(got.data(), token_digest_.data(), token_digest_.size()) == 0;
+    return authorization.starts_with(scheme) &&
+           CRYPTO_memcmp(digest_of(authorization.substr(scheme.size())).data(), token_digest_.data(),
+                         token_digest_.size()) == 0;
 }
 
 http_response admin::answer(const net::http_request& request) {

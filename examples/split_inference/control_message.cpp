@@ -12,7 +12,6 @@
 #include <concepts>
 #include <initializer_list>
 #include <limits>
-#include <span>
 #include <type_traits>
 #include <utility>
 

@@ -40,9 +40,6 @@ rate_limiter::bucket& rate_limiter::bucket_of(std::string_view name, time_point 
 }
 
 std::chrono::milliseconds rate_limiter::take(std::string_view name, time_point now) {
-    if (std::isinf(per_second_)) {
-        return std::chrono::milliseconds(0);
-    }
     const std::lock_guard lock(mutex_);
     bucket& b = bucket_of(name, now);
     refill(b, now);

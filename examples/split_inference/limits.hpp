@@ -47,7 +47,7 @@ struct limits {
 /// Thread-safe by one lock.
 class rate_limiter {
   public:
-    /// @param per_second  above 0; infinite: everything passes
+    /// @param per_second  above 0
     rate_limiter(double per_second, double at_once, std::size_t most_names = 10'000);
 
     /// Takes one from the bucket of this name.

@@ -106,18 +106,13 @@ class one_version final : public served_model {
     handle handle_;
 };
 
-/// Memory of a thread that answers. Holds nothing of a client but sizes and requests, which are encrypted,
+/// Of a thread that answers. Holds nothing of a client but sizes and requests, which are encrypted,
 /// and products, which are as secret as the adapter.
 struct thread_memory {
     lora::server_workspace<params> work;
     lora::request<params> request;
     lora::reply<params, packing, protection> reply;
 };
-
-thread_memory& memory_of_this_thread() {
-    thread_local thread_memory memory;
-    return memory;
-}
 
 class evaluator_of_session final : public session_evaluator {
   public:
@@ -130,7 +125,7 @@ class evaluator_of_session final : public session_evaluator {
 
     serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
                           std::vector<std::uint8_t>& to) override {
-        thread_memory& memory = memory_of_this_thread();
+        thread_local thread_memory memory;
         const model_type& packed = model_->packed();
         const std::size_t group = header.group;
         const auto& plan = packed.decode(group).plan();
@@ -218,17 +213,14 @@ std::uint64_t model_store::load(const std::string& name, const std::function<lor
 }
 
 bool model_store::unload(std::string_view name) {
-    std::shared_ptr<const one_version> dropped;
+    decltype(state_->current)::node_type dropped;
     const std::lock_guard lock(state_->mutex);
     try {
         state_->adapters.unload(name);
     } catch (const tensafe::parameter_error&) {
         return false;
     }
-    if (const auto found = state_->current.find(name); found != state_->current.end()) {
-        dropped = found->second;
-        state_->current.erase(found);
-    }
+    dropped = state_->current.extract(std::string(name));
     return true;
 }
 

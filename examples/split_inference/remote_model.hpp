@@ -49,27 +49,23 @@ class refused_error : public tensafe::error {
 };
 
 /// Too many requests in too short a time; later ones are answered.
-class rate_limit_error : public refused_error {
-  public:
+struct rate_limit_error : refused_error {
     using refused_error::refused_error;
 };
 
 /// The client's key has had all the answers that it gets of this adapter. Waiting does not help.
-class query_limit_error : public refused_error {
-  public:
+struct query_limit_error : refused_error {
     using refused_error::refused_error;
 };
 
 /// After a reconnection the server has another adapter under this name. What was computed with the earlier
 /// one does not go with it: begin again, with a new remote_model.
-class adapter_changed_error : public tensafe::error {
-  public:
+struct adapter_changed_error : tensafe::error {
     using tensafe::error::error;
 };
 
 /// The session was ended by this program, with forget or close. reconnect begins another.
-class closed_error : public tensafe::error {
-  public:
+struct closed_error : tensafe::error {
     using tensafe::error::error;
 };
 
@@ -248,7 +244,6 @@ class remote_model {
     bool slow_down(const rate_limit_error& why, clock::time_point last);
     client_connection& connected();
     std::size_t largest_carried(const client_connection::frame& in) const noexcept;
-    control_message receive_control();
     template <class Expected>
     Expected receive_one();
     std::vector<std::uint8_t> receive_message(carried_message::kind what);

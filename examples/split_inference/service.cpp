@@ -35,13 +35,13 @@ bool service::take_connection(const std::string& address) {
 }
 
 void service::connection_refused(const std::string& address) {
-    counters_.connection_refused();
+    ++counters_.connections_refused;
     options_.to.line(log_level::warning, "connection_refused", {{"address", std::string_view(address)}},
                      address);
 }
 
 void service::expire_sessions() {
-    crowd_ = std::max(crowd_, sessions_.size() + counters_.connections());  // before they go
+    crowd_ = std::max(crowd_, sessions_.size() + counters_.connections);  // before they go
     const std::size_t expired = sessions_.expire(options_.now());
     if (expired > 0) {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
@@ -56,7 +56,7 @@ void service::expire_sessions() {
 
 /// What a crowd took is the allocator's when it is gone, and not the system's.
 void service::give_back_memory() {
-    const std::size_t now = sessions_.size() + counters_.connections();
+    const std::size_t now = sessions_.size() + counters_.connections;
     is_crowd_ = is_crowd_ || crowd_ >= 16;
     if (!is_crowd_ || now > crowd_ / 2 || options_.now() < may_trim_) {
         return;

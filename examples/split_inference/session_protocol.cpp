@@ -68,11 +68,11 @@ session_protocol::session_protocol(service& of, std::string address,
       control_(std::move(control)),
       number_(number),
       nonce_(tensafe::random::fresh_seed()) {
-    of_.counters_.connected();
+    ++of_.counters_.connections;
 }
 
 session_protocol::~session_protocol() {
-    of_.counters_.disconnected();
+    --of_.counters_.connections;
     if (session_) {
         of_.sessions_.lose(*session_, number_, of_.options_.now());
     }
@@ -282,7 +282,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
                       {},
                       1'000};
     }
-    of_.counters_.session_opened();
+    ++of_.counters_.sessions_opened;
     session_ = opened->of;
     account_ = of_.account_of(session_->client, model_->name);
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
@@ -321,7 +321,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     account_ = of_.account_of(session_->client, model_->name);
     stage_ = stage::open;
-    of_.counters_.session_resumed();
+    ++of_.counters_.sessions_resumed;
     to.add_text(to_text(resumed{heard.session, opened->next_number, model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},

@@ -14,18 +14,6 @@ bool session_table::is_over(const session& s, time_point now) const noexcept {
     return s.connection_ == 0 && now - s.lost_ >= limits_.session_life;
 }
 
-session_table::sessions::iterator session_table::oldest_lost_of(std::string_view client, bool anybody) {
-    auto oldest = sessions_.end();
-    for (auto each = sessions_.begin(); each != sessions_.end(); ++each) {
-        const session& s = *each->second;
-        if (s.connection_ == 0 && (anybody || s.client == client) &&
-            (oldest == sessions_.end() || s.lost_ < oldest->second->lost_)) {
-            oldest = each;
-        }
-    }
-    return oldest;
-}
-
 std::optional<session_table::opened> session_table::open(session made, std::uint64_t connection,
                                                          control holder, time_point now) {
     const auto added = std::make_shared<session>(std::move(made));
@@ -35,15 +23,20 @@ std::optional<session_table::opened> session_table::open(session made, std::uint
     added->connection_ = connection;
     added->control_ = std::move(holder);
     added->lost_ = now;
-    const opened result{added, 1};
     pointer dropped;  // given back outside the lock
     const std::lock_guard lock(mutex_);
-    const auto of_client =
-        static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& each) {
-            return each.second->client == added->client;
-        }));
-    if (of_client >= limits_.sessions_of_client || sessions_.size() >= limits_.sessions) {
-        const auto oldest = oldest_lost_of(added->client, of_client < limits_.sessions_of_client);
+    const auto is_its = [&](const auto& each) { return each.second->client == added->client; };
+    const auto most = static_cast<std::ptrdiff_t>(limits_.sessions_of_client);
+    const bool has_all = std::ranges::count_if(sessions_, is_its) >= most;
+    if (has_all || sessions_.size() >= limits_.sessions) {
+        auto oldest = sessions_.end();
+        for (auto each = sessions_.begin(); each != sessions_.end(); ++each) {
+            const session& s = *each->second;
+            if (s.connection_ == 0 && (!has_all || is_its(*each)) &&
+                (oldest == sessions_.end() || s.lost_ < oldest->second->lost_)) {
+                oldest = each;
+            }
+        }
         if (oldest == sessions_.end()) {
             return std::nullopt;
         }
@@ -51,7 +44,7 @@ std::optional<session_table::opened> session_table::open(session made, std::uint
         sessions_.erase(oldest);
     }
     sessions_.emplace(added->id, added);
-    return result;
+    return opened{added, 1};
 }
 
 std::optional<session_table::opened> session_table::resume(std::string_view id, std::string_view client,
@@ -121,14 +114,13 @@ template <class Condition>
 std::vector<session_table::pointer> session_table::take_out(Condition condition) {
     std::vector<pointer> taken;
     const std::lock_guard lock(mutex_);
-    for (auto each = sessions_.begin(); each != sessions_.end();) {
-        const auto next = std::next(each);
-        if (condition(*each->second)) {
-            taken.push_back(std::move(each->second));
-            sessions_.erase(each);
+    std::erase_if(sessions_, [&](auto& each) {
+        const bool is_taken = condition(*each.second);
+        if (is_taken) {
+            taken.push_back(std::move(each.second));
         }
-        each = next;
-    }
+        return is_taken;
+    });
     return taken;
 }
 

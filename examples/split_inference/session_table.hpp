@@ -102,11 +102,8 @@ class session_table {
 
   private:
     using pointer = std::shared_ptr<session>;
-    using sessions = std::map<std::string, pointer, std::less<>>;  // by id
 
     bool is_over(const session& s, time_point now) const noexcept;
-    /// The client's, or anybody's, oldest session without a connection.
-    sessions::iterator oldest_lost_of(std::string_view client, bool anybody);
     /// The session, if this connection has it; else null.
     pointer held(const session& of, std::uint64_t connection) const;
     /// Takes out all that `condition` holds for, so that they are given back outside the lock.
@@ -116,7 +113,7 @@ class session_table {
 
     const limits limits_;
     mutable std::mutex mutex_;
-    sessions sessions_;
+    std::map<std::string, pointer, std::less<>> sessions_;  // by id
 };
 
 }  // namespace split

@@ -24,6 +24,7 @@ namespace {
 using json = nlohmann::ordered_json;
 using tensafe::format_error;
 using tensafe::in_quotes;
+using tensafe::require;
 using tensafe::io::json_value;
 
 constexpr std::array<const char*, error_codes> code_names = {
@@ -81,19 +82,17 @@ class archive {
         return known->second;
     }
     void finish() const {
-        if (taken_ != object_->items.size()) {
-            throw format_error({"control message ", type_, ": got ", object_->items.size() - taken_,
-                                " members that it does not have, expected none"});
-        }
+        const std::size_t left = object_->items.size() - taken_;
+        require<format_error>(left == 0, {"control message ", type_, ": got ", left,
+                                          " members that it does not have, expected none"});
     }
 
     void protocol() {
         std::uint64_t version = protocol_version;
         (*this)("protocol", version);
-        if (version != protocol_version) {
-            throw tensafe::unsupported_error(
-                {"control message: got protocol ", version, ", expected ", protocol_version});
-        }
+        require<tensafe::unsupported_error>(
+            version == protocol_version,
+            {"control message: got protocol ", version, ", expected ", protocol_version});
     }
     void operator()(const char* name, std::string& value) {
         is_read() ? void(value = text(name)) : put(name, value);
@@ -275,21 +274,18 @@ const char* type_of(const control_message& m) {
 control_message parse_control(std::string_view text, std::size_t largest_message) {
     const std::size_t longest =
         std::max(longest_control_text, largest_message == 0 ? 0 : longest_carrying_text(largest_message));
-    const auto check_length = [&](const std::string& what, std::size_t most) {
-        if (text.size() > most) {
-            throw format_error({what, ": got ", text.size(), " bytes, expected at most ", most});
-        }
-    };
-    check_length("control message", longest);
+    require<format_error>(text.size() <= longest,
+                          {"control message: got ", text.size(), " bytes, expected at most ", longest});
     const json_value object = tensafe::io::parse_strict_json(text, "control message", most_values);
     object.checked(object.is_object(), "control message", "an object");
     archive from(object, largest_message);
     control_message result = from.empty_message();
     std::visit([&](auto& m) { members_of(m, from); }, result);
     from.finish();
-    if (!std::holds_alternative<carried_message>(result)) {
-        check_length(std::string("control message ") + type_of(result), longest_control_text);
-    }
+    require<format_error>(
+        std::holds_alternative<carried_message>(result) || text.size() <= longest_control_text,
+        {"control message ", type_of(result), ": got ", text.size(), " bytes, expected at most ",
+         longest_control_text});
     return result;
 }
 

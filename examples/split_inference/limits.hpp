@@ -69,6 +69,7 @@ class rate_limiter {
     };
     void refill(bucket& b, time_point now) const noexcept;
     void drop_full(time_point now);
+    /// Refilled.
     bucket& bucket_of(std::string_view name, time_point now);
 
     const double per_second_;

@@ -106,14 +106,6 @@ class one_version final : public served_model {
     handle handle_;
 };
 
-/// Of a thread that answers. Holds nothing of a client but sizes and requests, which are encrypted,
-/// and products, which are as secret as the adapter.
-struct thread_memory {
-    lora::server_workspace<params> work;
-    lora::request<params> request;
-    lora::reply<params, packing, protection> reply;
-};
-
 class evaluator_of_session final : public session_evaluator {
   public:
     evaluator_of_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
@@ -125,15 +117,19 @@ class evaluator_of_session final : public session_evaluator {
 
     serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
                           std::vector<std::uint8_t>& to) override {
-        thread_local thread_memory memory;
+        // Holds nothing of a client but sizes and requests, which are encrypted, and products, which are as
+        // secret as the adapter.
+        thread_local lora::server_workspace<params> work;
+        thread_local lora::request<params> request;
+        thread_local lora::reply<params, packing, protection> reply;
         const model_type& packed = model_->packed();
         const std::size_t group = header.group;
         const auto& plan = packed.decode(group).plan();
-        wire::read_request(message, plan, memory.request);
-        session_.apply(packed, group, memory.request, memory.work, memory.reply);
-        wire::write_reply(memory.reply, header.envelope(), to);
+        wire::read_request(message, plan, request);
+        session_.apply(packed, group, request, work, reply);
+        wire::write_reply(reply, header.envelope(), to);
         next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
-        return serving::usage_of(memory.request, memory.reply, plan);
+        return serving::usage_of(request, reply, plan);
     }
 
     bool fill_pool(std::size_t most) override {

@@ -91,12 +91,13 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(std::filesystem::symlink_status(path));
 }
 
-tensafe::keystore::detail::owned_descriptor open_to_append(const std::filesystem::path& path) {
-    tensafe::keystore::detail::owned_descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-    if (file.get() < 0) {
-        tensafe::io::throw_io_error(path, "open for writing", errno);
+tensafe::keystore::detail::owned_descriptor open_or_throw(const std::filesystem::path& path, int how,
+                                                          const char* action) {
+    tensafe::keystore::detail::owned_descriptor opened(::open(path.c_str(), how | O_CLOEXEC));
+    if (opened.get() < 0) {
+        tensafe::io::throw_io_error(path, action, errno);
     }
-    return file;
+    return opened;
 }
 
 /// What a process left in the folder that died while it wrote a file.
@@ -169,17 +170,12 @@ auto find(Counts& counts, const std::string& name, std::size_t group)
 }  // namespace
 
 tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
-    tensafe::keystore::detail::owned_descriptor open(
-        ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (open.get() < 0) {
-        tensafe::io::throw_io_error(folder, "open this folder", errno);
-    }
+    auto open = open_or_throw(folder, O_RDONLY | O_DIRECTORY, "open this folder");
     while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) {
-            throw tensafe::io_error(
-                {in_quotes(folder.native()),
-                 ": another server uses this state folder, expected one of this server alone"});
-        }
+        tensafe::require<tensafe::io_error>(
+            errno != EWOULDBLOCK,
+            {in_quotes(folder.native()),
+             ": another server uses this state folder, expected one of this server alone"});
         if (errno != EINTR) {
             tensafe::io::throw_io_error(folder, "lock this folder", errno);
         }
@@ -200,7 +196,7 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
     const std::filesystem::path usage = folder_ / "usage";
     length_ = read(tensafe::io::read_file<std::string>(usage, longest_file));
     longest_ = longest_log;
-    usage_ = open_to_append(usage);
+    usage_ = open_or_throw(usage, O_WRONLY | O_APPEND, "open for writing");
     if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
         tensafe::io::throw_io_error(usage, "take a torn line from", errno);
     }
@@ -500,7 +496,7 @@ void query_counts::rewrite(bool exact) {
     tensafe::io::replace_file(usage, std::as_bytes(std::span<const char>(text)));
     usage_ = tensafe::keystore::detail::owned_descriptor(-1);  // of the file that was replaced
     tensafe::keystore::detail::force_folder_of(usage);
-    usage_ = open_to_append(usage);
+    usage_ = open_or_throw(usage, O_WRONLY | O_APPEND, "open for writing");
     length_ = text.size();
     longest_ = length_ + longest_log;
     sum_ = sum;

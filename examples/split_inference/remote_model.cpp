@@ -28,15 +28,10 @@ using tensafe::in_quotes;
 using tensafe::require;
 using tensafe::signature_error;
 
-std::string request_text(const wire::envelope& of) {
-    return tensafe::text_of({"request ", of.number, " of group ", of.group});
-}
-
 void check_reply(const wire::envelope& got, const wire::envelope& expected) {
-    if (got != expected) {
-        throw format_error({"remote_model: got a reply to ", request_text(got), ", expected one to ",
-                            request_text(expected)});
-    }
+    require<format_error>(got == expected,
+                          {"remote_model: got a reply to request ", got.number, " of group ", got.group,
+                           ", expected one to request ", expected.number, " of group ", expected.group});
 }
 
 /// What is received against the server's pin, and that against the options.
@@ -144,12 +139,9 @@ bool remote_model::slow_down(const rate_limit_error& why, clock::time_point last
 }
 
 client_connection& remote_model::connected() {
-    if (closed_) {
-        throw closed_error("remote_model: got a request after forget or close, expected reconnect before it");
-    }
-    if (!connection_) {
-        throw connection_lost("remote_model: there is no connection");
-    }
+    require<closed_error>(
+        !closed_, {"remote_model: got a request after forget or close, expected reconnect before it"});
+    require<connection_lost>(connection_ != nullptr, {"remote_model: there is no connection"});
     return *connection_;
 }
 
@@ -359,10 +351,9 @@ void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
     for (bool goes_away = false;; goes_away = true) {
         const client_connection::frame frame = connected().receive();
         if (!frame.is_text) {
-            if (options_.frames == frame_form::json) {
-                throw format_error(
-                    {"remote_model: ", request_text(of), ": got a binary frame, expected JSON as agreed"});
-            }
+            require<format_error>(options_.frames == frame_form::binary,
+                                  {"remote_model: request ", of.number, " of group ", of.group,
+                                   ": got a binary frame, expected JSON as agreed"});
             take_reply(frame.bytes, of, reply);
             return;
         }
@@ -374,17 +365,16 @@ void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
             return;
         }
         if (const auto* const said = std::get_if<refusal>(&got)) {
-            if (said->number.value_or(of.number) != of.number) {
-                throw format_error({"remote_model: got an error for request ", *said->number,
-                                    ", expected the reply to ", request_text(of)});
-            }
+            const std::uint64_t number = said->number.value_or(of.number);
+            require<format_error>(number == of.number,
+                                  {"remote_model: got an error for request ", number,
+                                   ", expected the reply to request ", of.number, " of group ", of.group});
             refuse(*said);
         }
         // The reply still comes before the server goes, which it says once.
-        if (!std::holds_alternative<draining>(got) || goes_away) {
-            throw format_error(
-                {"remote_model: got ", type_of(got), ", expected a reply to ", request_text(of)});
-        }
+        require<format_error>(std::holds_alternative<draining>(got) && !goes_away,
+                              {"remote_model: got ", type_of(got), ", expected a reply to request ",
+                               of.number, " of group ", of.group});
         options_.report("the server is going away");
     }
 }

@@ -65,9 +65,7 @@ struct adapter_changed_error : tensafe::error {
 };
 
 /// The session was ended by this program, with forget or close. reconnect begins another.
-struct closed_error : tensafe::error {
-    using tensafe::error::error;
-};
+using tensafe::closed_error;
 
 struct backoff_options {
     std::chrono::milliseconds first{100};

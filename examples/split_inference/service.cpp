@@ -47,10 +47,9 @@ void service::expire_sessions() {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
     }
     pooled_ = sessions_.pool_size();
-    requests_.sweep(options_.now());
-    work_.sweep(options_.now());
-    handshakes_.sweep(options_.now());
-    connections_.sweep(options_.now());
+    for (rate_limiter* const each : {&requests_, &work_, &handshakes_, &connections_}) {
+        each->sweep(options_.now());
+    }
     give_back_memory();
 }
 

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <exception>
 #include <initializer_list>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -28,20 +29,18 @@ namespace wire = tensafe::wire;
 constexpr std::size_t longest_list = 4 * 1024;
 
 /// @throws refusal of these parts unless `holds`
-void require(bool holds, error_code code, std::initializer_list<tensafe::text_part> parts) {
+void require(bool holds, error_code code, std::initializer_list<tensafe::text_part> parts,
+             std::optional<std::uint64_t> retry_after_ms = {}) {
     if (!holds) {
-        throw refusal{code, tensafe::text_of(parts)};
+        throw refusal{code, tensafe::text_of(parts), {}, retry_after_ms};
     }
 }
 
 /// @param wait  as rate_limiter::take says
 void check_rate(std::chrono::milliseconds wait, const char* what) {
-    if (wait.count() > 0) {
-        throw refusal{error_code::rate_limit,
-                      tensafe::text_of({what, ": too many; come again in ", wait.count(), " ms"}),
-                      {},
-                      static_cast<std::uint64_t>(wait.count())};
-    }
+    require(wait.count() <= 0, error_code::rate_limit,
+            {what, ": too many; come again in ", wait.count(), " ms"},
+            static_cast<std::uint64_t>(wait.count()));
 }
 
 /// @param what  that has the number of the set
@@ -161,7 +160,7 @@ void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answe
         require(stage_ != stage::new_client, error_code::malformed,
                 {"got a binary frame, expected hello or resume first"});
         const bool is_key = stage_ == stage::rerandomization_key;
-        require((is_key ? hello_->frames : session_->frames) == frame_form::binary, error_code::malformed,
+        require(frames_ == frame_form::binary, error_code::malformed,
                 {"got a binary frame, expected {\"type\":\"", is_key ? "rerandomization_key" : "request",
                  "\", ...}"});
         is_key ? take_rerandomization_key(bytes, to) : answer_request(bytes, to);
@@ -176,10 +175,10 @@ void session_protocol::hear(control_message heard, net::answer& to) {
         resume_session(*old, to);
     } else if (const auto* const carried = std::get_if<carried_message>(&heard);
                carried != nullptr && carried->what == carried_message::kind::rerandomization_key &&
-               stage_ == stage::rerandomization_key && hello_->frames == frame_form::json) {
+               stage_ == stage::rerandomization_key && frames_ == frame_form::json) {
         take_rerandomization_key(carried->message, to);
     } else if (carried != nullptr && carried->what == carried_message::kind::request &&
-               stage_ == stage::open && session_->frames == frame_form::json) {
+               stage_ == stage::open && frames_ == frame_form::json) {
         request_ = carried->number;
         const wire::header header = wire::read_header(carried->message);
         require(header.number == carried->number && header.group == carried->group, error_code::malformed,
@@ -232,6 +231,7 @@ void session_protocol::greet(hello heard) {
                       tensafe::text_of({"hello: got the adapter ", tensafe::in_quotes(heard.adapter),
                                         ", expected one that is served: ", served_names()})};
     }
+    frames_ = heard.frames;
     hello_ = std::move(heard);
     stage_ = stage::rerandomization_key;
 }
@@ -269,28 +269,22 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     check_draining();
     session made;
     made.client = tensafe::keystore::hex(hello_->client);
-    made.frames = hello_->frames;
+    made.frames = frames_;
     try {
         made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message);
     } catch (const tensafe::parameter_error& e) {
         throw refusal{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
-    const auto opened = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
-    if (!opened) {
-        throw refusal{error_code::rate_limit,
-                      "hello: this client has as many sessions as it may have, or the server",
-                      {},
-                      1'000};
-    }
+    session_ = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
+    require(session_ != nullptr, error_code::rate_limit,
+            {"hello: this client has as many sessions as it may have, or the server"}, 1'000);
     ++of_.counters_.sessions_opened;
-    session_ = opened->of;
     account_ = of_.account_of(session_->client, model_->name);
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
                                 queries_left(), model_->pin}));
-    const frame_form form = session_->frames;
-    to.add(form == frame_form::json).shared = model_->layout.in(form);
+    to.add(frames_ == frame_form::json).shared = model_->layout.in(frames_);
     if (hello_->held) {
-        to.add(form == frame_form::json).shared = model_->held.in(form);
+        to.add(frames_ == frame_form::json).shared = model_->held.in(frames_);
     }
     stage_ = stage::open;
     hello_.reset();
@@ -305,24 +299,22 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
 
 void session_protocol::resume_session(const resume& heard, net::answer& to) {
     limit_handshakes();
-    std::optional<session_table::opened> opened;
     if (is_signed(heard)) {
-        opened =
+        session_ =
             of_.sessions_.resume(tensafe::keystore::hex(heard.session), tensafe::keystore::hex(heard.client),
                                  number_, control_, of_.options_.now());
     }
-    if (!opened) {
-        throw refusal{error_code::resume_failed,
-                      "resume: got no session of this client with its signature of this connection, expected "
-                      "one that waits: say hello"};
-    }
-    session_ = opened->of;
+    require(session_ != nullptr, error_code::resume_failed,
+            {"resume: got no session of this client with its signature of this connection, expected one that "
+             "waits: say hello"});
     // The model of the session lives as long as the session does.
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     account_ = of_.account_of(session_->client, model_->name);
+    frames_ = session_->frames;
     stage_ = stage::open;
     ++of_.counters_.sessions_resumed;
-    to.add_text(to_text(resumed{heard.session, opened->next_number, model_->version, queries_left()}));
+    to.add_text(to_text(resumed{heard.session, of_.sessions_.next_number(*session_, number_).value_or(1),
+                                model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},
@@ -371,16 +363,15 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
             {"request: got ", message.size(), " bytes, expected at most ", largest});
     const wire::header header = wire::read_header(message);
     request_ = header.number;
-    tensafe::serving::usage refused_use;
-    refused_use.refused = 1;
-    refused_use.bytes_up = message.size();
     try {
         check_message(header, wire::kind::request);
-        const auto state = of_.sessions_.look(*session_, number_, header.number);
-        if (state == session_table::number_state::not_held) {
+        const std::optional<std::uint64_t> next = of_.sessions_.next_number(*session_, number_);
+        if (!next) {
             lost_session();
         }
-        require(state == session_table::number_state::fresh, error_code::replayed,
+        // The largest number would leave none for later.
+        require(header.number >= *next && header.number != std::numeric_limits<std::uint64_t>::max(),
+                error_code::replayed,
                 {"request: number ", header.number,
                  " is not above those of the session before; encrypt anew with the next one"});
         const time_point now = of_.options_.now();
@@ -388,7 +379,7 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
         check_rate(of_.requests_.take(session_->client, now), "requests of this client");
         compute(header, message, to);
     } catch (...) {
-        record(refused_use);
+        record({.refused = 1, .bytes_up = message.size()});
         throw;
     }
 }
@@ -434,7 +425,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
-    if (session_->frames == frame_form::json) {
+    if (frames_ == frame_form::json) {
         used = session_->evaluator->answer(message, header, reply_);
         to.add_text(carried_text(carried_message::kind::reply, reply_, header.number, header.group));
     } else {
@@ -471,17 +462,12 @@ bool session_protocol::idle() {
 }
 
 std::size_t session_protocol::largest_frame() const {
-    std::size_t message = 0;
-    frame_form frames = frame_form::binary;
-    if (stage_ == stage::rerandomization_key) {
-        message = rerandomization_key_bytes();
-        frames = hello_->frames;
-    } else if (stage_ == stage::open) {
-        message = std::min(of_.options_.allowed.largest_message, model_->largest_request);
-        frames = session_->frames;
-    }
-    const std::size_t carrying = frames == frame_form::json ? longest_carrying_text(message) : message;
-    return std::max(carrying, longest_control_text);
+    const std::size_t message = stage_ == stage::rerandomization_key ? rerandomization_key_bytes()
+                                : stage_ == stage::open
+                                    ? std::min(of_.options_.allowed.largest_message, model_->largest_request)
+                                    : 0;
+    return std::max(frames_ == frame_form::json ? longest_carrying_text(message) : message,
+                    longest_control_text);
 }
 
 }  // namespace split

@@ -68,6 +68,7 @@ class session_protocol final : public net::websocket_handler {
     tensafe::random::seed nonce_;
     exporter_value exporter_{};
     stage stage_ = stage::new_client;
+    frame_form frames_ = frame_form::binary;  ///< as hello said
     std::optional<hello> hello_;
     std::shared_ptr<const served_model> model_;
     std::shared_ptr<const session> session_;

@@ -4,7 +4,6 @@
 #include <tensafe/random/entropy.hpp>
 
 #include <algorithm>
-#include <limits>
 
 #include "model_store.hpp"
 
@@ -14,8 +13,8 @@ bool session_table::is_over(const session& s, time_point now) const noexcept {
     return s.connection_ == 0 && now - s.lost_ >= limits_.session_life;
 }
 
-std::optional<session_table::opened> session_table::open(session made, std::uint64_t connection,
-                                                         control holder, time_point now) {
+std::shared_ptr<const session> session_table::open(session made, std::uint64_t connection, control holder,
+                                                   time_point now) {
     const auto added = std::make_shared<session>(std::move(made));
     session_id id{};
     tensafe::random::os_entropy({reinterpret_cast<std::uint8_t*>(id.data()), id.size()});
@@ -38,30 +37,30 @@ std::optional<session_table::opened> session_table::open(session made, std::uint
             }
         }
         if (oldest == sessions_.end()) {
-            return std::nullopt;
+            return nullptr;
         }
         dropped = oldest->second;
         sessions_.erase(oldest);
     }
     sessions_.emplace(added->id, added);
-    return opened{added, 1};
+    return added;
 }
 
-std::optional<session_table::opened> session_table::resume(std::string_view id, std::string_view client,
-                                                           std::uint64_t connection, control holder,
-                                                           time_point now) {
+std::shared_ptr<const session> session_table::resume(std::string_view id, std::string_view client,
+                                                     std::uint64_t connection, control holder,
+                                                     time_point now) {
     std::shared_ptr<net::connection_control> before;
-    opened result;
+    std::shared_ptr<const session> result;
     {
         const std::lock_guard lock(mutex_);
         const auto found = sessions_.find(id);
         if (found == sessions_.end() || is_over(*found->second, now) || found->second->client != client) {
-            return std::nullopt;
+            return nullptr;
         }
         session& s = *found->second;
         s.connection_ = connection;
         before = std::exchange(s.control_, std::move(holder)).lock();
-        result = {found->second, s.next_number_};
+        result = found->second;
     }
     if (before) {
         before->end(net::close_normal, "the session goes on elsewhere");
@@ -74,17 +73,10 @@ session_table::pointer session_table::held(const session& of, std::uint64_t conn
     return found != sessions_.end() && found->second->connection_ == connection ? found->second : nullptr;
 }
 
-session_table::number_state session_table::look(const session& of, std::uint64_t connection,
-                                                std::uint64_t number) const {
+std::optional<std::uint64_t> session_table::next_number(const session& of, std::uint64_t connection) const {
     const std::lock_guard lock(mutex_);
     const pointer s = held(of, connection);
-    if (!s) {
-        return number_state::not_held;
-    }
-    // The largest number would leave none for later.
-    return number >= s->next_number_ && number != std::numeric_limits<std::uint64_t>::max()
-               ? number_state::fresh
-               : number_state::replayed;
+    return s ? std::optional(s->next_number_) : std::nullopt;
 }
 
 bool session_table::accept(const session& of, std::uint64_t connection, std::uint64_t number) {

@@ -109,8 +109,8 @@ http_response admin::answer(const net::http_request& request) {
         if (of_.take_handshake(request.address).count() > 0) {
             return problem(429, "too many attempts of this address");
         }
-        of_.to_log().line(log_level::warning, "admin_refused",
-                          {{"address", std::string_view(request.address)}}, request.address);
+        of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}},
+                          request.address);
         return problem(401,
                        "expected the header Authorization: Bearer, with the token of the file admin_token");
     }
@@ -137,9 +137,8 @@ http_response admin::administer(const net::http_request& request) {
                                    : !name.empty()                               ? "adapters/NAME"
                                    : !client.empty()                             ? "clients/KEY"
                                                                                  : "none";
-    of_.to_log().line(
-        log_level::info, "admin",
-        {{"method", request.method}, {"route", route}, {"address", std::string_view(request.address)}});
+    of_.to_log().line(log_level::info, "admin",
+                      {{"method", request.method}, {"route", route}, {"address", request.address}});
     if (route == "adapters") {
         return list();
     }

@@ -8,9 +8,7 @@
 
 namespace split {
 
-namespace {
 constexpr std::size_t longest = std::size_t{1} << 30;  // OpenSSL counts in int
-}  // namespace
 
 std::string base64(std::span<const std::uint8_t> bytes) {
     if (bytes.size() > longest / 4 * 3) {

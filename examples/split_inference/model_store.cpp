@@ -248,12 +248,6 @@ std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_m
         std::static_pointer_cast<const one_version>(std::move(model)), nonce, rerandomization_key);
 }
 
-std::uint64_t parameter_set_id() noexcept {
-    return wire::set_id<params>;
-}
-std::string parameter_set_name() {
-    return wire::set_name<params>();
-}
 std::size_t rerandomization_key_bytes() noexcept {
     return wire::rerandomization_key_bytes<params, lora::request_level<params>>;
 }

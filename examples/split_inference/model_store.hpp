@@ -130,9 +130,6 @@ std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_m
                                                   const tensafe::random::seed& nonce,
                                                   std::span<const std::uint8_t> rerandomization_key);
 
-/// Of the parameter set that this server computes with, for messages to people and for checks.
-std::uint64_t parameter_set_id() noexcept;
-std::string parameter_set_name();
 /// Bytes of the message of a re-randomization key.
 std::size_t rerandomization_key_bytes() noexcept;
 

@@ -45,10 +45,10 @@ void check_rate(std::chrono::milliseconds wait, const char* what) {
 
 /// @param what  that has the number of the set
 void check_set(std::uint64_t set, const char* what) {
-    if (set != parameter_set_id()) {
+    if (set != wire::set_id<params>) {
         throw refusal{
             error_code::parameter_mismatch,
-            tensafe::text_of({what, ": got ", wire::set_name(set), ", expected ", parameter_set_name()})};
+            tensafe::text_of({what, ": got ", wire::set_name(set), ", expected ", wire::set_name<params>()})};
     }
 }
 
@@ -121,7 +121,7 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
                          {{"connection", number_},
                           {"session", session_ ? prefix_of(session_->id) : std::string_view()},
                           {"code", to_string(r.code)},
-                          {"address", std::string_view(address_)}},
+                          {"address", address_}},
                          whose());
     ++refused_;  // whatever it is: who mixes them is not better
     if (stage_ == stage::over) {
@@ -142,7 +142,7 @@ void session_protocol::start(net::answer& to) {
     guarded(to, [&] {
         check_draining();
         exporter_ = std::shared_ptr(control_)->tls_exporter();
-        to.add_text(to_text(challenge{nonce_, parameter_set_name()}));
+        to.add_text(to_text(challenge{nonce_, wire::set_name<params>()}));
     });
 }
 
@@ -215,10 +215,9 @@ void session_protocol::greet(hello heard) {
     const bool fits = is_signed(heard);
     const bool is_listed = !of_.options_.clients || of_.options_.clients->contains(client);
     if (fits && !is_listed) {
-        of_.options_.to.line(
-            log_level::warning, "client_not_listed",
-            {{"connection", number_}, {"client", prefix_of(client)}, {"address", std::string_view(address_)}},
-            address_);
+        of_.options_.to.line(log_level::warning, "client_not_listed",
+                             {{"connection", number_}, {"client", prefix_of(client)}, {"address", address_}},
+                             address_);
     }
     // One answer: who has not the key does not learn whether it is listed.
     require(fits && is_listed, error_code::not_authorised,
@@ -294,7 +293,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
                           {"client", prefix_of(session_->client)},
                           {"adapter", model_->name},
                           {"version", model_->version},
-                          {"address", std::string_view(address_)}});
+                          {"address", address_}});
 }
 
 void session_protocol::resume_session(const resume& heard, net::answer& to) {
@@ -319,7 +318,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},
                           {"client", prefix_of(session_->client)},
-                          {"address", std::string_view(address_)}});
+                          {"address", address_}});
 }
 
 /// Of limits that are the client's alone: what is left of others would tell what other clients do.
@@ -395,11 +394,9 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
         constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
                                                  "all clients together"};
         const auto of = static_cast<std::size_t>(count.of);
-        of_.options_.to.line(log_level::warning, "limit_reached",
-                             {{"connection", number_},
-                              {"adapter", std::string_view(model_->name)},
-                              {"option", share_options[of]}},
-                             whose());
+        of_.options_.to.line(
+            log_level::warning, "limit_reached",
+            {{"connection", number_}, {"adapter", model_->name}, {"option", share_options[of]}}, whose());
         throw refusal{
             error_code::query_limit,
             tensafe::text_of({"request: with it ", who[of], " would have got ", count.bits,
@@ -436,7 +433,11 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));
     of_.work_.pay(session_->client, took.count() - 1, of_.options_.now());
     const std::size_t pool_now = session_->evaluator->pool_size();
-    of_.pool_taken(pool_before > pool_now ? pool_before - pool_now : 0);
+    const std::size_t taken = pool_before > pool_now ? pool_before - pool_now : 0;
+    // A look at all sessions may have set the number to less meanwhile.
+    std::size_t pooled = of_.pooled_;
+    while (!of_.pooled_.compare_exchange_weak(pooled, pooled - std::min(pooled, taken))) {
+    }
     record(used);
 }
 

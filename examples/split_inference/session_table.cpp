@@ -49,23 +49,19 @@ std::shared_ptr<const session> session_table::open(session made, std::uint64_t c
 std::shared_ptr<const session> session_table::resume(std::string_view id, std::string_view client,
                                                      std::uint64_t connection, control holder,
                                                      time_point now) {
-    std::shared_ptr<net::connection_control> before;
-    std::shared_ptr<const session> result;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto found = sessions_.find(id);
-        if (found == sessions_.end() || is_over(*found->second, now) || found->second->client != client) {
-            return nullptr;
-        }
-        session& s = *found->second;
-        s.connection_ = connection;
-        before = std::exchange(s.control_, std::move(holder)).lock();
-        result = found->second;
+    std::unique_lock lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end() || is_over(*found->second, now) || found->second->client != client) {
+        return nullptr;
     }
+    const pointer s = found->second;
+    s->connection_ = connection;
+    const auto before = std::exchange(s->control_, std::move(holder)).lock();
+    lock.unlock();
     if (before) {
         before->end(net::close_normal, "the session goes on elsewhere");
     }
-    return result;
+    return s;
 }
 
 session_table::pointer session_table::held(const session& of, std::uint64_t connection) const {

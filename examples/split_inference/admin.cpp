@@ -164,10 +164,10 @@ http_response admin::administer(const net::http_request& request) {
 http_response admin::list() const {
     json adapters_told = json::array();
     auto sessions = of_.sessions().count_by_version();
-    for (const store_entry& each : of_.adapters().entries()) {
+    for (const auto& each : of_.adapters().entries()) {
         adapters_told.push_back({{"name", each.name},
                                  {"version", each.version},
-                                 {"state", each.state},
+                                 {"state", each.packed ? "ready" : "evicted"},
                                  {"bytes", each.bytes},
                                  {"handles", each.handles},
                                  {"used", of_.used_share(each.name)},

@@ -243,9 +243,8 @@ int run(const client_options& options) {
     }
     const lora::model_layout::place place = find_site(remote.layout(), options.site);
     const std::size_t group = place.group;
-    const std::size_t site = place.site;
     const auto& shape = remote.layout().groups[group];
-    const std::size_t d_out = shape.sites[site].d_out;
+    const std::size_t d_out = shape.sites[place.site].d_out;
     std::fprintf(stderr, "%s: adapter %s, version %llu; input %s of %zu entries\n",
                  options.service.server.c_str(), options.service.adapter.c_str(),
                  static_cast<unsigned long long>(remote.version()), shape.input.c_str(), shape.d);
@@ -277,7 +276,7 @@ int run(const client_options& options) {
                 ++sent;
                 remote.carry(group, query.request, reply);
                 const auto of_sites = remote.client()->deltas(group, reply, query);
-                deltas.insert(deltas.end(), of_sites[site].begin(), of_sites[site].end());
+                deltas.insert(deltas.end(), of_sites[place.site].begin(), of_sites[place.site].end());
             });
             progress(t + 1, states.rows);
         }

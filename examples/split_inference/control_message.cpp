@@ -37,26 +37,22 @@ constexpr std::array<const char*, 2> form_names = {"binary", "json"};
 constexpr std::size_t most_values = 16;
 
 /// The types of texts, each with an empty message of it.
-const auto& types() {
-    using kind = carried_message::kind;
-    static const std::vector<std::pair<const char*, control_message>> all = {
-        {"rerandomization_key", carried_message{kind::rerandomization_key}},
-        {"model_layout", carried_message{kind::model_layout}},
-        {"held_adapter", carried_message{kind::held_adapter}},
-        {"request", carried_message{kind::request}},
-        {"reply", carried_message{kind::reply}},
-        {"challenge", challenge{}},
-        {"hello", hello{}},
-        {"welcome", welcome{}},
-        {"resume", resume{}},
-        {"resumed", resumed{}},
-        {"error", refusal{}},
-        {"forget", forget{}},
-        {"forgotten", forgotten{}},
-        {"bye", bye{}},
-        {"draining", draining{}}};
-    return all;
-}
+const std::vector<std::pair<const char*, control_message>> types = {
+    {"rerandomization_key", carried_message{carried_message::kind::rerandomization_key}},
+    {"model_layout", carried_message{carried_message::kind::model_layout}},
+    {"held_adapter", carried_message{carried_message::kind::held_adapter}},
+    {"request", carried_message{carried_message::kind::request}},
+    {"reply", carried_message{carried_message::kind::reply}},
+    {"challenge", challenge{}},
+    {"hello", hello{}},
+    {"welcome", welcome{}},
+    {"resume", resume{}},
+    {"resumed", resumed{}},
+    {"error", refusal{}},
+    {"forget", forget{}},
+    {"forgotten", forgotten{}},
+    {"bye", bye{}},
+    {"draining", draining{}}};
 
 bool has_number(carried_message::kind what) noexcept {
     return what == carried_message::kind::request || what == carried_message::kind::reply;
@@ -74,8 +70,8 @@ class archive {
     /// Of the type of what is read, whose name stands in errors from then on.
     control_message empty_message() {
         const std::string& name = text("type");
-        const auto known = std::ranges::find(types(), name, [](const auto& each) { return each.first; });
-        if (known == types().end()) {
+        const auto known = std::ranges::find(types, name, [](const auto& each) { return each.first; });
+        if (known == types.end()) {
             throw format_error({"control message: got the type ", in_quotes(name), ", which no message has"});
         }
         type_ = known->first;
@@ -268,7 +264,7 @@ const char* type_of(const control_message& m) {
         return each.second.index() == m.index() &&
                (carried == nullptr || std::get<carried_message>(each.second).what == carried->what);
     };
-    return std::ranges::find_if(types(), is_its)->first;
+    return std::ranges::find_if(types, is_its)->first;
 }
 
 control_message parse_control(std::string_view text, std::size_t largest_message) {

@@ -8,7 +8,6 @@
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/serving/registry.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
@@ -226,18 +225,16 @@ std::shared_ptr<const served_model> model_store::find(std::string_view name) con
     return found == state_->current.end() ? nullptr : found->second;
 }
 
-std::vector<store_entry> model_store::entries() const {
-    const auto known = state_->adapters.status().entries;
-    std::vector<store_entry> result;
+std::vector<serving::registry_entry> model_store::entries() const {
+    auto known = state_->adapters.status().entries;
     const std::lock_guard lock(state_->mutex);
-    for (const auto& each : known) {
-        // What was packed just now, but has no messages yet, cannot be found.
-        if (const auto found = state_->current.find(each.name); found != state_->current.end()) {
-            result.push_back({each.name, found->second->version, each.packed ? "ready" : "evicted",
-                              each.bytes, each.handles});
-        }
+    for (auto& each : known) {
+        const auto found = state_->current.find(each.name);
+        each.version = found == state_->current.end() ? 0 : found->second->version;
     }
-    return result;
+    // What was packed just now, but has no messages yet, cannot be found.
+    std::erase_if(known, [](const auto& each) { return each.version == 0; });
+    return known;
 }
 
 std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,

@@ -87,10 +87,6 @@ bool is_empty_table(std::string_view text) {
            text.find_first_not_of("0123456789", first_line.size()) == text.size() - 1;
 }
 
-bool is_there(const std::filesystem::path& path) {
-    return std::filesystem::exists(std::filesystem::symlink_status(path));
-}
-
 tensafe::keystore::detail::owned_descriptor open_or_throw(const std::filesystem::path& path, int how,
                                                           const char* action) {
     tensafe::keystore::detail::owned_descriptor opened(::open(path.c_str(), how | O_CLOEXEC));
@@ -118,8 +114,8 @@ void remove_partial_files(const std::filesystem::path& folder) {
 void make_files(const std::filesystem::path& folder) {
     const std::filesystem::path key = folder / "usage_key";
     const std::filesystem::path usage = folder / "usage";
-    const bool has_key = is_there(key);
-    const bool has_usage = is_there(usage);
+    const bool has_key = std::filesystem::exists(std::filesystem::symlink_status(key));
+    const bool has_usage = std::filesystem::exists(std::filesystem::symlink_status(usage));
     if (has_key != has_usage &&
         (has_key || !is_empty_table(tensafe::io::read_file<std::string>(usage, longest_file)))) {
         throw format_error({in_quotes((has_key ? usage : key).native()), ": is missing, but ",

@@ -28,12 +28,6 @@ using tensafe::in_quotes;
 using tensafe::require;
 using tensafe::signature_error;
 
-void check_reply(const wire::envelope& got, const wire::envelope& expected) {
-    require<format_error>(got == expected,
-                          {"remote_model: got a reply to request ", got.number, " of group ", got.group,
-                           ", expected one to request ", expected.number, " of group ", expected.group});
-}
-
 /// What is received against the server's pin, and that against the options.
 /// @param layout, held  SHA-256 of the messages
 /// @param whose_held  for people
@@ -348,21 +342,29 @@ void remote_model::carry(std::size_t group, const request_type& request, reply_t
 }
 
 void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
+    const auto check = [&](const wire::envelope& got) {
+        require<format_error>(got == of,
+                              {"remote_model: got a reply to request ", got.number, " of group ", got.group,
+                               ", expected one to request ", of.number, " of group ", of.group});
+    };
+    const auto take = [&](std::span<const std::uint8_t> message) {
+        check(wire::read_header(message).envelope());
+        wire::read_reply(message, client_->plan(of.group), 1, reply);
+        counts_.message_bytes_down += message.size();
+    };
     for (bool goes_away = false;; goes_away = true) {
         const client_connection::frame frame = connected().receive();
         if (!frame.is_text) {
             require<format_error>(options_.frames == frame_form::binary,
                                   {"remote_model: request ", of.number, " of group ", of.group,
                                    ": got a binary frame, expected JSON as agreed"});
-            take_reply(frame.bytes, of, reply);
-            return;
+            return take(frame.bytes);
         }
         const control_message got = parse_control(frame.text(), largest_carried(frame));
         if (const auto* const carried = std::get_if<carried_message>(&got);
             carried != nullptr && carried->what == carried_message::kind::reply) {
-            check_reply({carried->number, carried->group}, of);
-            take_reply(carried->message, of, reply);
-            return;
+            check({carried->number, carried->group});
+            return take(carried->message);
         }
         if (const auto* const said = std::get_if<refusal>(&got)) {
             const std::uint64_t number = said->number.value_or(of.number);
@@ -379,23 +381,14 @@ void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
     }
 }
 
-void remote_model::take_reply(std::span<const std::uint8_t> message, const wire::envelope& of,
-                              reply_type& reply) {
-    const wire::header head = wire::read_header(message);
-    check_reply({head.number, head.group}, of);
-    wire::read_reply(message, client_->plan(of.group), 1, reply);
-    counts_.message_bytes_down += message.size();
-}
-
 void remote_model::reconnect(clock::time_point last) {
     drop();
     closed_ = false;
-    backoff waits(options_.backoff);
     std::string reason = "no time is left";
     std::chrono::milliseconds asked{0};  // by the server
     std::size_t attempts = 0;
     for (; attempts < options_.backoff.attempts; ++attempts) {
-        const std::chrono::milliseconds pause = std::max(waits.next(options_.draw()), asked);
+        const auto pause = std::max(backoff(options_.backoff, attempts, options_.draw()), asked);
         if (clock::now() + pause > last) {
             break;
         }

@@ -148,9 +148,37 @@ void session_protocol::start(net::answer& to) {
 
 void session_protocol::on_text(std::string_view text, net::answer& to) {
     guarded(to, [&] {
-        hear(parse_control(text, stage_ == stage::open ? of_.options_.allowed.largest_message
-                                                       : rerandomization_key_bytes()),
-             to);
+        control_message heard = parse_control(
+            text, stage_ == stage::open ? of_.options_.allowed.largest_message : rerandomization_key_bytes());
+        if (auto* const said = std::get_if<hello>(&heard); said != nullptr && stage_ == stage::new_client) {
+            greet(std::move(*said));
+        } else if (const auto* const old = std::get_if<resume>(&heard);
+                   old != nullptr && stage_ == stage::new_client) {
+            resume_session(*old, to);
+        } else if (const auto* const carried = std::get_if<carried_message>(&heard);
+                   carried != nullptr && carried->what == carried_message::kind::rerandomization_key &&
+                   stage_ == stage::rerandomization_key && frames_ == frame_form::json) {
+            take_rerandomization_key(carried->message, to);
+        } else if (carried != nullptr && carried->what == carried_message::kind::request &&
+                   stage_ == stage::open && frames_ == frame_form::json) {
+            request_ = carried->number;
+            const wire::header header = wire::read_header(carried->message);
+            require(header.number == carried->number && header.group == carried->group, error_code::malformed,
+                    {"request: the frame has number ", carried->number, " and group ", carried->group,
+                     ", its message ", header.number, " and ", header.group});
+            answer_request(carried->message, to);
+        } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
+            const std::string client = session_->client;
+            end_session();
+            static_cast<void>(of_.forget(client, 1));
+            to.add_text(to_text(forgotten{}));
+            to.close(net::close_normal, "forgotten");
+        } else if (std::holds_alternative<bye>(heard) && stage_ == stage::open) {
+            end_session();
+            to.close(net::close_normal, "bye");
+        } else {
+            throw refusal{error_code::malformed, "got a control message that does not come here"};
+        }
     });
 }
 
@@ -165,38 +193,6 @@ void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answe
                  "\", ...}"});
         is_key ? take_rerandomization_key(bytes, to) : answer_request(bytes, to);
     });
-}
-
-void session_protocol::hear(control_message heard, net::answer& to) {
-    if (auto* const said = std::get_if<hello>(&heard); said != nullptr && stage_ == stage::new_client) {
-        greet(std::move(*said));
-    } else if (const auto* const old = std::get_if<resume>(&heard);
-               old != nullptr && stage_ == stage::new_client) {
-        resume_session(*old, to);
-    } else if (const auto* const carried = std::get_if<carried_message>(&heard);
-               carried != nullptr && carried->what == carried_message::kind::rerandomization_key &&
-               stage_ == stage::rerandomization_key && frames_ == frame_form::json) {
-        take_rerandomization_key(carried->message, to);
-    } else if (carried != nullptr && carried->what == carried_message::kind::request &&
-               stage_ == stage::open && frames_ == frame_form::json) {
-        request_ = carried->number;
-        const wire::header header = wire::read_header(carried->message);
-        require(header.number == carried->number && header.group == carried->group, error_code::malformed,
-                {"request: the frame has number ", carried->number, " and group ", carried->group,
-                 ", its message ", header.number, " and ", header.group});
-        answer_request(carried->message, to);
-    } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
-        const std::string client = session_->client;
-        end_session();
-        static_cast<void>(of_.forget(client, 1));
-        to.add_text(to_text(forgotten{}));
-        to.close(net::close_normal, "forgotten");
-    } else if (std::holds_alternative<bye>(heard) && stage_ == stage::open) {
-        end_session();
-        to.close(net::close_normal, "bye");
-    } else {
-        throw refusal{error_code::malformed, "got a control message that does not come here"};
-    }
 }
 
 void session_protocol::check_draining() const {
@@ -226,24 +222,22 @@ void session_protocol::greet(hello heard) {
              "server has them"});
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
-        throw refusal{error_code::unknown_adapter,
-                      tensafe::text_of({"hello: got the adapter ", tensafe::in_quotes(heard.adapter),
-                                        ", expected one that is served: ", served_names()})};
+        std::string names;
+        for (const auto& each : of_.adapters_.entries()) {
+            if (names.size() > longest_list) {
+                names += ", ...";
+                break;
+            }
+            names += (names.empty() ? "" : ", ") + tensafe::quote(each.name);
+        }
+        throw refusal{
+            error_code::unknown_adapter,
+            tensafe::text_of({"hello: got the adapter ", tensafe::in_quotes(heard.adapter),
+                              ", expected one that is served: ", names.empty() ? "none is" : names})};
     }
     frames_ = heard.frames;
     hello_ = std::move(heard);
     stage_ = stage::rerandomization_key;
-}
-
-std::string session_protocol::served_names() const {
-    std::string names;
-    for (const store_entry& each : of_.adapters_.entries()) {
-        if (names.size() > longest_list) {
-            return names + ", ...";
-        }
-        names += (names.empty() ? "" : ", ") + tensafe::quote(each.name);
-    }
-    return names.empty() ? "none is" : names;
 }
 
 /// A hello or resume, by the client that it names, for this connection.

@@ -44,10 +44,8 @@ class session_protocol final : public net::websocket_handler {
 
     template <class Step>
     void guarded(net::answer& to, Step step) noexcept;
-    void hear(control_message heard, net::answer& to);
     void greet(hello heard);
     void take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to);
-    std::string served_names() const;
     template <class Message>
     bool is_signed(const Message& heard) const;
     void resume_session(const resume& heard, net::answer& to);

@@ -87,8 +87,6 @@ class service {
   private:
     friend class session_protocol;
 
-    void pool_taken(std::size_t count) noexcept;
-    void give_back_memory();
     query_counts::account account_of(std::string_view client, std::string_view adapter) const;
 
     service_options options_;

@@ -28,7 +28,7 @@ using json = nlohmann::ordered_json;
 using net::http_response;
 
 constexpr std::size_t token_digits = 64;
-constexpr std::ptrdiff_t most_waiting = 16;
+constexpr std::size_t most_waiting = 16;
 constexpr std::size_t most_loads_told = 64;
 const std::string clients = "/admin/clients/";
 const std::string adapters = "/admin/adapters/";
@@ -226,15 +226,14 @@ http_response admin::begin_load(const std::string& name, const std::string& body
     if (const auto known = loads_.find(name); known != loads_.end() && known->second.state != "failed") {
         return problem(409, tensafe::quote(name) + " is " + known->second.state + " already");
     }
-    const auto waiting =
-        std::ranges::count_if(loads_, [](const auto& each) { return each.second.state == "waiting"; });
-    if (waiting >= most_waiting) {
+    if (queued_ >= most_waiting) {  // those that were removed, too, until it is their turn
         return problem(429, "too many adapters wait to be loaded");
     }
     if (!loads_.contains(name) && loads_.size() >= most_loads_told) {
         std::erase_if(loads_, [](const auto& each) { return each.second.state == "failed"; });
     }
     queue_.post({}, [this, name] { load_waiting(name); });
+    ++queued_;
     loads_[name] = {directory, "waiting"};
     return json_response(202, {{"name", name}, {"state", "waiting"}});
 }
@@ -263,6 +262,7 @@ void admin::load_waiting(const std::string& name) {
     std::string directory;
     {
         const std::lock_guard lock(mutex_);
+        --queued_;
         const auto asked = loads_.find(name);
         if (asked == loads_.end() || asked->second.state != "waiting") {
             return;

@@ -70,6 +70,7 @@ struct outcome {
     std::size_t answers = 0;
     std::size_t failures = 0;
     double seconds = 0;
+    std::size_t peak_kb = 0;
     std::optional<process_figures> first;
     process_figures last;
     std::vector<double> beside_ms;  ///< of a bystander's requests
@@ -128,8 +129,8 @@ class soak {
     /// Whether nothing failed.
     bool run() {
         const auto end = steady::now() + std::chrono::duration<double>(options_.seconds);
-        std::printf("%-22s %7s %9s %9s %8s %19s %12s %13s\n", "scenario", "rounds", "answers", "failures",
-                    "seconds", "resident KB", "descriptors", "p50, p99 ms");
+        std::printf("%-22s %7s %9s %9s %8s %19s %8s %12s %13s\n", "scenario", "rounds", "answers", "failures",
+                    "seconds", "resident KB", "peak KB", "descriptors", "p50, p99 ms");
         do {
             for (const scenario& each : scenarios) {
                 if (options_.only.empty() || std::ranges::count(options_.only, each.name) > 0) {
@@ -223,6 +224,7 @@ class soak {
                 row.last.resident_kb =
                     w.server->wait_until_resident(before_->resident_kb + std::size_t{16} * 1024);
             }
+            row.peak_kb = std::max(row.peak_kb, row.last.peak_kb);
             row.first = row.first.value_or(row.last);
             check_log(w.server->take_log());
         });
@@ -238,8 +240,8 @@ class soak {
         std::printf("%-22s %7zu %9zu %9zu %8.1f", name.c_str(), row.rounds, row.answers, row.failures,
                     row.seconds);
         if (row.first) {
-            std::printf(" %8zu -> %7zu %4zu -> %4zu", row.first->resident_kb, row.last.resident_kb,
-                        row.first->descriptors, row.last.descriptors);
+            std::printf(" %8zu -> %7zu %8zu %4zu -> %4zu", row.first->resident_kb, row.last.resident_kb,
+                        row.peak_kb, row.first->descriptors, row.last.descriptors);
         }
         if (!row.beside_ms.empty()) {
             std::ranges::sort(row.beside_ms);

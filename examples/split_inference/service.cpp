@@ -39,7 +39,6 @@ void service::connection_refused(const std::string& address) {
 }
 
 void service::expire_sessions() {
-    crowd_ = std::max(crowd_, sessions_.size() + counters_.connections);  // before they go
     const std::size_t expired = sessions_.expire(options_.now());
     if (expired > 0) {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
@@ -48,17 +47,11 @@ void service::expire_sessions() {
     for (rate_limiter* const each : {&requests_, &work_, &handshakes_, &connections_}) {
         each->sweep(options_.now());
     }
-    // What a crowd took is the allocator's when it is gone, and not the system's.
-    const std::size_t now = sessions_.size() + counters_.connections;
-    is_crowd_ = is_crowd_ || crowd_ >= 16;
-    if (!is_crowd_ || now > crowd_ / 2 || options_.now() < may_trim_) {
-        return;
-    }
-    crowd_ = now;
-    is_crowd_ = now >= 8;  // it may go in parts
-    may_trim_ = options_.now() + std::chrono::seconds(5);
 #ifdef __GLIBC__
-    ::malloc_trim(0);
+    if (options_.now() >= trims_at_) {  // what a crowd took in small pieces; a millisecond
+        trims_at_ = options_.now() + std::chrono::seconds(5);
+        ::malloc_trim(0);
+    }
 #endif
 }
 

@@ -99,9 +99,7 @@ class service {
     rate_limiter connections_;
     tensafe::serving::meter used_;
     metrics counters_;
-    std::size_t crowd_ = 0;  ///< the most sessions and connections since memory was given back
-    bool is_crowd_ = false;  ///< whether there were many, of which some are left
-    time_point may_trim_;
+    time_point trims_at_{};
     std::atomic<bool> draining_{false};
     std::atomic<std::uint64_t> connections_made_{0};
     std::atomic<std::size_t> pooled_{0};  ///< as of the last look, and what was made and taken since

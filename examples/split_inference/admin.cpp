@@ -28,7 +28,7 @@ using json = nlohmann::ordered_json;
 using net::http_response;
 
 constexpr std::size_t token_digits = 64;
-constexpr std::ptrdiff_t most_waiting = 16;
+constexpr std::size_t most_waiting = 16;
 constexpr std::size_t most_loads_told = 64;
 const std::string clients = "/admin/clients/";
 const std::string adapters = "/admin/adapters/";
@@ -64,10 +64,7 @@ std::string read_or_make_token(const std::filesystem::path& path) {
 
 /// What follows `prefix`, with no further slash in it.
 std::string rest_of(const std::string& target, std::string_view prefix) {
-    if (target.size() <= prefix.size() || target.compare(0, prefix.size(), prefix) != 0) {
-        return {};
-    }
-    std::string rest = target.substr(prefix.size());
+    std::string rest = target.starts_with(prefix) ? target.substr(prefix.size()) : std::string();
     return is_plain_name(rest, longest_adapter_name) ? rest : std::string();
 }
 
@@ -87,12 +84,10 @@ admin::~admin() {
 
 bool admin::is_allowed(std::string_view authorization) const {
     constexpr std::string_view scheme = "Bearer ";
-    if (authorization.substr(0, scheme.size()) != scheme) {
-        return false;
-    }
     // Digests have one length, and what a comparison of them tells is nothing of the token.
-    const std::string got = digest_of(authorization.substr(scheme.size()));
-    return CRYPTO_memcmp(got.data(), token_digest_.data(), token_digest_.size()) == 0;
+    return authorization.starts_with(scheme) &&
+           CRYPTO_memcmp(digest_of(authorization.substr(scheme.size())).data(), token_digest_.data(),
+                         token_digest_.size()) == 0;
 }
 
 http_response admin::answer(const net::http_request& request) {
@@ -114,8 +109,8 @@ http_response admin::answer(const net::http_request& request) {
         if (of_.take_handshake(request.address).count() > 0) {
             return problem(429, "too many attempts of this address");
         }
-        of_.to_log().line(log_level::warning, "admin_refused",
-                          {{"address", std::string_view(request.address)}}, request.address);
+        of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}},
+                          request.address);
         return problem(401,
                        "expected the header Authorization: Bearer, with the token of the file admin_token");
     }
@@ -135,31 +130,26 @@ http_response admin::answer(const net::http_request& request) {
 http_response admin::administer(const net::http_request& request) {
     const std::string name = rest_of(request.target, adapters);
     const std::string client = rest_of(request.target, clients);
-    const bool is_list = request.target == "/admin/adapters" && request.method == "GET";
-    const bool is_usage = request.target == "/admin/usage" && request.method == "GET";
+    const bool is_get = request.method == "GET";
     // Not the target: whoever mistypes may have put a key or the token into it.
-    const std::string_view route = is_list           ? "adapters"
-                                   : is_usage        ? "usage"
-                                   : !name.empty()   ? "adapters/NAME"
-                                   : !client.empty() ? "clients/KEY"
-                                                     : "none";
-    of_.to_log().line(
-        log_level::info, "admin",
-        {{"method", request.method}, {"route", route}, {"address", std::string_view(request.address)}});
-    if (is_list) {
+    const std::string_view route = is_get && request.target == "/admin/adapters" ? "adapters"
+                                   : is_get && request.target == "/admin/usage"  ? "usage"
+                                   : !name.empty()                               ? "adapters/NAME"
+                                   : !client.empty()                             ? "clients/KEY"
+                                                                                 : "none";
+    of_.to_log().line(log_level::info, "admin",
+                      {{"method", request.method}, {"route", route}, {"address", request.address}});
+    if (route == "adapters") {
         return list();
     }
-    if (is_usage) {
+    if (route == "usage") {
         return {200, tensafe::serving::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
     }
     if (!name.empty()) {
         if (request.method == "PUT") {
             return begin_load(name, request.body);
         }
-        if (request.method == "DELETE") {
-            return remove(name);
-        }
-        return problem(405, "expected PUT or DELETE");
+        return request.method == "DELETE" ? remove(name) : problem(405, "expected PUT or DELETE");
     }
     if (!client.empty()) {
         if (request.method != "DELETE") {
@@ -172,42 +162,39 @@ http_response admin::administer(const net::http_request& request) {
 }
 
 http_response admin::list() const {
-    json body;
-    body["adapters"] = json::array();
+    json adapters_told = json::array();
     auto sessions = of_.sessions().count_by_version();
-    for (const store_entry& each : of_.adapters().entries()) {
-        body["adapters"].push_back({{"name", each.name},
-                                    {"version", each.version},
-                                    {"state", each.state},
-                                    {"bytes", each.bytes},
-                                    {"handles", each.handles},
-                                    {"used", of_.used_share(each.name)},
-                                    {"sessions", sessions[{each.name, each.version}]}});
+    for (const auto& each : of_.adapters().entries()) {
+        adapters_told.push_back({{"name", each.name},
+                                 {"version", each.version},
+                                 {"state", each.packed ? "ready" : "evicted"},
+                                 {"bytes", each.bytes},
+                                 {"handles", each.handles},
+                                 {"used", of_.used_share(each.name)},
+                                 {"sessions", sessions[{each.name, each.version}]}});
         sessions.erase({each.name, each.version});
     }
     for (const auto& [version, count] : sessions) {  // replaced or removed, and in memory still
-        body["adapters"].push_back({{"name", version.first},
-                                    {"version", version.second},
-                                    {"state", "retired"},
-                                    {"sessions", count}});
+        adapters_told.push_back({{"name", version.first},
+                                 {"version", version.second},
+                                 {"state", "retired"},
+                                 {"sessions", count}});
     }
-    body["loading"] = json::array();
+    json loading = json::array();
     const std::lock_guard lock(mutex_);
     for (const auto& [name, each] : loads_) {
-        json one = {{"name", name}, {"state", each.state}, {"done", each.done}, {"total", each.total}};
+        loading.push_back(
+            {{"name", name}, {"state", each.state}, {"done", each.done}, {"total", each.total}});
         if (!each.failure.empty()) {
-            one["error"] = each.failure;
+            loading.back()["error"] = each.failure;
         }
-        body["loading"].push_back(std::move(one));
     }
-    return json_response(200, body);
+    return json_response(200, {{"adapters", adapters_told}, {"loading", loading}});
 }
 
 std::filesystem::path admin::folder_below_root(const std::string& directory) const {
-    if (root_.empty()) {
-        throw tensafe::parameter_error(
-            "this server was started without --adapter-root: it loads no adapters");
-    }
+    tensafe::require<tensafe::parameter_error>(
+        !root_.empty(), {"this server was started without --adapter-root: it loads no adapters"});
     std::error_code failure;
     const std::filesystem::path folder = std::filesystem::canonical(root_ / directory, failure);
     const auto is_below = [&](const std::filesystem::path& path) {
@@ -218,8 +205,8 @@ std::filesystem::path admin::folder_below_root(const std::string& directory) con
         const bool none = failure == std::errc::no_such_file_or_directory &&
                           is_below((root_ / directory).lexically_normal());
         throw tensafe::parameter_error(
-            "directory: got " + tensafe::quote(directory) + (none ? ", which does not exist" : "") +
-            ", expected a folder below the adapter root " + tensafe::quote(root_.string()));
+            {"directory: got ", tensafe::in_quotes(directory), none ? ", which does not exist" : "",
+             ", expected a folder below the adapter root ", tensafe::in_quotes(root_.native())});
     }
     return folder;
 }
@@ -239,15 +226,14 @@ http_response admin::begin_load(const std::string& name, const std::string& body
     if (const auto known = loads_.find(name); known != loads_.end() && known->second.state != "failed") {
         return problem(409, tensafe::quote(name) + " is " + known->second.state + " already");
     }
-    const auto waiting =
-        std::ranges::count_if(loads_, [](const auto& each) { return each.second.state == "waiting"; });
-    if (waiting >= most_waiting) {
+    if (queued_ >= most_waiting) {  // those that were removed, too, until it is their turn
         return problem(429, "too many adapters wait to be loaded");
     }
     if (!loads_.contains(name) && loads_.size() >= most_loads_told) {
         std::erase_if(loads_, [](const auto& each) { return each.second.state == "failed"; });
     }
     queue_.post({}, [this, name] { load_waiting(name); });
+    ++queued_;
     loads_[name] = {directory, "waiting"};
     return json_response(202, {{"name", name}, {"state", "waiting"}});
 }
@@ -273,21 +259,22 @@ http_response admin::remove(const std::string& name) {
 
 /// Called once for each time that somebody asked for it.
 void admin::load_waiting(const std::string& name) {
-    load next;
+    std::string directory;
     {
         const std::lock_guard lock(mutex_);
+        --queued_;
         const auto asked = loads_.find(name);
         if (asked == loads_.end() || asked->second.state != "waiting") {
             return;
         }
         asked->second.state = "packing";
-        next = asked->second;
+        directory = asked->second.directory;
     }
     try {
         const std::uint64_t version = of_.adapters().load(
             name,
             // Asked again: what stands there may be another thing by now.
-            [&] { return tensafe::io::load_peft(folder_below_root(next.directory)); },
+            [&] { return tensafe::io::load_peft(folder_below_root(directory)); },
             [&](std::size_t done, std::size_t total) {
                 const std::lock_guard lock(mutex_);
                 if (must_stop_) {
@@ -297,16 +284,13 @@ void admin::load_waiting(const std::string& name) {
                 loads_[name].total = total;
             });
         of_.to_log().line(log_level::info, "adapter_loaded", {{"adapter", name}, {"version", version}});
-    } catch (const std::exception& e) {
-        next.failure = e.what();
-        of_.to_log().line(log_level::error, "adapter_failed", {{"adapter", name}, {"what", next.failure}});
-    }
-    const std::lock_guard lock(mutex_);
-    if (next.failure.empty()) {
+        const std::lock_guard lock(mutex_);
         loads_.erase(name);
-    } else {
+    } catch (const std::exception& e) {
+        of_.to_log().line(log_level::error, "adapter_failed", {{"adapter", name}, {"what", e.what()}});
+        const std::lock_guard lock(mutex_);
         loads_[name].state = "failed";
-        loads_[name].failure = next.failure;
+        loads_[name].failure = e.what();
     }
     changed_.notify_all();
 }

@@ -61,6 +61,7 @@ class admin {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::map<std::string, load> loads_;
+    std::size_t queued_ = 0;  ///< jobs of queue_ that have not begun
     bool must_stop_ = false;
     net::fair_queue queue_{1};  ///< goes first: it ends what runs
 };

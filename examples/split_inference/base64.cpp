@@ -8,14 +8,12 @@
 
 namespace split {
 
-namespace {
 constexpr std::size_t longest = std::size_t{1} << 30;  // OpenSSL counts in int
-}  // namespace
 
 std::string base64(std::span<const std::uint8_t> bytes) {
     if (bytes.size() > longest / 4 * 3) {
-        throw tensafe::parameter_error("base64: got " + std::to_string(bytes.size()) +
-                                       " bytes, expected at most " + std::to_string(longest / 4 * 3));
+        throw tensafe::parameter_error(
+            {"base64: got ", bytes.size(), " bytes, expected at most ", longest / 4 * 3});
     }
     std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // OpenSSL ends it with a zero
     auto* const to = reinterpret_cast<unsigned char*>(text.data());
@@ -25,9 +23,8 @@ std::string base64(std::span<const std::uint8_t> bytes) {
 
 std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view what) {
     if (text.size() % 4 != 0 || text.size() > longest) {
-        throw tensafe::format_error(std::string(what) + ": got " + std::to_string(text.size()) +
-                                    " characters, expected a multiple of 4 of at most " +
-                                    std::to_string(longest));
+        throw tensafe::format_error(
+            {what, ": got ", text.size(), " characters, expected a multiple of 4 of at most ", longest});
     }
     std::vector<std::uint8_t> bytes(text.size() / 4 * 3);
     const int count = EVP_DecodeBlock(bytes.data(), reinterpret_cast<const unsigned char*>(text.data()),
@@ -35,7 +32,7 @@ std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view wh
     bytes.erase(bytes.end() - (text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0), bytes.end());
     // OpenSSL takes spaces at both ends, and bits that stand for nothing, too.
     if (count < 0 || base64(bytes) != text) {
-        throw tensafe::format_error(std::string(what) + ": is not of base64, or not as it is written");
+        throw tensafe::format_error({what, ": is not of base64, or not as it is written"});
     }
     return bytes;
 }

@@ -68,10 +68,9 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
         for (std::size_t i = 0; i < std::min(count, most_named); ++i) {
             names += (i == 0 ? " " : ", ") + tensafe::quote(file.tensors()[i].name);
         }
-        throw tensafe::parameter_error(std::string(option) + " " + file.quoted_name() + ": got no tensor " +
-                                       tensafe::quote(tensor) + ", expected --tensor with one of its " +
-                                       std::to_string(count) + ":" + names +
-                                       (count > most_named ? ", ..." : ""));
+        throw tensafe::parameter_error({option, " ", file.quoted_name(), ": got no tensor ",
+                                        tensafe::in_quotes(tensor), ", expected --tensor with one of its ",
+                                        count, ":", names, count > most_named ? ", ..." : ""});
     }
     lora::matrix all = file.read_matrix(tensor);
     skip = std::min(skip, all.rows);
@@ -96,21 +95,19 @@ lora::model_layout::place find_site(const lora::model_layout& layout, std::strin
             }
         }
     }
-    if (found.size() != 1) {
-        throw tensafe::parameter_error(
-            "--site " + std::string(name) + ": expected one of " +
-            (found.empty() ? "the server's sites:" + names : "the sites that it fits:" + fitting));
-    }
+    tensafe::require<tensafe::parameter_error>(
+        found.size() == 1,
+        {"--site ", name, ": expected one of ",
+         found.empty() ? "the server's sites:" : "the sites that it fits:", found.empty() ? names : fitting});
     return found.front();
 }
 
 /// The worst relative error of a row.
 double worst_error(const lora::matrix& expected, std::span<const double> deltas, std::size_t d_out) {
-    if (expected.columns != d_out || expected.rows * d_out != deltas.size()) {
-        throw tensafe::shape_error("--expected: got " + std::to_string(expected.rows) + " x " +
-                                   std::to_string(expected.columns) + " values, expected " +
-                                   std::to_string(deltas.size() / d_out) + " x " + std::to_string(d_out));
-    }
+    tensafe::require<tensafe::shape_error>(
+        expected.columns == d_out && expected.rows * d_out == deltas.size(),
+        {"--expected: got ", expected.rows, " x ", expected.columns, " values, expected ",
+         deltas.size() / d_out, " x ", d_out});
     double worst = 0;
     for (std::size_t r = 0; r < expected.rows; ++r) {
         const auto row = expected.row(r);
@@ -168,9 +165,9 @@ class output_file {
   public:
     /// @throws tensafe::io_error
     output_file(std::string path, std::size_t bytes) : path_(std::move(path)) {
-        if (std::filesystem::exists(path_) && !std::filesystem::is_regular_file(path_)) {
-            throw tensafe::io_error("--out " + tensafe::quote(path_) + ": is not a regular file");
-        }
+        tensafe::require<tensafe::io_error>(
+            !std::filesystem::exists(path_) || std::filesystem::is_regular_file(path_),
+            {"--out ", tensafe::in_quotes(path_), ": is not a regular file"});
         unnamed_file = path_ + ".partial-XXXXXX";
         on_signals(take_signal);
         file_ = keystore::detail::create_temporary(unnamed_file);
@@ -230,28 +227,24 @@ int run(const client_options& options) {
     if (!options.expected.empty()) {
         expected = read_rows("--expected", options.expected, tensor, options.skip);
     }
-    if (states.rows == 0) {
-        throw tensafe::shape_error("--states " + options.states + ": got no row of " + tensor +
-                                   (options.skip > 0 ? " behind those of --skip" : "") +
-                                   ", expected hidden states");
-    }
+    tensafe::require<tensafe::shape_error>(
+        states.rows > 0, {"--states ", options.states, ": got no row of ", tensor,
+                          options.skip > 0 ? " behind those of --skip" : "", ", expected hidden states"});
 
     remote_options how = options.service.remote();
     how.wait = wait_for_signals;
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
                         options.service.keys(), std::move(how));
     if (!options.save_pin.empty()) {
-        if (!remote.pin()) {
-            throw tensafe::signature_error("--save-pin: got no pin from the server, expected one to trust");
-        }
+        tensafe::require<tensafe::signature_error>(
+            remote.pin().has_value(), {"--save-pin: got no pin from the server, expected one to trust"});
         const std::string text = remote.pin()->text();  // never over a file that is there
         keystore::create_private_file(options.save_pin, std::as_bytes(std::span(text)));
     }
     const lora::model_layout::place place = find_site(remote.layout(), options.site);
     const std::size_t group = place.group;
-    const std::size_t site = place.site;
     const auto& shape = remote.layout().groups[group];
-    const std::size_t d_out = shape.sites[site].d_out;
+    const std::size_t d_out = shape.sites[place.site].d_out;
     std::fprintf(stderr, "%s: adapter %s, version %llu; input %s of %zu entries\n",
                  options.service.server.c_str(), options.service.adapter.c_str(),
                  static_cast<unsigned long long>(remote.version()), shape.input.c_str(), shape.d);
@@ -283,7 +276,7 @@ int run(const client_options& options) {
                 ++sent;
                 remote.carry(group, query.request, reply);
                 const auto of_sites = remote.client()->deltas(group, reply, query);
-                deltas.insert(deltas.end(), of_sites[site].begin(), of_sites[site].end());
+                deltas.insert(deltas.end(), of_sites[place.site].begin(), of_sites[place.site].end());
             });
             progress(t + 1, states.rows);
         }

@@ -15,6 +15,7 @@ bool is_plain_name(std::string_view name, std::size_t longest) noexcept {
 }
 
 client_list read_client_list(const std::filesystem::path& path) {
+    using tensafe::in_quotes;
     using tensafe::quote;
     constexpr std::size_t largest_file = std::size_t{16} << 20;
     constexpr std::size_t longest_tenant = 64;
@@ -26,8 +27,7 @@ client_list read_client_list(const std::filesystem::path& path) {
             continue;
         }
         const auto refuse = [&](const std::string& problem) {
-            throw tensafe::format_error(quote(path.string()) + ": line " + std::to_string(number) + ": got " +
-                                        problem);
+            throw tensafe::format_error({in_quotes(path.native()), ": line ", number, ": got ", problem});
         };
         const std::size_t space = std::min(line.find(' '), line.size());
         const std::string key = line.substr(0, space);

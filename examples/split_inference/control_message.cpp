@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <concepts>
+#include <initializer_list>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -23,7 +23,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using tensafe::format_error;
-using tensafe::quote;
+using tensafe::in_quotes;
+using tensafe::require;
 using tensafe::io::json_value;
 
 constexpr std::array<const char*, error_codes> code_names = {
@@ -31,43 +32,131 @@ constexpr std::array<const char*, error_codes> code_names = {
     "unknown_adapter", "not_authorised",     "query_limit",
     "rate_limit",      "replayed",           "resume_failed",
     "too_large",       "draining",           "internal"};
+constexpr std::array<const char*, 2> form_names = {"binary", "json"};
 /// No control message has more.
 constexpr std::size_t most_values = 16;
 
 /// The types of texts, each with an empty message of it.
-const auto& types() {
-    using kind = carried_message::kind;
-    static const std::vector<std::pair<const char*, control_message>> all = {
-        {"rerandomization_key", carried_message{kind::rerandomization_key}},
-        {"model_layout", carried_message{kind::model_layout}},
-        {"held_adapter", carried_message{kind::held_adapter}},
-        {"request", carried_message{kind::request}},
-        {"reply", carried_message{kind::reply}},
-        {"challenge", challenge{}},
-        {"hello", hello{}},
-        {"welcome", welcome{}},
-        {"resume", resume{}},
-        {"resumed", resumed{}},
-        {"error", refusal{}},
-        {"forget", forget{}},
-        {"forgotten", forgotten{}},
-        {"bye", bye{}},
-        {"draining", draining{}}};
-    return all;
-}
+const std::vector<std::pair<const char*, control_message>> types = {
+    {"rerandomization_key", carried_message{carried_message::kind::rerandomization_key}},
+    {"model_layout", carried_message{carried_message::kind::model_layout}},
+    {"held_adapter", carried_message{carried_message::kind::held_adapter}},
+    {"request", carried_message{carried_message::kind::request}},
+    {"reply", carried_message{carried_message::kind::reply}},
+    {"challenge", challenge{}},
+    {"hello", hello{}},
+    {"welcome", welcome{}},
+    {"resume", resume{}},
+    {"resumed", resumed{}},
+    {"error", refusal{}},
+    {"forget", forget{}},
+    {"forgotten", forgotten{}},
+    {"bye", bye{}},
+    {"draining", draining{}}};
 
 bool has_number(carried_message::kind what) noexcept {
     return what == carried_message::kind::request || what == carried_message::kind::reply;
 }
 
-/// Takes the members of one object by name; what is left in the end is refused.
-class reader {
+/// The members of one object, by name: taken from one that was read, where what is left in the end is
+/// refused, or put into a new one.
+class archive {
   public:
-    reader(const json_value& object, std::string type, std::size_t largest_message)
-        : object_(object), what_(std::move(type)), largest_message_(largest_message) {}
+    explicit archive(const json_value& object, std::size_t largest_message)
+        : object_(&object), largest_message_(largest_message) {}
+    explicit archive(const char* type) { written_["type"] = type; }
+    std::string written() const { return written_.dump(-1, ' ', false, json::error_handler_t::replace); }
 
+    /// Of the type of what is read, whose name stands in errors from then on.
+    control_message empty_message() {
+        const std::string& name = text("type");
+        const auto known = std::ranges::find(types, name, [](const auto& each) { return each.first; });
+        if (known == types.end()) {
+            throw format_error({"control message: got the type ", in_quotes(name), ", which no message has"});
+        }
+        type_ = known->first;
+        return known->second;
+    }
+    void finish() const {
+        const std::size_t left = object_->items.size() - taken_;
+        require<format_error>(left == 0, {"control message ", type_, ": got ", left,
+                                          " members that it does not have, expected none"});
+    }
+
+    void protocol() {
+        std::uint64_t version = protocol_version;
+        (*this)("protocol", version);
+        require<tensafe::unsupported_error>(
+            version == protocol_version,
+            {"control message: got protocol ", version, ", expected ", protocol_version});
+    }
+    void operator()(const char* name, std::string& value) {
+        is_read() ? void(value = text(name)) : put(name, value);
+    }
+    template <std::unsigned_integral Number>
+    void operator()(const char* name, Number& value) {
+        is_read() ? void(value = number<Number>(name, at(name))) : put(name, value);
+    }
+    void operator()(const char* name, bool& value) {
+        if (!is_read()) {
+            return put(name, value);
+        }
+        const json_value& read = at(name);
+        value = read.checked(read.is_boolean(), where(name), "true or false").count == 1;
+    }
+    /// @param or_null  stands there for nothing; else nothing is there
+    void operator()(const char* name, std::optional<std::uint64_t>& value, bool or_null) {
+        if (!is_read()) {
+            return value || or_null ? put(name, value ? json(*value) : json()) : void();
+        }
+        const json_value* const read = or_null ? &at(name) : find(name);
+        if (read != nullptr && !(or_null && read->is_null())) {
+            value = number<std::uint64_t>(name, *read);
+        }
+    }
+    void if_there(const char* name, std::string& value) {
+        if (is_read() ? object_->find(name) != nullptr : !value.empty()) {
+            (*this)(name, value);
+        }
+    }
+    template <std::size_t Bytes>
+    void operator()(const char* name, std::span<std::byte, Bytes> value) {
+        if (!is_read()) {
+            return put(name, tensafe::keystore::hex(value));
+        }
+        std::ranges::copy(tensafe::keystore::from_hex<Bytes>(text(name), where(name)), value.begin());
+    }
+    /// @param problem  with a text that is no name
+    template <class Choice, std::size_t Count>
+    void operator()(const char* name, Choice& value, const std::array<const char*, Count>& names,
+                    const char* problem) {
+        if (!is_read()) {
+            return put(name, names[static_cast<std::size_t>(value)]);
+        }
+        const std::string& read = text(name);
+        const auto found = std::ranges::find(names, read);
+        if (found == names.end()) {
+            throw format_error({where(name), " is ", in_quotes(read), problem});
+        }
+        value = static_cast<Choice>(found - names.begin());
+    }
+    void operator()(const char* name, std::vector<std::uint8_t>& message) {
+        if (!is_read()) {
+            return put(name, base64(message));
+        }
+        const std::string& read = text(name);
+        if (read.size() > (largest_message_ + 2) / 3 * 4) {
+            throw format_error({where(name), " has ", read.size(), " characters, expected base64 of at most ",
+                                largest_message_, " bytes"});
+        }
+        message = from_base64(read, where(name));
+    }
+
+  private:
+    bool is_read() const noexcept { return object_ != nullptr; }
+    void put(const char* name, json value) { written_[name] = std::move(value); }
     const json_value* find(const char* name) {
-        const json_value* const found = object_.find(name);
+        const json_value* const found = object_->find(name);
         taken_ += found == nullptr ? 0u : 1u;
         return found;
     }
@@ -79,84 +168,9 @@ class reader {
         return *found;
     }
     const std::string& text(const char* name) { return at(name).checked_string(where(name)); }
-
-    void protocol() {
-        std::uint64_t version = 0;
-        (*this)("protocol", version);
-        if (version != protocol_version) {
-            throw tensafe::unsupported_error("control message: got protocol " + std::to_string(version) +
-                                             ", expected " + std::to_string(protocol_version));
-        }
+    std::string where(const char* name) const {
+        return std::string("control message ") + type_ + ": \"" + name + "\"";
     }
-    void operator()(const char* name, std::string& to) { to = text(name); }
-    template <std::unsigned_integral Number>
-    void operator()(const char* name, Number& to) {
-        to = number<Number>(name, at(name));
-    }
-    void operator()(const char* name, bool& to) {
-        const json_value& value = at(name);
-        to = value.checked(value.is_boolean(), where(name), "true or false").count == 1;
-    }
-    void operator()(const char* name, std::optional<std::uint64_t>& to) {
-        const json_value& value = at(name);
-        to = value.is_null() ? std::nullopt : std::optional(number<std::uint64_t>(name, value));
-    }
-    void if_there(const char* name, std::optional<std::uint64_t>& to) {
-        const json_value* const value = find(name);
-        to = value == nullptr ? std::nullopt : std::optional(number<std::uint64_t>(name, *value));
-    }
-    void if_there(const char* name, std::string& to) {
-        const json_value* const value = find(name);
-        to = value == nullptr ? "" : value->checked_string(where(name));
-    }
-    template <std::size_t Bytes>
-    void operator()(const char* name, std::array<std::byte, Bytes>& to) {
-        to = tensafe::keystore::from_hex<Bytes>(text(name), where(name));
-    }
-    void operator()(const char* name, tensafe::random::seed& to) {
-        to.bytes = std::bit_cast<std::array<std::uint8_t, tensafe::random::seed_bytes>>(
-            tensafe::keystore::from_hex<tensafe::random::seed_bytes>(text(name), where(name)));
-    }
-    void set(const char* name, std::uint64_t& to) {
-        to = 0;
-        for (const std::byte b : tensafe::keystore::from_hex<8>(text(name), where(name))) {
-            to = to << 8 | std::to_integer<std::uint64_t>(b);
-        }
-    }
-    void operator()(const char* name, frame_form& to) {
-        const std::string& form = text(name);
-        if (form != "binary" && form != "json") {
-            throw format_error(where(name) + " is " + quote(form) + ", expected \"binary\" or \"json\"");
-        }
-        to = form == "json" ? frame_form::json : frame_form::binary;
-    }
-    void operator()(const char* name, error_code& to) {
-        const std::string& code = text(name);
-        const auto found = std::find(code_names.begin(), code_names.end(), code);
-        if (found == code_names.end()) {
-            throw format_error(where(name) + " is " + quote(code) + ", which no error is called");
-        }
-        to = static_cast<error_code>(found - code_names.begin());
-    }
-    void operator()(const char* name, std::vector<std::uint8_t>& message) {
-        const std::string& value = text(name);
-        if (value.size() > (largest_message_ + 2) / 3 * 4) {
-            throw format_error(where(name) + " has " + std::to_string(value.size()) +
-                               " characters, expected base64 of at most " + std::to_string(largest_message_) +
-                               " bytes");
-        }
-        message = from_base64(value, where(name));
-    }
-    void finish() const {
-        if (taken_ != object_.items.size()) {
-            throw format_error("control message " + what_ + ": got " +
-                               std::to_string(object_.items.size() - taken_) +
-                               " members that it does not have, expected none");
-        }
-    }
-
-  private:
-    std::string where(const char* name) const { return "control message " + what_ + ": \"" + name + "\""; }
     template <class Number>
     Number number(const char* name, const json_value& value) const {
         constexpr std::uint64_t largest = std::numeric_limits<Number>::max();
@@ -166,131 +180,75 @@ class reader {
                                        .count);
     }
 
-    const json_value& object_;
-    std::string what_;
-    std::size_t largest_message_;
+    const json_value* object_ = nullptr;
+    const char* type_ = "of any type";
+    std::size_t largest_message_ = 0;
     std::size_t taken_ = 0;
+    json written_;
 };
 
-/// Writes what a reader reads.
-class writer {
-  public:
-    explicit writer(const char* type) { object_["type"] = type; }
-    std::string text() const { return object_.dump(-1, ' ', false, json::error_handler_t::replace); }
-
-    void protocol() { object_["protocol"] = protocol_version; }
-    template <class Plain>
-    void operator()(const char* name, const Plain& value) {
-        object_[name] = value;
-    }
-    void operator()(const char* name, const std::optional<std::uint64_t>& value) {
-        object_[name] = value ? json(*value) : json(nullptr);
-    }
-    void if_there(const char* name, const std::optional<std::uint64_t>& value) {
-        if (value) {
-            object_[name] = *value;
-        }
-    }
-    void if_there(const char* name, const std::string& value) {
-        if (!value.empty()) {
-            object_[name] = value;
-        }
-    }
-    template <std::size_t Bytes>
-    void operator()(const char* name, const std::array<std::byte, Bytes>& bytes) {
-        object_[name] = tensafe::keystore::hex(bytes);
-    }
-    void operator()(const char* name, const tensafe::random::seed& seed) {
-        object_[name] = tensafe::keystore::hex(std::as_bytes(std::span(seed.bytes)));
-    }
-    void set(const char* name, std::uint64_t set) {
-        std::array<std::byte, 8> bytes{};
-        for (std::size_t i = 0; i < 8; ++i) {
-            bytes[7 - i] = static_cast<std::byte>(set >> (8 * i) & 0xff);
-        }
-        object_[name] = tensafe::keystore::hex(bytes);
-    }
-    void operator()(const char* name, frame_form form) {
-        object_[name] = form == frame_form::json ? "json" : "binary";
-    }
-    void operator()(const char* name, error_code code) { object_[name] = to_string(code); }
-    void operator()(const char* name, const std::vector<std::uint8_t>& message) {
-        object_[name] = base64(message);
-    }
-
-  private:
-    json object_;
-};
-
-/// The members of each message behind its type, for a reader or a writer.
-template <class Message, class Archive>
-void members_of(Message& m, Archive& of) {
-    using type = std::remove_const_t<Message>;
-    if constexpr (std::is_same_v<type, challenge>) {
+/// The members of each message behind its type.
+template <class Message>
+void members_of(Message& m, archive& of) {
+    if constexpr (std::is_same_v<Message, challenge>) {
         of.protocol();
-        of("nonce", m.nonce);
+        of("nonce", std::as_writable_bytes(std::span(m.nonce.bytes)));
         of("parameters", m.parameters);
-    } else if constexpr (std::is_same_v<type, hello>) {
+    } else if constexpr (std::is_same_v<Message, hello>) {
         of.protocol();
         of("adapter", m.adapter);
-        of("client", m.client);
-        of.set("set", m.set);
-        of("key_sha256", m.key_sha256);
-        of("signature", m.signature);
-        of("frames", m.frames);
+        of("client", std::span(m.client));
+        const auto set = std::as_writable_bytes(std::span<std::uint64_t, 1>(&m.set, 1));
+        std::ranges::reverse(set);  // the highest digit first
+        of("set", set);
+        std::ranges::reverse(set);
+        of("key_sha256", std::span(m.key_sha256));
+        of("signature", std::span(m.signature));
+        of("frames", m.frames, form_names, ", expected \"binary\" or \"json\"");
         of("held", m.held);
-    } else if constexpr (std::is_same_v<type, welcome>) {
-        of("session", m.session);
+    } else if constexpr (std::is_same_v<Message, welcome>) {
+        of("session", std::span(m.session));
         of("adapter", m.adapter);
         of("version", m.version);
-        of("queries_left", m.queries_left);
+        of("queries_left", m.queries_left, true);
         of.if_there("pin", m.pin);
-    } else if constexpr (std::is_same_v<type, resume>) {
+    } else if constexpr (std::is_same_v<Message, resume>) {
         of.protocol();
-        of("session", m.session);
-        of("client", m.client);
-        of("signature", m.signature);
-    } else if constexpr (std::is_same_v<type, resumed>) {
-        of("session", m.session);
+        of("session", std::span(m.session));
+        of("client", std::span(m.client));
+        of("signature", std::span(m.signature));
+    } else if constexpr (std::is_same_v<Message, resumed>) {
+        of("session", std::span(m.session));
         of("next_number", m.next_number);
         of("version", m.version);
-        of("queries_left", m.queries_left);
-    } else if constexpr (std::is_same_v<type, carried_message>) {
+        of("queries_left", m.queries_left, true);
+    } else if constexpr (std::is_same_v<Message, carried_message>) {
         if (has_number(m.what)) {
             of("number", m.number);
             of("group", m.group);
         }
         of("message", m.message);
-    } else if constexpr (std::is_same_v<type, refusal>) {
-        of("code", m.code);
+    } else if constexpr (std::is_same_v<Message, refusal>) {
+        of("code", m.code, code_names, ", which no error is called");
         of("message", m.message);
-        of.if_there("number", m.number);
-        of.if_there("retry_after_ms", m.retry_after_ms);
+        of("number", m.number, false);
+        of("retry_after_ms", m.retry_after_ms, false);
     }  // the others have none
 }
 
-control_message message_from(const std::string& type, reader& from) {
-    for (const auto& [name, empty] : types()) {
-        if (name == type) {
-            control_message result = empty;
-            std::visit([&](auto& m) { members_of(m, from); }, result);
-            return result;
-        }
-    }
-    throw format_error("control message: got the type " + quote(type) + ", which no message has");
-}
-
-void append(std::vector<std::byte>& text, std::span<const std::byte> bytes) {
-    text.insert(text.end(), bytes.begin(), bytes.end());
-}
-
-std::vector<std::byte> text_of_connection(std::string_view what, const exporter_value& exporter,
-                                          const tensafe::random::seed& nonce) {
-    std::vector<std::byte> text;
-    append(text, std::as_bytes(std::span(what)));
-    append(text, exporter);
+/// @param rest  of what is signed, behind what all of it begins with
+std::vector<std::byte> joined(std::string_view title, const exporter_value& exporter,
+                              const tensafe::random::seed& nonce,
+                              std::initializer_list<std::span<const std::byte>> rest) {
     const derived_nonces derived(nonce);
-    append(text, std::as_bytes(std::span(derived.signed_one.bytes)));
+    std::vector<std::byte> text;
+    const auto append = [&](std::span<const std::byte> bytes) {
+        text.insert(text.end(), bytes.begin(), bytes.end());
+    };
+    append(std::as_bytes(std::span(title)));
+    append(exporter);
+    append(std::as_bytes(std::span(derived.signed_one.bytes)));
+    std::ranges::for_each(rest, append);
     return text;
 }
 
@@ -302,41 +260,35 @@ const char* to_string(error_code code) noexcept {
 
 const char* type_of(const control_message& m) {
     const auto* const carried = std::get_if<carried_message>(&m);
-    return std::ranges::find_if(types(),
-                                [&](const auto& each) {
-                                    const auto* const other = std::get_if<carried_message>(&each.second);
-                                    return each.second.index() == m.index() &&
-                                           (other == nullptr || other->what == carried->what);
-                                })
-        ->first;
+    const auto is_its = [&](const auto& each) {
+        return each.second.index() == m.index() &&
+               (carried == nullptr || std::get<carried_message>(each.second).what == carried->what);
+    };
+    return std::ranges::find_if(types, is_its)->first;
 }
 
 control_message parse_control(std::string_view text, std::size_t largest_message) {
     const std::size_t longest =
         std::max(longest_control_text, largest_message == 0 ? 0 : longest_carrying_text(largest_message));
-    if (text.size() > longest) {
-        throw format_error("control message: got " + std::to_string(text.size()) +
-                           " bytes, expected at most " + std::to_string(longest));
-    }
+    require<format_error>(text.size() <= longest,
+                          {"control message: got ", text.size(), " bytes, expected at most ", longest});
     const json_value object = tensafe::io::parse_strict_json(text, "control message", most_values);
     object.checked(object.is_object(), "control message", "an object");
-    reader type_only(object, "of any type", 0);
-    const std::string& type = type_only.text("type");
-    reader from(object, type.size() <= 16 ? type : std::string("of unknown type"), largest_message);
-    static_cast<void>(from.at("type"));
-    control_message result = message_from(type, from);
+    archive from(object, largest_message);
+    control_message result = from.empty_message();
+    std::visit([&](auto& m) { members_of(m, from); }, result);
     from.finish();
-    if (!std::holds_alternative<carried_message>(result) && text.size() > longest_control_text) {
-        throw format_error("control message " + type + ": got " + std::to_string(text.size()) +
-                           " bytes, expected at most " + std::to_string(longest_control_text));
-    }
+    require<format_error>(
+        std::holds_alternative<carried_message>(result) || text.size() <= longest_control_text,
+        {"control message ", type_of(result), ": got ", text.size(), " bytes, expected at most ",
+         longest_control_text});
     return result;
 }
 
-std::string to_text(const control_message& m) {
-    writer to(type_of(m));
-    std::visit([&](const auto& each) { members_of(each, to); }, m);
-    return to.text();
+std::string to_text(control_message m) {
+    archive to(type_of(m));
+    std::visit([&](auto& each) { members_of(each, to); }, m);
+    return to.written();
 }
 
 std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message,
@@ -356,20 +308,13 @@ derived_nonces::derived_nonces(const tensafe::random::seed& nonce) {
 
 std::vector<std::byte> text_to_sign(const exporter_value& exporter, const tensafe::random::seed& nonce,
                                     const hello& m) {
-    std::vector<std::byte> text = text_of_connection("tensafe split inference 3\n", exporter, nonce);
-    for (int i = 0; i < 8; ++i) {
-        text.push_back(static_cast<std::byte>(m.set >> (8 * i) & 0xff));
-    }
-    append(text, m.key_sha256);
-    append(text, std::as_bytes(std::span(m.adapter)));
-    return text;
+    return joined("tensafe split inference 3\n", exporter, nonce,
+                  {std::as_bytes(std::span(&m.set, 1)), m.key_sha256, std::as_bytes(std::span(m.adapter))});
 }
 
 std::vector<std::byte> text_to_sign(const exporter_value& exporter, const tensafe::random::seed& nonce,
                                     const resume& m) {
-    std::vector<std::byte> text = text_of_connection("tensafe split inference 3 resume\n", exporter, nonce);
-    append(text, m.session);
-    return text;
+    return joined("tensafe split inference 3 resume\n", exporter, nonce, {m.session});
 }
 
 }  // namespace split

@@ -110,21 +110,17 @@ struct refusal {
     bool operator==(const refusal&) const = default;
 };
 
+/// Only its type is said.
+struct bare_message {
+    bool operator==(const bare_message&) const = default;
+};
 /// client -> server: drop what is known of this client; and the answer.
-struct forget {
-    bool operator==(const forget&) const = default;
-};
-struct forgotten {
-    bool operator==(const forgotten&) const = default;
-};
+struct forget : bare_message {};
+struct forgotten : bare_message {};
 /// client -> server: the session ends.
-struct bye {
-    bool operator==(const bye&) const = default;
-};
+struct bye : bare_message {};
 /// server -> client: the server stops; the connection closes.
-struct draining {
-    bool operator==(const draining&) const = default;
-};
+struct draining : bare_message {};
 
 using control_message = std::variant<challenge, hello, welcome, resume, resumed, carried_message, refusal,
                                      forget, forgotten, bye, draining>;
@@ -147,7 +143,7 @@ constexpr std::size_t longest_carrying_text(std::size_t message_bytes) noexcept 
 ///         is too long. tensafe::unsupported_error for another protocol, naming both
 control_message parse_control(std::string_view text, std::size_t largest_message);
 
-std::string to_text(const control_message& m);
+std::string to_text(control_message m);
 
 /// As to_text of a carried_message, without a copy of it.
 std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message,

@@ -24,28 +24,24 @@ void rate_limiter::refill(bucket& b, time_point now) const noexcept {
 }
 
 rate_limiter::bucket& rate_limiter::bucket_of(std::string_view name, time_point now) {
-    const auto known = buckets_.find(name);
-    if (known != buckets_.end()) {
-        return known->second;
-    }
+    auto known = buckets_.find(name);
+    const auto is_full = [&] { return known == buckets_.end() && buckets_.size() >= most_names_; };
     // Not more often than once a second: it is a walk through all of them.
-    if (buckets_.size() >= most_names_ && (!swept_ || now - *swept_ >= std::chrono::seconds(1))) {
+    if (is_full() && (!swept_ || now - *swept_ >= std::chrono::seconds(1))) {
         swept_ = now;
         drop_full(now);
     }
-    if (buckets_.size() >= most_names_) {
-        return shared_;
+    if (known == buckets_.end() && !is_full()) {
+        known = buckets_.emplace(std::string(name), bucket{at_once_, now}).first;
     }
-    return buckets_.emplace(std::string(name), bucket{at_once_, now}).first->second;
+    bucket& b = known == buckets_.end() ? shared_ : known->second;
+    refill(b, now);
+    return b;
 }
 
 std::chrono::milliseconds rate_limiter::take(std::string_view name, time_point now) {
-    if (std::isinf(per_second_)) {
-        return std::chrono::milliseconds(0);
-    }
     const std::lock_guard lock(mutex_);
     bucket& b = bucket_of(name, now);
-    refill(b, now);
     if (b.left >= 1) {
         b.left -= 1;
         return std::chrono::milliseconds(0);
@@ -57,9 +53,7 @@ std::chrono::milliseconds rate_limiter::take(std::string_view name, time_point n
 
 void rate_limiter::pay(std::string_view name, double more, time_point now) {
     const std::lock_guard lock(mutex_);
-    bucket& b = bucket_of(name, now);
-    refill(b, now);
-    b.left -= more;
+    bucket_of(name, now).left -= more;
 }
 
 void rate_limiter::drop_full(time_point now) {

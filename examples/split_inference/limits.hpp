@@ -47,7 +47,7 @@ struct limits {
 /// Thread-safe by one lock.
 class rate_limiter {
   public:
-    /// @param per_second  above 0; infinite: everything passes
+    /// @param per_second  above 0
     rate_limiter(double per_second, double at_once, std::size_t most_names = 10'000);
 
     /// Takes one from the bucket of this name.
@@ -69,6 +69,7 @@ class rate_limiter {
     };
     void refill(bucket& b, time_point now) const noexcept;
     void drop_full(time_point now);
+    /// Refilled.
     bucket& bucket_of(std::string_view name, time_point now);
 
     const double per_second_;

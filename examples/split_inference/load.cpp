@@ -56,29 +56,24 @@ struct figures {
 /// A client that sends requests and fetches replies: over a network, or from a server in this process.
 struct endpoint {
     std::shared_ptr<lora::model_client<params>> client;
-    std::shared_ptr<remote_model> remote = {};  ///< or else
-    std::shared_ptr<lora::model_session<params>> session = {};
-    const lora::model_server<params>* server = nullptr;
-
-    void token(const std::function<void()>& whole) const { remote ? remote->with_retry(whole) : whole(); }
-    void carry(std::size_t group, const lora::request<params>& request,
-               remote_model::reply_type& reply) const {
-        remote ? remote->carry(group, request, reply) : session->apply(*server, group, request, reply);
-    }
+    std::function<void(std::size_t group, const lora::request<params>&, remote_model::reply_type&)> carry;
+    std::shared_ptr<remote_model> remote = {};  ///< if it is over a network
 };
 
 endpoint over_network(const program_options& options) {
     const auto remote = std::make_shared<remote_model>(
         options.connector(), client_identity({}), std::make_shared<lora::client<params>>(), options.remote());
-    return {remote->client(), remote};
+    return {remote->client(), std::bind_front(&remote_model::carry, remote), remote};
 }
 
 endpoint in_this_process(const lora::model_server<params>& server, const lora::adapter& held) {
     const auto client = std::make_shared<lora::model_client<params>>(server.layout(), held);
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
-    return {client, nullptr,
-            std::make_shared<lora::model_session<params>>(nonce, client->rerandomization_key(nonce)),
-            &server};
+    const auto session =
+        std::make_shared<lora::model_session<params>>(nonce, client->rerandomization_key(nonce));
+    return {client, [session, &server](auto group, const auto& request, auto& reply) {
+                session->apply(server, group, request, reply);
+            }};
 }
 
 /// Of sorted values; 0 if there are none. Between two in the middle it is their mean.
@@ -117,11 +112,12 @@ figures run_round(const std::vector<endpoint>& clients, std::size_t group, doubl
         std::vector<double> product;
         while (steady::now() < until) {
             const auto before_token = steady::now();
-            at.token([&] {
+            const auto token = [&] {
                 at.client->encrypt(group, h, query);
                 at.carry(group, query.request, reply);
                 at.client->decrypt(group, reply, query, reading, product);
-            });
+            };
+            at.remote ? at.remote->with_retry(token) : token();
             of_clients[c].push_back(
                 std::chrono::duration<double, std::milli>(steady::now() - before_token).count());
         }
@@ -171,14 +167,6 @@ void print(const std::string& where, std::size_t clients, const figures& f) {
     std::fflush(stdout);
 }
 
-std::size_t largest_group(const lora::model_layout& layout) {
-    if (layout.groups.empty()) {
-        throw tensafe::shape_error("split_load: the adapter has no site on the server");
-    }
-    return static_cast<std::size_t>(
-        std::ranges::max_element(layout.groups, {}, &lora::model_layout::group::d) - layout.groups.begin());
-}
-
 void run(const load_options& options) {
     std::optional<lora::model_server<params>> server;
     lora::adapter held;
@@ -202,7 +190,11 @@ void run(const load_options& options) {
             }
         }
         const lora::model_layout& layout = wire.clients.front().client->layout();
-        const std::size_t group = largest_group(layout);
+        if (layout.groups.empty()) {
+            throw tensafe::shape_error("split_load: the adapter has no site on the server");
+        }
+        const auto largest = std::ranges::max_element(layout.groups, {}, &lora::model_layout::group::d);
+        const auto group = static_cast<std::size_t>(largest - layout.groups.begin());
         if (&count == &options.clients.front()) {
             const auto& g = layout.at(group);
             const lora::token_cost cost = cost_of(layout, group);

@@ -22,16 +22,14 @@ namespace split {
 namespace {
 
 std::string utc_text(std::chrono::system_clock::time_point at) {
-    const std::time_t seconds = std::chrono::system_clock::to_time_t(at);
-    const auto within = std::chrono::duration_cast<std::chrono::milliseconds>(
-                            at - std::chrono::system_clock::from_time_t(seconds))
-                            .count();
+    const auto ms = std::chrono::floor<std::chrono::milliseconds>(at.time_since_epoch()).count();
+    const std::time_t seconds = ms / 1000;
     std::tm parts{};
     ::gmtime_r(&seconds, &parts);
     std::array<char, 48> text{};
     const std::size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
     static_cast<void>(
-        std::snprintf(text.data() + size, text.size() - size, ".%03dZ", static_cast<int>(within)));
+        std::snprintf(text.data() + size, text.size() - size, ".%03dZ", static_cast<int>(ms % 1000)));
     return text.data();
 }
 

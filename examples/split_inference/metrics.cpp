@@ -11,12 +11,7 @@ namespace split {
 namespace {
 
 void family(std::string& to, const std::string& name, const char* type, const char* help) {
-    to.append("# HELP ").append(name).append(" ").append(help).append("\n");
-    to.append("# TYPE ").append(name).append(" ").append(type).append("\n");
-}
-
-void sample(std::string& to, const std::string& name, const std::string& value) {
-    to.append(name).append(" ").append(value).append("\n");
+    to += tensafe::text_of({"# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n"});
 }
 
 const std::string prefix = "tensafe_split_";
@@ -40,42 +35,38 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::siz
         const char* help;
         std::uint64_t value;
     } singles[] = {
-        {"connections", "gauge", "WebSocket connections.", connections_},
+        {"connections", "gauge", "WebSocket connections.", connections},
         {"connections_refused_total", "counter",
-         "Connections closed: there were as many as there may be, or too many came.", connections_refused_},
+         "Connections closed: there were as many as there may be, or too many came.", connections_refused},
         {"sessions", "gauge", "Sessions, those that wait for their client included.", sessions},
-        {"sessions_opened_total", "counter", "Sessions opened.", opened_},
-        {"sessions_resumed_total", "counter", "Sessions resumed.", resumed_},
+        {"sessions_opened_total", "counter", "Sessions opened.", sessions_opened},
+        {"sessions_resumed_total", "counter", "Sessions resumed.", sessions_resumed},
         {"zeros_stored", "gauge", "Encryptions of zero made ahead, of 70 KB each.", pool_size},
         {"draining", "gauge", "1 while the server stops.", draining ? 1u : 0u}};
     for (const auto& each : singles) {
         family(to, prefix + each.name, each.type, each.help);
-        sample(to, prefix + each.name, std::to_string(each.value));
+        to += tensafe::text_of({prefix, each.name, " ", each.value, "\n"});
     }
     family(to, prefix + "refusals_total", "counter", "Errors sent to clients.");
     for (std::size_t code = 0; code < error_codes; ++code) {
-        sample(to, prefix + "refusals_total{code=\"" + to_string(static_cast<error_code>(code)) + "\"}",
-               std::to_string(refusals_[code]));
+        to += tensafe::text_of({prefix, "refusals_total{code=\"", to_string(static_cast<error_code>(code)),
+                                "\"} ", refusals_[code].load(), "\n"});
     }
     const std::string compute = prefix + "compute_seconds";
-    const auto seconds = [](std::uint64_t us) {
-        return tensafe::shortest_text(static_cast<double>(us) / 1e6);
-    };
     family(to, compute, "histogram", "Computing a reply; without waiting for a thread, reading and writing.");
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i <= bounds.size(); ++i) {
         sum += latencies_[i];
-        const std::string bound = i < bounds.size() ? seconds(bounds[i]) : "+Inf";
-        sample(to, compute + "_bucket{le=\"" + bound + "\"}", std::to_string(sum));
+        const tensafe::text_part bound =
+            i < bounds.size() ? tensafe::text_part(static_cast<double>(bounds[i]) / 1e6) : "+Inf";
+        to += tensafe::text_of({compute, "_bucket{le=\"", bound, "\"} ", sum, "\n"});
     }
-    sample(to, compute + "_sum", seconds(microseconds_));
-    sample(to, compute + "_count", std::to_string(sum));
+    to += tensafe::text_of(
+        {compute, "_sum ", static_cast<double>(microseconds_) / 1e6, "\n", compute, "_count ", sum, "\n"});
     family(to, "tensafe_build_info", "gauge", "The library's version.");
     const tensafe::version version;
-    sample(to,
-           "tensafe_build_info{version=\"" + std::to_string(version.major) + "." +
-               std::to_string(version.minor) + "." + std::to_string(version.patch) + "\"}",
-           "1");
+    to += tensafe::text_of(
+        {"tensafe_build_info{version=\"", version.major, ".", version.minor, ".", version.patch, "\"} 1\n"});
     return to;
 }
 

@@ -16,16 +16,14 @@ namespace split {
 /// Counters of the service beside those of the meter. Thread-safe.
 class metrics {
   public:
+    std::atomic<std::uint64_t> connections{0};
+    std::atomic<std::uint64_t> connections_refused{0};
+    std::atomic<std::uint64_t> sessions_opened{0};
+    std::atomic<std::uint64_t> sessions_resumed{0};
+
     void refused(error_code code) noexcept { ++refusals_[static_cast<std::size_t>(code)]; }
     /// @param computing  without waiting for a thread, reading and writing
     void answered(std::chrono::steady_clock::duration computing) noexcept;
-    void session_opened() noexcept { ++opened_; }
-    void session_resumed() noexcept { ++resumed_; }
-    void connected() noexcept { ++connections_; }
-    void disconnected() noexcept { --connections_; }
-    void connection_refused() noexcept { ++connections_refused_; }
-
-    std::uint64_t connections() const noexcept { return connections_.load(); }
 
     /// A page for Prometheus: usage by adapter, without names of clients; connections, sessions, refusals by
     /// code, a histogram of the time that replies take to compute, version.
@@ -40,10 +38,6 @@ class metrics {
     std::array<std::atomic<std::uint64_t>, error_codes> refusals_{};
     std::array<std::atomic<std::uint64_t>, bounds.size() + 1> latencies_{};
     std::atomic<std::uint64_t> microseconds_{0};
-    std::atomic<std::uint64_t> opened_{0};
-    std::atomic<std::uint64_t> resumed_{0};
-    std::atomic<std::uint64_t> connections_{0};
-    std::atomic<std::uint64_t> connections_refused_{0};
 };
 
 }  // namespace split

@@ -8,7 +8,6 @@
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/serving/registry.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
@@ -106,19 +105,6 @@ class one_version final : public served_model {
     handle handle_;
 };
 
-/// Memory of a thread that answers. Holds nothing of a client but sizes and requests, which are encrypted,
-/// and products, which are as secret as the adapter.
-struct thread_memory {
-    lora::server_workspace<params> work;
-    lora::request<params> request;
-    lora::reply<params, packing, protection> reply;
-};
-
-thread_memory& memory_of_this_thread() {
-    thread_local thread_memory memory;
-    return memory;
-}
-
 class evaluator_of_session final : public session_evaluator {
   public:
     evaluator_of_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
@@ -130,15 +116,19 @@ class evaluator_of_session final : public session_evaluator {
 
     serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
                           std::vector<std::uint8_t>& to) override {
-        thread_memory& memory = memory_of_this_thread();
+        // Holds nothing of a client but sizes and requests, which are encrypted, and products, which are as
+        // secret as the adapter.
+        thread_local lora::server_workspace<params> work;
+        thread_local lora::request<params> request;
+        thread_local lora::reply<params, packing, protection> reply;
         const model_type& packed = model_->packed();
         const std::size_t group = header.group;
         const auto& plan = packed.decode(group).plan();
-        wire::read_request(message, plan, memory.request);
-        session_.apply(packed, group, memory.request, memory.work, memory.reply);
-        wire::write_reply(memory.reply, header.envelope(), to);
+        wire::read_request(message, plan, request);
+        session_.apply(packed, group, request, work, reply);
+        wire::write_reply(reply, header.envelope(), to);
         next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
-        return serving::usage_of(memory.request, memory.reply, plan);
+        return serving::usage_of(request, reply, plan);
     }
 
     bool fill_pool(std::size_t most) override {
@@ -218,17 +208,14 @@ std::uint64_t model_store::load(const std::string& name, const std::function<lor
 }
 
 bool model_store::unload(std::string_view name) {
-    std::shared_ptr<const one_version> dropped;
+    decltype(state_->current)::node_type dropped;
     const std::lock_guard lock(state_->mutex);
     try {
         state_->adapters.unload(name);
     } catch (const tensafe::parameter_error&) {
         return false;
     }
-    if (const auto found = state_->current.find(name); found != state_->current.end()) {
-        dropped = found->second;
-        state_->current.erase(found);
-    }
+    dropped = state_->current.extract(std::string(name));
     return true;
 }
 
@@ -238,18 +225,16 @@ std::shared_ptr<const served_model> model_store::find(std::string_view name) con
     return found == state_->current.end() ? nullptr : found->second;
 }
 
-std::vector<store_entry> model_store::entries() const {
-    const auto known = state_->adapters.status().entries;
-    std::vector<store_entry> result;
+std::vector<serving::registry_entry> model_store::entries() const {
+    auto known = state_->adapters.status().entries;
     const std::lock_guard lock(state_->mutex);
-    for (const auto& each : known) {
-        // What was packed just now, but has no messages yet, cannot be found.
-        if (const auto found = state_->current.find(each.name); found != state_->current.end()) {
-            result.push_back({each.name, found->second->version, each.packed ? "ready" : "evicted",
-                              each.bytes, each.handles});
-        }
+    for (auto& each : known) {
+        const auto found = state_->current.find(each.name);
+        each.version = found == state_->current.end() ? 0 : found->second->version;
     }
-    return result;
+    // What was packed just now, but has no messages yet, cannot be found.
+    std::erase_if(known, [](const auto& each) { return each.version == 0; });
+    return known;
 }
 
 std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
@@ -260,12 +245,6 @@ std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_m
         std::static_pointer_cast<const one_version>(std::move(model)), nonce, rerandomization_key);
 }
 
-std::uint64_t parameter_set_id() noexcept {
-    return wire::set_id<params>;
-}
-std::string parameter_set_name() {
-    return wire::set_name<params>();
-}
 std::size_t rerandomization_key_bytes() noexcept {
     return wire::rerandomization_key_bytes<params, lora::request_level<params>>;
 }

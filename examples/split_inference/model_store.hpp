@@ -5,6 +5,7 @@
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/serving/meter.hpp>
+#include <tensafe/serving/registry.hpp>
 #include <tensafe/wire/message.hpp>
 
 #include <cstddef>
@@ -88,14 +89,6 @@ class session_evaluator {
     virtual const served_model& model() const noexcept = 0;
 };
 
-struct store_entry {
-    std::string name;
-    std::uint64_t version = 0;
-    std::string state;
-    std::size_t bytes = 0;
-    std::size_t handles = 0;
-};
-
 /// The adapters that are served. Thread-safe.
 class model_store {
   public:
@@ -116,7 +109,8 @@ class model_store {
     bool unload(std::string_view name);
     /// Null if there is none.
     std::shared_ptr<const served_model> find(std::string_view name) const;
-    std::vector<store_entry> entries() const;
+    /// Those that find gives.
+    std::vector<tensafe::serving::registry_entry> entries() const;
 
   private:
     struct state;
@@ -130,9 +124,6 @@ std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_m
                                                   const tensafe::random::seed& nonce,
                                                   std::span<const std::uint8_t> rerandomization_key);
 
-/// Of the parameter set that this server computes with, for messages to people and for checks.
-std::uint64_t parameter_set_id() noexcept;
-std::string parameter_set_name();
 /// Bytes of the message of a re-randomization key.
 std::size_t rerandomization_key_bytes() noexcept;
 

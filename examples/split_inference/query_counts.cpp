@@ -4,7 +4,6 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/keystore/openssl.hpp>
-#include <tensafe/keystore/private_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/checksum.hpp>
@@ -13,18 +12,14 @@
 #include <openssl/hmac.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
-#include <optional>
 #include <span>
 #include <sys/file.h>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 namespace split {
@@ -32,6 +27,7 @@ namespace split {
 namespace {
 
 using tensafe::format_error;
+using tensafe::in_quotes;
 
 // The file: this line; a line for each row; one without a row, which ends the table; then a line for each
 // time that something was reserved. Each begins with the CRC-32C of what the lines up to it say, and before
@@ -39,7 +35,7 @@ using tensafe::format_error;
 // several numbers of a group the largest counts.
 constexpr std::string_view first_line = "tensafe split usage 3\n";
 /// What a row's name begins with, by scope.
-constexpr std::array<char, 3> letters{'c', 't', 'a'};
+constexpr std::string_view letters = "cta";
 constexpr std::size_t hash_digits = 64;
 constexpr std::size_t name_length = 1 + hash_digits;
 constexpr std::size_t key_bytes_of_hash = 32;
@@ -63,10 +59,9 @@ std::string number_text(std::size_t group, std::uint64_t bits) {
 std::array<std::byte, hash_digits / 2> keyed_hash(std::span<const std::byte> key, std::string_view text) {
     const tensafe::keystore::detail::openssl_reports reports;
     std::array<std::byte, hash_digits / 2> hash{};
-    unsigned size = 0;
     if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
              reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-             reinterpret_cast<unsigned char*>(hash.data()), &size) == nullptr) {
+             reinterpret_cast<unsigned char*>(hash.data()), nullptr) == nullptr) {
         reports.fail("compute HMAC-SHA-256");
     }
     return hash;
@@ -92,16 +87,13 @@ bool is_empty_table(std::string_view text) {
            text.find_first_not_of("0123456789", first_line.size()) == text.size() - 1;
 }
 
-bool is_there(const std::filesystem::path& path) {
-    return std::filesystem::exists(std::filesystem::symlink_status(path));
-}
-
-tensafe::keystore::detail::owned_descriptor open_to_append(const std::filesystem::path& path) {
-    tensafe::keystore::detail::owned_descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-    if (file.get() < 0) {
-        tensafe::io::throw_io_error(path, "open for writing", errno);
+tensafe::keystore::detail::owned_descriptor open_or_throw(const std::filesystem::path& path, int how,
+                                                          const char* action) {
+    tensafe::keystore::detail::owned_descriptor opened(::open(path.c_str(), how | O_CLOEXEC));
+    if (opened.get() < 0) {
+        tensafe::io::throw_io_error(path, action, errno);
     }
-    return file;
+    return opened;
 }
 
 /// What a process left in the folder that died while it wrote a file.
@@ -122,14 +114,14 @@ void remove_partial_files(const std::filesystem::path& folder) {
 void make_files(const std::filesystem::path& folder) {
     const std::filesystem::path key = folder / "usage_key";
     const std::filesystem::path usage = folder / "usage";
-    const bool has_key = is_there(key);
-    const bool has_usage = is_there(usage);
+    const bool has_key = std::filesystem::exists(std::filesystem::symlink_status(key));
+    const bool has_usage = std::filesystem::exists(std::filesystem::symlink_status(usage));
     if (has_key != has_usage &&
         (has_key || !is_empty_table(tensafe::io::read_file<std::string>(usage, longest_file)))) {
-        throw format_error(tensafe::quote((has_key ? usage : key).string()) + ": is missing, but " +
-                           tensafe::quote((has_key ? key : usage).string()) +
-                           " is there: expected both or neither. Bring it back, or remove the other one to "
-                           "begin every query limit anew");
+        throw format_error({in_quotes((has_key ? usage : key).native()), ": is missing, but ",
+                            in_quotes((has_key ? key : usage).native()),
+                            " is there: expected both or neither. Bring it back, or remove the other one to "
+                            "begin every query limit anew"});
     }
     if (!has_key) {
         tensafe::random::seed fresh = tensafe::random::fresh_seed();
@@ -140,15 +132,6 @@ void make_files(const std::filesystem::path& folder) {
         tensafe::keystore::detail::force_folder_of(usage);  // before the key
         tensafe::keystore::create_private_file(key, made);
     }
-}
-
-tensafe::memory::secret_buffer<std::byte> read_key(const std::filesystem::path& path) {
-    auto key = tensafe::keystore::read_private_file(path, key_bytes_of_hash);
-    if (key.size() != key_bytes_of_hash) {
-        throw format_error(tensafe::quote(path.string()) + ": got " + std::to_string(key.size()) +
-                           " bytes, expected a key of " + std::to_string(key_bytes_of_hash));
-    }
-    return key;
 }
 
 /// A number at the beginning of a text, which then begins behind it.
@@ -163,25 +146,32 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
 }
 
 bool take(std::string_view& text, char expected) {
-    const bool is_it = !text.empty() && text.front() == expected;
+    const bool is_it = text.starts_with(expected);
     text.remove_prefix(is_it ? 1 : 0);
     return is_it;
+}
+
+/// The number of a group; null if it is not there.
+template <class Counts>
+auto find(Counts& counts, const std::string& name, std::size_t group)
+    -> decltype(&counts.find(name)->second.find(group)->second) {
+    const auto row = counts.find(name);
+    if (row == counts.end()) {
+        return nullptr;
+    }
+    const auto of = row->second.find(group);
+    return of == row->second.end() ? nullptr : &of->second;
 }
 
 }  // namespace
 
 tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
-    tensafe::keystore::detail::owned_descriptor open(
-        ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (open.get() < 0) {
-        tensafe::io::throw_io_error(folder, "open this folder", errno);
-    }
+    auto open = open_or_throw(folder, O_RDONLY | O_DIRECTORY, "open this folder");
     while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) {
-            throw tensafe::io_error(tensafe::quote(folder.string()) +
-                                    ": another server uses this state folder, expected one of this server "
-                                    "alone");
-        }
+        tensafe::require<tensafe::io_error>(
+            errno != EWOULDBLOCK,
+            {in_quotes(folder.native()),
+             ": another server uses this state folder, expected one of this server alone"});
         if (errno != EINTR) {
             tensafe::io::throw_io_error(folder, "lock this folder", errno);
         }
@@ -193,12 +183,16 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
     : folder_(std::move(folder)), lock_(lock_folder(folder_)), full_(full) {
     remove_partial_files(folder_);
     make_files(folder_);
-    key_ = read_key(folder_ / "usage_key");
+    const std::filesystem::path key = folder_ / "usage_key";
+    key_ = tensafe::keystore::read_private_file(key, key_bytes_of_hash);
+    tensafe::require<format_error>(
+        key_.size() == key_bytes_of_hash,
+        {in_quotes(key.native()), ": got ", key_.size(), " bytes, expected a key of ", key_bytes_of_hash});
     sum_ = sum_of_key(std::span(key_.data(), key_.size()));
     const std::filesystem::path usage = folder_ / "usage";
     length_ = read(tensafe::io::read_file<std::string>(usage, longest_file));
     longest_ = longest_log;
-    usage_ = open_to_append(usage);
+    usage_ = open_or_throw(usage, O_WRONLY | O_APPEND, "open for writing");
     if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
         tensafe::io::throw_io_error(usage, "take a torn line from", errno);
     }
@@ -209,16 +203,17 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
 std::size_t query_counts::read(std::string_view text) {
     const std::size_t length = text.size();
     std::size_t line = 1;
-    const auto refuse = [&](const std::string& what) {
-        throw format_error(tensafe::quote((folder_ / "usage").string()) + ": line " + std::to_string(line) +
-                           ": " + what + ". Move it and usage_key away to begin with no counts");
+    const auto check = [&](bool holds, std::string_view problem) {
+        if (!holds) {
+            throw format_error({in_quotes((folder_ / "usage").native()), ": line ", line, ": ", problem,
+                                ". Move it and usage_key away to begin with no counts"});
+        }
     };
-    if (!text.starts_with(first_line)) {
-        const bool is_older =
-            text.starts_with("tensafe split usage 1\n") || text.starts_with("tensafe split usage 2\n");
-        refuse(is_older ? "got version " + std::string(text.substr(20, 1)) + ", expected 3, which reserves"
-                        : "does not say \"tensafe split usage 3\"");
+    for (const char* const older : {"1", "2"}) {
+        check(!text.starts_with(std::string("tensafe split usage ") + older + "\n"),
+              tensafe::text_of({"got version ", older, ", expected 3, which reserves"}));
     }
+    check(text.starts_with(first_line), "does not say \"tensafe split usage 3\"");
     text.remove_prefix(first_line.size());
     bool has_table = false;
     for (++line; !text.empty(); ++line) {
@@ -230,21 +225,16 @@ std::size_t query_counts::read(std::string_view text) {
         if (text.substr(0, end + 1) != expected) {
             // A write that was cut is shorter, or the device has zeros for parts of it.
             const bool is_torn = end == text.size() || text.find('\0') < end;
-            if (has_table && end + 1 >= text.size() && is_torn) {
-                break;
-            }
-            refuse("is damaged, not whole, or was made with another usage_key");
+            check(has_table && end + 1 >= text.size() && is_torn,
+                  "is damaged, not whole, or was made with another usage_key");
+            break;
         }
-        if (!read_rows(rows)) {
-            refuse("is no list of counts, or one too many");
-        }
+        check(read_rows(rows), "is no list of counts, or one too many");
         has_table = has_table || rows.empty();
         sum_ = sum;
         text.remove_prefix(end + 1);
     }
-    if (!has_table) {
-        refuse("is missing, the end of the table");
-    }
+    check(has_table, "is missing, the end of the table");
     return length - text.size();
 }
 
@@ -252,7 +242,7 @@ std::size_t query_counts::read(std::string_view text) {
 bool query_counts::read_rows(std::string_view text) {
     std::string name;
     while (take(text, ' ')) {
-        if (std::count(letters.begin(), letters.end(), text.empty() ? '\0' : text.front()) > 0) {
+        if (text.substr(0, 1).find_first_of(letters) == 0) {
             name = text.substr(0, name_length);
             if (name.size() != name_length || name.find_first_not_of("0123456789abcdef", 1) != name.npos) {
                 return false;
@@ -289,19 +279,6 @@ query_counts::account query_counts::account_of(std::string_view client, std::str
     return {own, tenant.empty() ? own : name(letters[1], tenant), name(letters[2], {})};
 }
 
-const query_counts::number* query_counts::find(const std::string& name, std::size_t group) const {
-    const auto known = counts_.find(name);
-    if (known == counts_.end()) {
-        return nullptr;
-    }
-    const auto of = known->second.find(group);
-    return of == known->second.end() ? nullptr : &of->second;
-}
-
-query_counts::number* query_counts::find(const std::string& name, std::size_t group) {
-    return const_cast<number*>(std::as_const(*this).find(name, group));
-}
-
 /// Which is made if it is not there.
 query_counts::number& query_counts::at(const std::string& name, std::size_t group) {
     const auto [of, is_new] = counts_[name].try_emplace(group);
@@ -322,7 +299,7 @@ query_counts::outcome query_counts::add(const account& rows, std::size_t group, 
         bool is_new_row = false;
         bool is_new = false;
         for (std::size_t i = 0; i < rows.size(); ++i) {
-            const number* const known = find(rows[i], group);
+            const number* const known = find(counts_, rows[i], group);
             const std::uint64_t after = (known == nullptr ? 0 : known->count) + bits;
             if (limits[i] && after > *limits[i]) {
                 return {outcome::limit_reached, static_cast<scope>(i), after};
@@ -380,7 +357,7 @@ query_counts::outcome query_counts::add(const account& rows, std::size_t group, 
 /// was one to evict: the other scopes' rows are what limits stand on when clients make keys.
 bool query_counts::evict() {
     std::vector<std::pair<std::uint64_t, decltype(counts_)::iterator>> order;
-    auto each = counts_.lower_bound(std::string_view(letters.data(), 1));
+    auto each = counts_.lower_bound(letters.substr(0, 1));
     for (; each != counts_.end() && each->first.front() == letters[0]; ++each) {
         std::uint64_t largest = 0;
         for (const auto& [group, of] : each->second) {
@@ -406,7 +383,7 @@ bool query_counts::evict() {
 void query_counts::take_back(const account& rows, std::size_t group, std::uint64_t bits) noexcept {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        number* const of = i > 0 && rows[i] == rows[i - 1] ? nullptr : find(rows[i], group);
+        number* const of = i > 0 && rows[i] == rows[i - 1] ? nullptr : find(counts_, rows[i], group);
         if (of != nullptr) {
             of->count -= std::min(of->count, bits);  // too few, or none, if it was evicted meanwhile
         }
@@ -417,7 +394,7 @@ std::array<std::uint64_t, 3> query_counts::used(const account& rows, std::size_t
     const std::lock_guard lock(mutex_);
     std::array<std::uint64_t, 3> result{};
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const number* const of = find(rows[i], group);
+        const number* const of = find(counts_, rows[i], group);
         result[i] = of == nullptr ? 0 : of->count;
     }
     return result;
@@ -474,7 +451,7 @@ void query_counts::reserve() {
     sum_ = sum;
     const std::lock_guard lock(mutex_);
     for (const auto& [of, bits] : now) {
-        if (number* const known = find(of.first, of.second)) {
+        if (number* const known = find(counts_, of.first, of.second)) {
             known->reserved = std::max(known->reserved, bits);
         }
         if (const auto wanted = wanted_.find(of); wanted != wanted_.end() && wanted->second <= bits) {
@@ -515,7 +492,7 @@ void query_counts::rewrite(bool exact) {
     tensafe::io::replace_file(usage, std::as_bytes(std::span<const char>(text)));
     usage_ = tensafe::keystore::detail::owned_descriptor(-1);  // of the file that was replaced
     tensafe::keystore::detail::force_folder_of(usage);
-    usage_ = open_to_append(usage);
+    usage_ = open_or_throw(usage, O_WRONLY | O_APPEND, "open for writing");
     length_ = text.size();
     longest_ = length_ + longest_log;
     sum_ = sum;

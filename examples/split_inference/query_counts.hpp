@@ -106,8 +106,6 @@ class query_counts {
 
     std::size_t read(std::string_view text);
     bool read_rows(std::string_view text);
-    const number* find(const std::string& name, std::size_t group) const;
-    number* find(const std::string& name, std::size_t group);
     number& at(const std::string& name, std::size_t group);
     bool evict();
     void reserve();

@@ -24,50 +24,36 @@ namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 namespace wire = tensafe::wire;
 using tensafe::format_error;
-using tensafe::quote;
-
-std::string request_text(const wire::envelope& of) {
-    return "request " + std::to_string(of.number) + " of group " + std::to_string(of.group);
-}
-
-void check_reply(const wire::envelope& got, const wire::envelope& expected) {
-    if (got != expected) {
-        throw format_error("remote_model: got a reply to " + request_text(got) + ", expected one to " +
-                           request_text(expected));
-    }
-}
+using tensafe::in_quotes;
+using tensafe::require;
+using tensafe::signature_error;
 
 /// What is received against the server's pin, and that against the options.
 /// @param layout, held  SHA-256 of the messages
 /// @param whose_held  for people
 void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore::sha256_digest& layout,
                const keystore::sha256_digest& held, const char* whose_held, const remote_options& wanted) {
-    const std::string who = "remote_model: adapter " + quote(wanted.adapter) + ": ";
+    const std::string who = tensafe::text_of({"remote_model: adapter ", in_quotes(wanted.adapter), ": "});
     if (!shown) {
-        if (wanted.pin || wanted.publisher) {
-            throw tensafe::signature_error(who + "got no pin, expected the server to show one (--pin-key)");
-        }
+        require<signature_error>(!wanted.pin && !wanted.publisher,
+                                 {who, "got no pin, expected the server to show one (--pin-key)"});
         return;
     }
-    if (wanted.pin && wanted.pin->name != wanted.adapter) {
-        throw tensafe::signature_error(who + "got --pin of " + quote(wanted.pin->name) +
-                                       ", expected a pin of this adapter");
-    }
-    if (const bool fits = shown->fits(); !fits || shown->name != wanted.adapter) {
-        throw tensafe::signature_error(who + "got a pin of " + quote(shown->name) + " whose signature " +
-                                       (fits ? "fits" : "does not fit") +
-                                       ", expected a signed one of this adapter");
-    }
+    const keystore::adapter_pin pinned = wanted.pin.value_or(*shown);
+    require<signature_error>(
+        !wanted.pin || pinned.name == wanted.adapter,
+        {who, "got --pin of ", in_quotes(pinned.name), ", expected a pin of this adapter"});
+    const bool fits = shown->fits();
+    require<signature_error>(fits && shown->name == wanted.adapter,
+                             {who, "got a pin of ", in_quotes(shown->name), " whose signature ",
+                              fits ? "fits" : "does not fit", ", expected a signed one of this adapter"});
     const auto check = [&](const char* what, const keystore::sha256_digest& got,
                            const keystore::sha256_digest& expected) {
-        if (got != expected) {
-            throw tensafe::signature_error(who + what + ": got " + keystore::hex(got) + ", expected " +
-                                           keystore::hex(expected) + " as pinned");
-        }
+        require<signature_error>(got == expected, {who, what, ": got ", keystore::hex(got), ", expected ",
+                                                   keystore::hex(expected), " as pinned"});
     };
     check("layout that was sent", layout, shown->layout);
     check(whose_held, held, shown->held);
-    const keystore::adapter_pin pinned = wanted.pin.value_or(*shown);
     check("publisher of the pin", shown->key.bytes(), pinned.key.bytes());
     check("publisher of the pin", shown->key.bytes(), wanted.publisher.value_or(shown->key).bytes());
     check("layout of the pin", shown->layout, pinned.layout);
@@ -83,30 +69,25 @@ lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
         lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out});
 }
 
-tensafe::keystore::signing_key client_identity(const std::filesystem::path& file) {
-    using tensafe::keystore::signing_key;
+keystore::signing_key client_identity(const std::filesystem::path& file) {
     if (file.empty()) {
-        return signing_key::generate();
+        return keystore::signing_key::generate();
     }
     std::error_code failed;
-    const bool is_there = std::filesystem::exists(file, failed);
-    if (failed) {
-        throw tensafe::io_error(quote(file.string()) +
-                                ": cannot look for the key of this client: " + failed.message());
-    }
-    if (is_there) {
-        return signing_key::read(file);
-    }
-    signing_key made = signing_key::generate();
-    try {
-        made.write(file);
-    } catch (const tensafe::io_error&) {
-        if (!std::filesystem::exists(file, failed)) {
-            throw;
+    if (!std::filesystem::exists(file, failed) && !failed) {
+        try {
+            auto made = keystore::signing_key::generate();
+            made.write(file);
+            return made;
+        } catch (const tensafe::io_error&) {
+            if (!std::filesystem::exists(file, failed)) {
+                throw;
+            }  // another start was first
         }
-        return signing_key::read(file);  // another start was first
     }
-    return made;
+    require<tensafe::io_error>(
+        !failed, {in_quotes(file.native()), ": cannot look for the key of this client: ", failed.message()});
+    return keystore::signing_key::read(file);
 }
 
 remote_model::remote_model(connector connect, tensafe::keystore::signing_key identity,
@@ -118,11 +99,9 @@ remote_model::remote_model(connector connect, tensafe::keystore::signing_key ide
       options_(std::move(options)),
       given_(std::move(held)),
       asks_for_held_(!given_) {
-    if (!connect_ || !keys_) {
-        throw tensafe::parameter_error(
-            "remote_model: got no connector or no keys, expected a function that connects and a "
-            "lora::client");
-    }
+    require<tensafe::parameter_error>(
+        connect_ && keys_,
+        {"remote_model: got no connector or no keys, expected a function that connects and a lora::client"});
     open();
 }
 
@@ -154,12 +133,9 @@ bool remote_model::slow_down(const rate_limit_error& why, clock::time_point last
 }
 
 client_connection& remote_model::connected() {
-    if (closed_) {
-        throw closed_error("remote_model: got a request after forget or close, expected reconnect before it");
-    }
-    if (!connection_) {
-        throw connection_lost("remote_model: there is no connection");
-    }
+    require<closed_error>(
+        !closed_, {"remote_model: got a request after forget or close, expected reconnect before it"});
+    require<connection_lost>(connection_ != nullptr, {"remote_model: there is no connection"});
     return *connection_;
 }
 
@@ -168,19 +144,9 @@ std::size_t remote_model::largest_carried(const client_connection::frame& in) co
     return options_.frames == frame_form::json ? in.bytes.size() : 0;
 }
 
-/// Of a text frame.
-control_message remote_model::receive_control() {
-    const client_connection::frame frame = connected().receive();
-    if (!frame.is_text) {
-        throw format_error("remote_model: got a binary frame of " + std::to_string(frame.bytes.size()) +
-                           " bytes, expected a control message");
-    }
-    return parse_control(frame.text(), largest_carried(frame));
-}
-
 void remote_model::refuse(const refusal& said) const {
     const std::string text =
-        std::string("the server refuses (") + to_string(said.code) + "): " + quote(said.message);
+        tensafe::text_of({"the server refuses (", to_string(said.code), "): ", in_quotes(said.message)});
     std::optional<std::chrono::milliseconds> later;
     if (said.retry_after_ms) {
         constexpr std::uint64_t a_day = 86'400'000;
@@ -205,12 +171,15 @@ void remote_model::refuse_other(const control_message& got, const control_messag
     if (std::holds_alternative<draining>(got)) {
         throw connection_lost("remote_model: the server is going away");
     }
-    throw format_error(std::string("remote_model: got ") + type_of(got) + ", expected " + type_of(expected));
+    throw format_error({"remote_model: got ", type_of(got), ", expected ", type_of(expected)});
 }
 
 template <class Expected>
 Expected remote_model::receive_one() {
-    control_message got = receive_control();
+    const client_connection::frame frame = connected().receive();
+    require<format_error>(frame.is_text, {"remote_model: got a binary frame of ", frame.bytes.size(),
+                                          " bytes, expected a control message"});
+    control_message got = parse_control(frame.text(), largest_carried(frame));
     if (auto* const found = std::get_if<Expected>(&got)) {
         return std::move(*found);
     }
@@ -264,14 +233,12 @@ bool remote_model::resume_session(const tensafe::random::seed& nonce) {
         session_.reset();
         return false;
     }
-    if (now.session != mine.session) {
-        throw format_error("remote_model: the server resumed another session than the one of this client");
-    }
-    if (now.version != version_) {
-        throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) + ": got version " +
-                                    std::to_string(now.version) + ", expected " + std::to_string(version_) +
-                                    " as before the connection was lost");
-    }
+    require<format_error>(now.session == mine.session,
+                          {"remote_model: the server resumed another session than the one of this client"});
+    require<adapter_changed_error>(
+        now.version == version_,
+        {"remote_model: adapter ", in_quotes(options_.adapter), ": got version ", now.version, ", expected ",
+         version_, " as before the connection was lost"});
     // Its word alone never makes a number come again.
     next_number_ = std::max(next_number_, now.next_number);
     queries_left_ = now.queries_left;
@@ -279,13 +246,12 @@ bool remote_model::resume_session(const tensafe::random::seed& nonce) {
 }
 
 void remote_model::open_session(const tensafe::random::seed& nonce) {
-    constexpr std::uint64_t set = wire::set_id<params>;
     const std::vector<std::uint8_t> key = wire::write_rerandomization_key<params>(
         keys_->rerandomization_key(derived_nonces(nonce).of_rerandomization_key));
     hello mine;
     mine.adapter = options_.adapter;
     mine.client = identity_.verifying().bytes();
-    mine.set = set;
+    mine.set = wire::set_id<params>;
     mine.key_sha256 = keystore::sha256::of(std::as_bytes(std::span(key)));
     mine.signature = identity_.sign(text_to_sign(connected().tls_exporter(), nonce, mine));
     mine.frames = options_.frames;
@@ -297,10 +263,9 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
         connected().send_binary(key);
     }
     const auto agreed = receive_one<welcome>();
-    if (agreed.adapter != options_.adapter) {
-        throw format_error("remote_model: got a session for the adapter " + quote(agreed.adapter) +
-                           ", expected " + quote(options_.adapter));
-    }
+    require<format_error>(agreed.adapter == options_.adapter,
+                          {"remote_model: got a session for the adapter ", in_quotes(agreed.adapter),
+                           ", expected ", in_quotes(options_.adapter)});
     take_adapter(agreed);
     session_ = agreed.session;
     queries_left_ = agreed.queries_left;
@@ -328,13 +293,11 @@ void remote_model::take_adapter(const welcome& from) {
         // A server that was started again counts its versions anew. Without held values and a pin nothing but
         // the version tells two adapters of one layout apart.
         const bool is_another = pin_ ? shown != pin_ : !asks_for_held_ && from.version != version_;
-        if (is_another || layout != client_->layout() || digest != held_digest_) {
-            throw adapter_changed_error(
-                "remote_model: adapter " + quote(options_.adapter) + ": got version " +
-                std::to_string(from.version) +
-                ", whose layout, values or pin are others, expected those of version " +
-                std::to_string(version_) + " as before the connection was lost");
-        }
+        require<adapter_changed_error>(
+            !is_another && layout == client_->layout() && digest == held_digest_,
+            {"remote_model: adapter ", in_quotes(options_.adapter), ": got version ", from.version,
+             ", whose layout, values or pin are others, expected those of version ", version_,
+             " as before the connection was lost"});
     }
     check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))), digest,
               asks_for_held_ ? "B that was sent" : "B that was given", options_);
@@ -379,61 +342,58 @@ void remote_model::carry(std::size_t group, const request_type& request, reply_t
 }
 
 void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
+    const auto check = [&](const wire::envelope& got) {
+        require<format_error>(got == of,
+                              {"remote_model: got a reply to request ", got.number, " of group ", got.group,
+                               ", expected one to request ", of.number, " of group ", of.group});
+    };
+    const auto take = [&](std::span<const std::uint8_t> message) {
+        check(wire::read_header(message).envelope());
+        wire::read_reply(message, client_->plan(of.group), 1, reply);
+        counts_.message_bytes_down += message.size();
+    };
     for (bool goes_away = false;; goes_away = true) {
         const client_connection::frame frame = connected().receive();
         if (!frame.is_text) {
-            if (options_.frames == frame_form::json) {
-                throw format_error("remote_model: " + request_text(of) +
-                                   ": got a binary frame, expected JSON as agreed");
-            }
-            take_reply(frame.bytes, of, reply);
-            return;
+            require<format_error>(options_.frames == frame_form::binary,
+                                  {"remote_model: request ", of.number, " of group ", of.group,
+                                   ": got a binary frame, expected JSON as agreed"});
+            return take(frame.bytes);
         }
         const control_message got = parse_control(frame.text(), largest_carried(frame));
         if (const auto* const carried = std::get_if<carried_message>(&got);
             carried != nullptr && carried->what == carried_message::kind::reply) {
-            check_reply({carried->number, carried->group}, of);
-            take_reply(carried->message, of, reply);
-            return;
+            check({carried->number, carried->group});
+            return take(carried->message);
         }
         if (const auto* const said = std::get_if<refusal>(&got)) {
-            if (said->number.value_or(of.number) != of.number) {
-                throw format_error("remote_model: got an error for request " + std::to_string(*said->number) +
-                                   ", expected the reply to " + request_text(of));
-            }
+            const std::uint64_t number = said->number.value_or(of.number);
+            require<format_error>(number == of.number,
+                                  {"remote_model: got an error for request ", number,
+                                   ", expected the reply to request ", of.number, " of group ", of.group});
             refuse(*said);
         }
         // The reply still comes before the server goes, which it says once.
-        if (!std::holds_alternative<draining>(got) || goes_away) {
-            throw format_error(std::string("remote_model: got ") + type_of(got) + ", expected a reply to " +
-                               request_text(of));
-        }
+        require<format_error>(std::holds_alternative<draining>(got) && !goes_away,
+                              {"remote_model: got ", type_of(got), ", expected a reply to request ",
+                               of.number, " of group ", of.group});
         options_.report("the server is going away");
     }
-}
-
-void remote_model::take_reply(std::span<const std::uint8_t> message, const wire::envelope& of,
-                              reply_type& reply) {
-    const wire::header head = wire::read_header(message);
-    check_reply({head.number, head.group}, of);
-    wire::read_reply(message, client_->plan(of.group), 1, reply);
-    counts_.message_bytes_down += message.size();
 }
 
 void remote_model::reconnect(clock::time_point last) {
     drop();
     closed_ = false;
-    backoff waits(options_.backoff);
     std::string reason = "no time is left";
     std::chrono::milliseconds asked{0};  // by the server
     std::size_t attempts = 0;
     for (; attempts < options_.backoff.attempts; ++attempts) {
-        const std::chrono::milliseconds pause = std::max(waits.next(options_.draw()), asked);
+        const auto pause = std::max(backoff(options_.backoff, attempts, options_.draw()), asked);
         if (clock::now() + pause > last) {
             break;
         }
         asked = {};
-        options_.report("connecting again in " + std::to_string(pause.count()) + " ms");
+        options_.report(tensafe::text_of({"connecting again in ", pause.count(), " ms"}));
         options_.wait(pause);
         try {
             open();
@@ -448,7 +408,7 @@ void remote_model::reconnect(clock::time_point last) {
         }
         options_.report(reason);
     }
-    throw connection_lost("remote_model: gave up after " + std::to_string(attempts) + " attempts: " + reason);
+    throw connection_lost({"remote_model: gave up after ", attempts, " attempts: ", reason});
 }
 
 void remote_model::forget() {

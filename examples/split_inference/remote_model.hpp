@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -49,29 +50,23 @@ class refused_error : public tensafe::error {
 };
 
 /// Too many requests in too short a time; later ones are answered.
-class rate_limit_error : public refused_error {
-  public:
+struct rate_limit_error : refused_error {
     using refused_error::refused_error;
 };
 
 /// The client's key has had all the answers that it gets of this adapter. Waiting does not help.
-class query_limit_error : public refused_error {
-  public:
+struct query_limit_error : refused_error {
     using refused_error::refused_error;
 };
 
 /// After a reconnection the server has another adapter under this name. What was computed with the earlier
 /// one does not go with it: begin again, with a new remote_model.
-class adapter_changed_error : public tensafe::error {
-  public:
+struct adapter_changed_error : tensafe::error {
     using tensafe::error::error;
 };
 
 /// The session was ended by this program, with forget or close. reconnect begins another.
-class closed_error : public tensafe::error {
-  public:
-    using tensafe::error::error;
-};
+using tensafe::closed_error;
 
 struct backoff_options {
     std::chrono::milliseconds first{100};
@@ -79,25 +74,15 @@ struct backoff_options {
     std::size_t attempts = 10;  ///< before a client gives up: 21 to 43 s of waiting with these
 };
 
-/// How long to wait before the next attempt: the first time, then twice as long each time up to the largest,
-/// of which a random half is left out, so that the clients of a server that was away do not all come back at
+/// How long to wait before an attempt, the first of which is 0: twice as long each time up to the largest, of
+/// which a random half is left out, so that the clients of a server that was away do not all come back at
 /// once.
-class backoff {
-  public:
-    explicit backoff(const backoff_options& options) : options_(options), step_(options.first) {}
-
-    /// @param draw  uniform in [0, 1)
-    std::chrono::milliseconds next(double draw) {
-        const std::chrono::milliseconds step = std::min(step_, options_.largest);
-        step_ = step < options_.largest / 2 ? 2 * step : options_.largest;
-        const auto half = static_cast<double>(step.count()) / 2;
-        return std::chrono::milliseconds(static_cast<std::chrono::milliseconds::rep>(half + half * draw));
-    }
-
-  private:
-    backoff_options options_;
-    std::chrono::milliseconds step_;
-};
+/// @param draw  uniform in [0, 1)
+inline std::chrono::milliseconds backoff(const backoff_options& options, std::size_t attempt, double draw) {
+    const double step = std::ldexp(static_cast<double>(options.first.count()), static_cast<int>(attempt));
+    const double half = std::min(step, static_cast<double>(options.largest.count())) / 2;
+    return std::chrono::milliseconds(static_cast<std::chrono::milliseconds::rep>(half + half * draw));
+}
 
 struct remote_options {
     std::string adapter;  ///< by its name on the server
@@ -248,15 +233,12 @@ class remote_model {
     bool slow_down(const rate_limit_error& why, clock::time_point last);
     client_connection& connected();
     std::size_t largest_carried(const client_connection::frame& in) const noexcept;
-    control_message receive_control();
     template <class Expected>
     Expected receive_one();
     std::vector<std::uint8_t> receive_message(carried_message::kind what);
     [[noreturn]] void refuse(const refusal& said) const;
     [[noreturn]] void refuse_other(const control_message& got, const control_message& expected) const;
     void receive_reply(const tensafe::wire::envelope& of, reply_type& reply);
-    void take_reply(std::span<const std::uint8_t> message, const tensafe::wire::envelope& of,
-                    reply_type& reply);
 
     connector connect_;
     tensafe::keystore::signing_key identity_;

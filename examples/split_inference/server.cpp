@@ -10,8 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <arpa/inet.h>
-#include <array>
+#include <boost/asio/ip/address.hpp>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -31,6 +30,10 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "admin.hpp"
 #include "client_list.hpp"
@@ -180,14 +183,6 @@ bool stop_within(const sigset_t& signals, std::chrono::milliseconds time) {
     return sigtimedwait(&signals, nullptr, &wait) > 0;
 }
 
-void save_counts(split::service& service) {
-    try {
-        service.counts().save();
-    } catch (const tensafe::error& e) {
-        service.to_log().line(split::log_level::error, "usage_not_saved", {{"what", e.what()}});
-    }
-}
-
 void serve(split::service& service, split::net::http_server& server, const sigset_t& signals,
            std::chrono::seconds drain_time) {
     while (!stop_within(signals, 1s)) {
@@ -201,18 +196,23 @@ void serve(split::service& service, split::net::http_server& server, const sigse
            !stop_within(signals, 0ms)) {
     }
     server.stop();
-    save_counts(service);
+    try {
+        service.counts().save();
+    } catch (const tensafe::error& e) {
+        service.to_log().line(split::log_level::error, "usage_not_saved", {{"what", e.what()}});
+    }
     service.to_log().line(split::log_level::info, "stopped");
 }
 
 /// A folder that is made is for this user alone. One that was there keeps its owner and mode, and must be.
 void prepare_state(const std::filesystem::path& folder) {
+    const std::string option = "--state " + tensafe::quote(folder.string()) + ": ";
     std::error_code failure;
     const bool was_there = std::filesystem::exists(folder, failure);
     std::filesystem::create_directories(folder, failure);
     if (failure) {
-        throw tensafe::io_error("--state " + tensafe::quote(folder.string()) + ": cannot make the folder: " +
-                                failure.message() + ", expected one that is there or can be made");
+        throw tensafe::io_error(option + "cannot make the folder: " + failure.message() +
+                                ", expected one that is there or can be made");
     }
     if (!was_there) {
         std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
@@ -222,23 +222,15 @@ void prepare_state(const std::filesystem::path& folder) {
         tensafe::io::throw_io_error(folder, "read the owner", errno);
     }
     if (status.st_uid != ::geteuid()) {
-        throw tensafe::io_error("--state " + tensafe::quote(folder.string()) + ": belongs to user " +
-                                std::to_string(status.st_uid) +
+        throw tensafe::io_error(option + "belongs to user " + std::to_string(status.st_uid) +
                                 ", expected a folder of this server's user, " + std::to_string(::geteuid()) +
                                 ": start it as the owner, or give it a folder of its own");
     }
     if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        throw tensafe::io_error("--state " + tensafe::quote(folder.string()) +
-                                ": others than its owner have access, expected a folder of this server alone "
+        throw tensafe::io_error(option +
+                                "others than its owner have access, expected a folder of this server alone "
                                 "(chmod 700)");
     }
-}
-
-bool is_loopback(const std::string& address) {
-    std::array<unsigned char, 4> v4{};
-    in6_addr v6{};
-    return (::inet_pton(AF_INET, address.c_str(), v4.data()) == 1 && v4[0] == 127) ||
-           (::inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
 }
 
 /// Names, as the admin endpoint takes them, with their folders.
@@ -260,26 +252,6 @@ std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector
         result.emplace_back(name, folder);
     }
     return result;
-}
-
-/// Whether all were loaded. A signal stops it: packing takes minutes where adapters are large.
-bool load_adapters(const std::vector<std::pair<std::string, std::string>>& adapters, split::service& service,
-                   const sigset_t& signals) {
-    for (const auto& [name, folder] : adapters) {
-        try {
-            static_cast<void>(service.adapters().load(
-                name, [from = folder] { return tensafe::io::load_peft(from); },
-                [&](std::size_t, std::size_t) {
-                    if (stop_within(signals, 0ms)) {
-                        throw tensafe::cancelled_error("split_server: a signal came");
-                    }
-                }));
-        } catch (const tensafe::cancelled_error&) {
-            service.to_log().line(split::log_level::info, "stopped");
-            return false;
-        }
-    }
-    return true;
 }
 
 int run(arguments& a) {
@@ -312,35 +284,43 @@ int run(arguments& a) {
     }
     prepare_state(a.service.state);
 
-    std::string fingerprint;
     if (a.insecure_plaintext) {
         std::fprintf(
             stderr,
             "split_server: --insecure-plaintext: no TLS. Whoever is on the way sees and changes what "
             "is sent\n");
     } else {
-        const split::tls_files files = split::prepare_certificate(a.service.state, a.hosts);
-        a.net.secure = {files.certificate, files.key};
-        fingerprint = files.fingerprint;
+        a.net.secure = split::prepare_certificate(a.service.state, a.hosts);
     }
     a.service.to = split::log::to_descriptor(STDERR_FILENO);
     split::service service(a.service);
-    if (!load_adapters(adapters, service, signals)) {
+    try {
+        for (const auto& [name, folder] : adapters) {
+            static_cast<void>(service.adapters().load(
+                name, [from = folder] { return tensafe::io::load_peft(from); },
+                [&](std::size_t, std::size_t) {  // packing takes minutes where adapters are large
+                    if (stop_within(signals, 0ms)) {
+                        throw tensafe::cancelled_error("split_server: a signal came");
+                    }
+                }));
+        }
+    } catch (const tensafe::cancelled_error&) {
+        service.to_log().line(split::log_level::info, "stopped");
         return 0;
     }
+    boost::system::error_code none;  // an address that is none fails below
+    const auto address = boost::asio::ip::make_address(a.net.address, none);
     split::admin admin(service, a.service.state, a.adapter_root,
-                       !a.insecure_plaintext || is_loopback(a.net.address));
-    a.net.websocket_path = split::websocket_path;
+                       !a.insecure_plaintext || address.is_loopback());
     split::net::http_server server(a.net, {std::bind_front(&split::admin::answer, &admin),
                                            std::bind_front(&split::service::connect, &service),
                                            std::bind_front(&split::service::connection_refused, &service),
                                            std::bind_front(&split::service::take_connection, &service)});
     server.run();
-    const bool is_v6 = a.net.address.find(':') != std::string::npos;
-    std::printf("listening on %s://%s%s%s:%u%s%s, for %s\n", a.insecure_plaintext ? "ws" : "wss",
-                is_v6 ? "[" : "", a.net.address.c_str(), is_v6 ? "]" : "",
-                static_cast<unsigned>(server.port()), a.insecure_plaintext ? "" : ", certificate SHA-256 ",
-                fingerprint.c_str(), who.c_str());
+    std::printf(
+        "listening on %s://%s%s%s:%u%s, for %s\n", a.net.secure ? "wss" : "ws", address.is_v6() ? "[" : "",
+        a.net.address.c_str(), address.is_v6() ? "]" : "", static_cast<unsigned>(server.port()),
+        a.net.secure ? (", certificate SHA-256 " + a.net.secure->fingerprint).c_str() : "", who.c_str());
     static_cast<void>(std::fflush(stdout));
     service.to_log().line(
         split::log_level::info, "listening",
@@ -352,6 +332,10 @@ int run(arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
+#ifdef __GLIBC__
+    // Keys and encryptions of zero take most of a session's memory: with it they go back to the system.
+    static_cast<void>(::mallopt(M_MMAP_THRESHOLD, 1 << 15));
+#endif
     arguments a;
     a.service.state = "split_server_state";
     CLI::App app("Serves adapters to clients that send encrypted hidden states. docs/split-inference.md");

@@ -25,8 +25,7 @@ service::service(service_options options)
 std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
                                                          std::weak_ptr<net::connection_control> control) {
     const std::uint64_t number = ++connections_made_;
-    options_.to.line(log_level::info, "connected",
-                     {{"connection", number}, {"address", std::string_view(address)}}, address);
+    options_.to.line(log_level::info, "connected", {{"connection", number}, {"address", address}}, address);
     return std::make_unique<session_protocol>(*this, address, std::move(control), number);
 }
 
@@ -35,45 +34,25 @@ bool service::take_connection(const std::string& address) {
 }
 
 void service::connection_refused(const std::string& address) {
-    counters_.connection_refused();
-    options_.to.line(log_level::warning, "connection_refused", {{"address", std::string_view(address)}},
-                     address);
+    ++counters_.connections_refused;
+    options_.to.line(log_level::warning, "connection_refused", {{"address", address}}, address);
 }
 
 void service::expire_sessions() {
-    crowd_ = std::max(crowd_, sessions_.size() + counters_.connections());  // before they go
     const std::size_t expired = sessions_.expire(options_.now());
     if (expired > 0) {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
     }
     pooled_ = sessions_.pool_size();
-    requests_.sweep(options_.now());
-    work_.sweep(options_.now());
-    handshakes_.sweep(options_.now());
-    connections_.sweep(options_.now());
-    give_back_memory();
-}
-
-/// What a crowd took is the allocator's when it is gone, and not the system's.
-void service::give_back_memory() {
-    const std::size_t now = sessions_.size() + counters_.connections();
-    is_crowd_ = is_crowd_ || crowd_ >= 16;
-    if (!is_crowd_ || now > crowd_ / 2 || options_.now() < may_trim_) {
-        return;
+    for (rate_limiter* const each : {&requests_, &work_, &handshakes_, &connections_}) {
+        each->sweep(options_.now());
     }
-    crowd_ = now;
-    is_crowd_ = now >= 8;  // it may go in parts
-    may_trim_ = options_.now() + std::chrono::seconds(5);
 #ifdef __GLIBC__
-    ::malloc_trim(0);
-#endif
-}
-
-/// A look at all sessions may have set the number to less meanwhile.
-void service::pool_taken(std::size_t count) noexcept {
-    std::size_t before = pooled_;
-    while (!pooled_.compare_exchange_weak(before, before - std::min(before, count))) {
+    if (options_.now() >= trims_at_) {  // what a crowd took in small pieces; a millisecond
+        trims_at_ = options_.now() + std::chrono::seconds(5);
+        ::malloc_trim(0);
     }
+#endif
 }
 
 query_counts::account service::account_of(std::string_view client, std::string_view adapter) const {

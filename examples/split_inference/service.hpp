@@ -87,8 +87,6 @@ class service {
   private:
     friend class session_protocol;
 
-    void pool_taken(std::size_t count) noexcept;
-    void give_back_memory();
     query_counts::account account_of(std::string_view client, std::string_view adapter) const;
 
     service_options options_;
@@ -101,9 +99,7 @@ class service {
     rate_limiter connections_;
     tensafe::serving::meter used_;
     metrics counters_;
-    std::size_t crowd_ = 0;  ///< the most sessions and connections since memory was given back
-    bool is_crowd_ = false;  ///< whether there were many, of which some are left
-    time_point may_trim_;
+    time_point trims_at_{};
     std::atomic<bool> draining_{false};
     std::atomic<std::uint64_t> connections_made_{0};
     std::atomic<std::size_t> pooled_{0};  ///< as of the last look, and what was made and taken since

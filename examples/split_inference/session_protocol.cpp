@@ -12,6 +12,8 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <initializer_list>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -23,50 +25,36 @@ namespace {
 
 namespace wire = tensafe::wire;
 
-/// Called at the end of a scope, whatever ends it.
-template <class Call>
-struct at_end {
-    explicit at_end(Call c) : call(std::move(c)) {}
-    at_end(const at_end&) = delete;
-    at_end& operator=(const at_end&) = delete;
-    ~at_end() { call(); }
-    Call call;
-};
-
 /// Names of adapters, of which JSON makes twice as much at most: far below the longest text.
 constexpr std::size_t longest_list = 4 * 1024;
 
+/// @throws refusal of these parts unless `holds`
+void require(bool holds, error_code code, std::initializer_list<tensafe::text_part> parts,
+             std::optional<std::uint64_t> retry_after_ms = {}) {
+    if (!holds) {
+        throw refusal{code, tensafe::text_of(parts), {}, retry_after_ms};
+    }
+}
+
 /// @param wait  as rate_limiter::take says
 void check_rate(std::chrono::milliseconds wait, const char* what) {
-    if (wait.count() > 0) {
-        throw refusal{error_code::rate_limit,
-                      std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms",
-                      {},
-                      static_cast<std::uint64_t>(wait.count())};
-    }
+    require(wait.count() <= 0, error_code::rate_limit,
+            {what, ": too many; come again in ", wait.count(), " ms"},
+            static_cast<std::uint64_t>(wait.count()));
 }
 
 /// @param what  that has the number of the set
 void check_set(std::uint64_t set, const char* what) {
-    if (set != parameter_set_id()) {
-        throw refusal{error_code::parameter_mismatch, std::string(what) + ": got " + wire::set_name(set) +
-                                                          ", expected " + parameter_set_name()};
+    if (set != wire::set_id<params>) {
+        throw refusal{
+            error_code::parameter_mismatch,
+            tensafe::text_of({what, ": got ", wire::set_name(set), ", expected ", wire::set_name<params>()})};
     }
-}
-
-std::string limit_text(const query_counts::outcome& count, const of_each_scope<std::uint64_t>& limits) {
-    constexpr std::array<const char*, 3> who{"this client", "this client's tenant", "all clients together"};
-    const auto of = static_cast<std::size_t>(count.of);
-    return "request: with it " + std::string(who[of]) + " would have got " + std::to_string(count.bits) +
-           " bits of this input's A, expected at most " + std::to_string(limits[of].value_or(0)) +
-           ": only a larger " + share_options[of] + " of the server gives more";
 }
 
 void check_message(const wire::header& header, wire::kind expected) {
-    if (header.what != expected) {
-        throw refusal{error_code::malformed, "message: got a " + std::string(wire::name(header.what)) +
-                                                 ", expected a " + std::string(wire::name(expected))};
-    }
+    require(header.what == expected, error_code::malformed,
+            {"message: got a ", wire::name(header.what), ", expected a ", wire::name(expected)});
     check_set(header.set, "message");
 }
 
@@ -79,11 +67,11 @@ session_protocol::session_protocol(service& of, std::string address,
       control_(std::move(control)),
       number_(number),
       nonce_(tensafe::random::fresh_seed()) {
-    of_.counters_.connected();
+    ++of_.counters_.connections;
 }
 
 session_protocol::~session_protocol() {
-    of_.counters_.disconnected();
+    --of_.counters_.connections;
     if (session_) {
         of_.sessions_.lose(*session_, number_, of_.options_.now());
     }
@@ -133,7 +121,7 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
                          {{"connection", number_},
                           {"session", session_ ? prefix_of(session_->id) : std::string_view()},
                           {"code", to_string(r.code)},
-                          {"address", std::string_view(address_)}},
+                          {"address", address_}},
                          whose());
     ++refused_;  // whatever it is: who mixes them is not better
     if (stage_ == stage::over) {
@@ -142,90 +130,73 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
         stage_ = stage::over;
         to.close(net::close_going_away, "draining");
     } else if (refused_ >= of_.options_.allowed.refused_in_a_row) {
-        leave(to, "too many errors in a row");
+        stage_ = stage::over;
+        to.close(net::close_policy, "too many errors in a row");
     } else if (stage_ != stage::open && r.code != error_code::resume_failed) {
         stage_ = stage::over;
         to.close(net::close_policy, to_string(r.code));
     }
 }
 
-void session_protocol::leave(net::answer& to, const char* reason) {
-    stage_ = stage::over;
-    to.close(net::close_policy, reason);
-}
-
 void session_protocol::start(net::answer& to) {
     guarded(to, [&] {
         check_draining();
         exporter_ = std::shared_ptr(control_)->tls_exporter();
-        to.add_text(to_text(challenge{nonce_, parameter_set_name()}));
+        to.add_text(to_text(challenge{nonce_, wire::set_name<params>()}));
     });
 }
 
 void session_protocol::on_text(std::string_view text, net::answer& to) {
     guarded(to, [&] {
-        hear(parse_control(text, stage_ == stage::open ? of_.options_.allowed.largest_message
-                                                       : rerandomization_key_bytes()),
-             to);
+        control_message heard = parse_control(
+            text, stage_ == stage::open ? of_.options_.allowed.largest_message : rerandomization_key_bytes());
+        if (auto* const said = std::get_if<hello>(&heard); said != nullptr && stage_ == stage::new_client) {
+            greet(std::move(*said));
+        } else if (const auto* const old = std::get_if<resume>(&heard);
+                   old != nullptr && stage_ == stage::new_client) {
+            resume_session(*old, to);
+        } else if (const auto* const carried = std::get_if<carried_message>(&heard);
+                   carried != nullptr && carried->what == carried_message::kind::rerandomization_key &&
+                   stage_ == stage::rerandomization_key && frames_ == frame_form::json) {
+            take_rerandomization_key(carried->message, to);
+        } else if (carried != nullptr && carried->what == carried_message::kind::request &&
+                   stage_ == stage::open && frames_ == frame_form::json) {
+            request_ = carried->number;
+            const wire::header header = wire::read_header(carried->message);
+            require(header.number == carried->number && header.group == carried->group, error_code::malformed,
+                    {"request: the frame has number ", carried->number, " and group ", carried->group,
+                     ", its message ", header.number, " and ", header.group});
+            answer_request(carried->message, to);
+        } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
+            const std::string client = session_->client;
+            end_session();
+            static_cast<void>(of_.forget(client, 1));
+            to.add_text(to_text(forgotten{}));
+            to.close(net::close_normal, "forgotten");
+        } else if (std::holds_alternative<bye>(heard) && stage_ == stage::open) {
+            end_session();
+            to.close(net::close_normal, "bye");
+        } else {
+            throw refusal{error_code::malformed, "got a control message that does not come here"};
+        }
     });
 }
 
 void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
     guarded(to, [&] {
-        if (stage_ == stage::new_client || stage_ == stage::over) {
-            throw refusal{error_code::malformed, stage_ == stage::over
-                                                     ? "this connection has no session any more"
-                                                     : "got a binary frame, expected hello or resume first"};
-        }
+        require(stage_ != stage::over, error_code::malformed, {"this connection has no session any more"});
+        require(stage_ != stage::new_client, error_code::malformed,
+                {"got a binary frame, expected hello or resume first"});
         const bool is_key = stage_ == stage::rerandomization_key;
-        if ((is_key ? hello_->frames : session_->frames) == frame_form::json) {
-            throw refusal{error_code::malformed, std::string("got a binary frame, expected {\"type\":\"") +
-                                                     (is_key ? "rerandomization_key" : "request") +
-                                                     "\", ...}"};
-        }
+        require(frames_ == frame_form::binary, error_code::malformed,
+                {"got a binary frame, expected {\"type\":\"", is_key ? "rerandomization_key" : "request",
+                 "\", ...}"});
         is_key ? take_rerandomization_key(bytes, to) : answer_request(bytes, to);
     });
 }
 
-void session_protocol::hear(control_message heard, net::answer& to) {
-    if (auto* const said = std::get_if<hello>(&heard); said != nullptr && stage_ == stage::new_client) {
-        greet(std::move(*said));
-    } else if (const auto* const old = std::get_if<resume>(&heard);
-               old != nullptr && stage_ == stage::new_client) {
-        resume_session(*old, to);
-    } else if (const auto* const carried = std::get_if<carried_message>(&heard);
-               carried != nullptr && carried->what == carried_message::kind::rerandomization_key &&
-               stage_ == stage::rerandomization_key && hello_->frames == frame_form::json) {
-        take_rerandomization_key(carried->message, to);
-    } else if (carried != nullptr && carried->what == carried_message::kind::request &&
-               stage_ == stage::open && session_->frames == frame_form::json) {
-        request_ = carried->number;
-        const wire::header header = wire::read_header(carried->message);
-        if (header.number != carried->number || header.group != carried->group) {
-            throw refusal{error_code::malformed,
-                          "request: the frame has number " + std::to_string(carried->number) + " and group " +
-                              std::to_string(carried->group) + ", its message " +
-                              std::to_string(header.number) + " and " + std::to_string(header.group)};
-        }
-        answer_request(carried->message, to);
-    } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
-        const std::string client = session_->client;
-        end_session();
-        static_cast<void>(of_.forget(client, 1));
-        to.add_text(to_text(forgotten{}));
-        to.close(net::close_normal, "forgotten");
-    } else if (std::holds_alternative<bye>(heard) && stage_ == stage::open) {
-        end_session();
-        to.close(net::close_normal, "bye");
-    } else {
-        throw refusal{error_code::malformed, "got a control message that does not come here"};
-    }
-}
-
 void session_protocol::check_draining() const {
-    if (of_.draining()) {
-        throw refusal{error_code::draining, "this server stops: try another one"};
-    }
+    require(!of_.draining(), error_code::draining, {"this server stops: try another one"});
 }
 
 void session_protocol::limit_handshakes() const {
@@ -240,35 +211,33 @@ void session_protocol::greet(hello heard) {
     const bool fits = is_signed(heard);
     const bool is_listed = !of_.options_.clients || of_.options_.clients->contains(client);
     if (fits && !is_listed) {
-        of_.options_.to.line(
-            log_level::warning, "client_not_listed",
-            {{"connection", number_}, {"client", prefix_of(client)}, {"address", std::string_view(address_)}},
-            address_);
+        of_.options_.to.line(log_level::warning, "client_not_listed",
+                             {{"connection", number_}, {"client", prefix_of(client)}, {"address", address_}},
+                             address_);
     }
-    if (!fits || !is_listed) {  // one answer: who has not the key does not learn whether it is listed
-        throw refusal{error_code::not_authorised,
-                      "hello: got the client " + client +
-                          ", expected its signature of this hello and this connection, and its key in "
-                          "--clients, if the server has them"};
-    }
+    // One answer: who has not the key does not learn whether it is listed.
+    require(fits && is_listed, error_code::not_authorised,
+            {"hello: got the client ", client,
+             ", expected its signature of this hello and this connection, and its key in --clients, if the "
+             "server has them"});
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
-        throw refusal{error_code::unknown_adapter, "hello: got the adapter " + tensafe::quote(heard.adapter) +
-                                                       ", expected one that is served: " + served_names()};
+        std::string names;
+        for (const auto& each : of_.adapters_.entries()) {
+            if (names.size() > longest_list) {
+                names += ", ...";
+                break;
+            }
+            names += (names.empty() ? "" : ", ") + tensafe::quote(each.name);
+        }
+        throw refusal{
+            error_code::unknown_adapter,
+            tensafe::text_of({"hello: got the adapter ", tensafe::in_quotes(heard.adapter),
+                              ", expected one that is served: ", names.empty() ? "none is" : names})};
     }
+    frames_ = heard.frames;
     hello_ = std::move(heard);
     stage_ = stage::rerandomization_key;
-}
-
-std::string session_protocol::served_names() const {
-    std::string names;
-    for (const store_entry& each : of_.adapters_.entries()) {
-        if (names.size() > longest_list) {
-            return names + ", ...";
-        }
-        names += (names.empty() ? "" : ", ") + tensafe::quote(each.name);
-    }
-    return names.empty() ? "none is" : names;
 }
 
 /// A hello or resume, by the client that it names, for this connection.
@@ -283,45 +252,32 @@ bool session_protocol::is_signed(const Message& heard) const {
 }
 
 void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
-    if (message.size() > rerandomization_key_bytes()) {
-        throw refusal{error_code::too_large, "re-randomization key: got " + std::to_string(message.size()) +
-                                                 " bytes, expected at most " +
-                                                 std::to_string(rerandomization_key_bytes())};
-    }
+    require(message.size() <= rerandomization_key_bytes(), error_code::too_large,
+            {"re-randomization key: got ", message.size(), " bytes, expected at most ",
+             rerandomization_key_bytes()});
     check_message(wire::read_header(message), wire::kind::rerandomization_key);
-    if (tensafe::keystore::sha256::of(std::as_bytes(message)) != hello_->key_sha256) {
-        throw refusal{error_code::not_authorised,
-                      "re-randomization key: got another one than hello's \"key_sha256\""};
-    }
+    require(tensafe::keystore::sha256::of(std::as_bytes(message)) == hello_->key_sha256,
+            error_code::not_authorised,
+            {"re-randomization key: got another one than hello's \"key_sha256\""});
     check_draining();
     session made;
     made.client = tensafe::keystore::hex(hello_->client);
-    made.frames = hello_->frames;
+    made.frames = frames_;
     try {
         made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message);
     } catch (const tensafe::parameter_error& e) {
         throw refusal{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
-    const auto opened = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
-    if (!opened) {
-        throw refusal{error_code::rate_limit,
-                      "hello: this client has as many sessions as it may have, or the server",
-                      {},
-                      1'000};
-    }
-    of_.counters_.session_opened();
-    welcome_client(*opened, to);
-}
-
-void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
-    session_ = opened.of;
+    session_ = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
+    require(session_ != nullptr, error_code::rate_limit,
+            {"hello: this client has as many sessions as it may have, or the server"}, 1'000);
+    ++of_.counters_.sessions_opened;
     account_ = of_.account_of(session_->client, model_->name);
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
                                 queries_left(), model_->pin}));
-    const frame_form form = session_->frames;
-    to.add(form == frame_form::json).shared = model_->layout.in(form);
+    to.add(frames_ == frame_form::json).shared = model_->layout.in(frames_);
     if (hello_->held) {
-        to.add(form == frame_form::json).shared = model_->held.in(form);
+        to.add(frames_ == frame_form::json).shared = model_->held.in(frames_);
     }
     stage_ = stage::open;
     hello_.reset();
@@ -331,34 +287,32 @@ void session_protocol::welcome_client(const session_table::opened& opened, net::
                           {"client", prefix_of(session_->client)},
                           {"adapter", model_->name},
                           {"version", model_->version},
-                          {"address", std::string_view(address_)}});
+                          {"address", address_}});
 }
 
 void session_protocol::resume_session(const resume& heard, net::answer& to) {
     limit_handshakes();
-    std::optional<session_table::opened> opened;
     if (is_signed(heard)) {
-        opened =
+        session_ =
             of_.sessions_.resume(tensafe::keystore::hex(heard.session), tensafe::keystore::hex(heard.client),
                                  number_, control_, of_.options_.now());
     }
-    if (!opened) {
-        throw refusal{error_code::resume_failed,
-                      "resume: got no session of this client with its signature of this connection, expected "
-                      "one that waits: say hello"};
-    }
-    session_ = opened->of;
+    require(session_ != nullptr, error_code::resume_failed,
+            {"resume: got no session of this client with its signature of this connection, expected one that "
+             "waits: say hello"});
     // The model of the session lives as long as the session does.
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     account_ = of_.account_of(session_->client, model_->name);
+    frames_ = session_->frames;
     stage_ = stage::open;
-    of_.counters_.session_resumed();
-    to.add_text(to_text(resumed{heard.session, opened->next_number, model_->version, queries_left()}));
+    ++of_.counters_.sessions_resumed;
+    to.add_text(to_text(resumed{heard.session, of_.sessions_.next_number(*session_, number_).value_or(1),
+                                model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},
                           {"client", prefix_of(session_->client)},
-                          {"address", std::string_view(address_)}});
+                          {"address", address_}});
 }
 
 /// Of limits that are the client's alone: what is left of others would tell what other clients do.
@@ -396,82 +350,73 @@ void session_protocol::record(const tensafe::serving::usage& used) const {
     of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name, session_->client, used); });
 }
 
-void session_protocol::check_number(std::uint64_t number) {
-    switch (of_.sessions_.look(*session_, number_, number)) {
-        case session_table::number_state::fresh:
-            return;
-        case session_table::number_state::replayed:
-            throw refusal{error_code::replayed,
-                          "request: number " + std::to_string(number) +
-                              " is not above those of the session before; encrypt anew with the "
-                              "next one"};
-        case session_table::number_state::not_held:
-            lost_session();
-    }
-}
-
 void session_protocol::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
-    if (message.size() > of_.options_.allowed.largest_message) {
-        throw refusal{error_code::too_large, "request: got " + std::to_string(message.size()) +
-                                                 " bytes, expected at most " +
-                                                 std::to_string(of_.options_.allowed.largest_message)};
-    }
+    const std::size_t largest = of_.options_.allowed.largest_message;
+    require(message.size() <= largest, error_code::too_large,
+            {"request: got ", message.size(), " bytes, expected at most ", largest});
     const wire::header header = wire::read_header(message);
     request_ = header.number;
-    tensafe::serving::usage refused_use;
-    refused_use.refused = 1;
-    refused_use.bytes_up = message.size();
     try {
         check_message(header, wire::kind::request);
-        check_number(header.number);
+        const std::optional<std::uint64_t> next = of_.sessions_.next_number(*session_, number_);
+        if (!next) {
+            lost_session();
+        }
+        // The largest number would leave none for later.
+        require(header.number >= *next && header.number != std::numeric_limits<std::uint64_t>::max(),
+                error_code::replayed,
+                {"request: number ", header.number,
+                 " is not above those of the session before; encrypt anew with the next one"});
         const time_point now = of_.options_.now();
         check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
         check_rate(of_.requests_.take(session_->client, now), "requests of this client");
         compute(header, message, to);
     } catch (...) {
-        record(refused_use);
+        record({.refused = 1, .bytes_up = message.size()});
         throw;
     }
 }
 
 void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
                                net::answer& to) {
-    if (header.group >= model_->groups.size()) {
-        throw refusal{error_code::malformed, "request: got group " + std::to_string(header.group) +
-                                                 ", expected one of the " +
-                                                 std::to_string(model_->groups.size()) + " of this adapter"};
-    }
+    require(header.group < model_->groups.size(), error_code::malformed,
+            {"request: got group ", header.group, ", expected one of the ", model_->groups.size(),
+             " of this adapter"});
     const group_bits& bits = model_->groups[header.group];
     const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits);
-    switch (count.what) {
-        case query_counts::outcome::counted:
-            break;
-        case query_counts::outcome::limit_reached:
-            of_.options_.to.line(log_level::warning, "limit_reached",
-                                 {{"connection", number_},
-                                  {"adapter", std::string_view(model_->name)},
-                                  {"option", share_options[static_cast<std::size_t>(count.of)]}},
-                                 whose());
-            throw refusal{error_code::query_limit, limit_text(count, bits.limits)};
-        case query_counts::outcome::no_room:
-            of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
-            throw refusal{error_code::query_limit, "request: this server counts no more clients"};
+    if (count.what == query_counts::outcome::limit_reached) {
+        constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
+                                                 "all clients together"};
+        const auto of = static_cast<std::size_t>(count.of);
+        of_.options_.to.line(
+            log_level::warning, "limit_reached",
+            {{"connection", number_}, {"adapter", model_->name}, {"option", share_options[of]}}, whose());
+        throw refusal{
+            error_code::query_limit,
+            tensafe::text_of({"request: with it ", who[of], " would have got ", count.bits,
+                              " bits of this input's A, expected at most ", bits.limits[of].value_or(0),
+                              ": only a larger ", share_options[of], " of the server gives more"})};
+    }
+    if (count.what == query_counts::outcome::no_room) {
+        of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
+        throw refusal{error_code::query_limit, "request: this server counts no more clients"};
     }
     bool is_answered = false;
     ++of_.busy_;
-    const at_end done([&] {
+    const auto end = [&](session_protocol*) {
         --of_.busy_;
         if (!is_answered) {
             of_.counts_.take_back(account_, header.group, bits.request);
         }
-    });
+    };
+    const std::unique_ptr<session_protocol, decltype(end)> at_end(this, end);
     if (!of_.sessions_.accept(*session_, number_, header.number)) {
         lost_session();
     }
     const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
-    if (session_->frames == frame_form::json) {
+    if (frames_ == frame_form::json) {
         used = session_->evaluator->answer(message, header, reply_);
         to.add_text(carried_text(carried_message::kind::reply, reply_, header.number, header.group));
     } else {
@@ -482,7 +427,11 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));
     of_.work_.pay(session_->client, took.count() - 1, of_.options_.now());
     const std::size_t pool_now = session_->evaluator->pool_size();
-    of_.pool_taken(pool_before > pool_now ? pool_before - pool_now : 0);
+    const std::size_t taken = pool_before > pool_now ? pool_before - pool_now : 0;
+    // A look at all sessions may have set the number to less meanwhile.
+    std::size_t pooled = of_.pooled_;
+    while (!of_.pooled_.compare_exchange_weak(pooled, pooled - std::min(pooled, taken))) {
+    }
     record(used);
 }
 
@@ -508,17 +457,12 @@ bool session_protocol::idle() {
 }
 
 std::size_t session_protocol::largest_frame() const {
-    std::size_t message = 0;
-    frame_form frames = frame_form::binary;
-    if (stage_ == stage::rerandomization_key) {
-        message = rerandomization_key_bytes();
-        frames = hello_->frames;
-    } else if (stage_ == stage::open) {
-        message = std::min(of_.options_.allowed.largest_message, model_->largest_request);
-        frames = session_->frames;
-    }
-    const std::size_t carrying = frames == frame_form::json ? longest_carrying_text(message) : message;
-    return std::max(carrying, longest_control_text);
+    const std::size_t message = stage_ == stage::rerandomization_key ? rerandomization_key_bytes()
+                                : stage_ == stage::open
+                                    ? std::min(of_.options_.allowed.largest_message, model_->largest_request)
+                                    : 0;
+    return std::max(frames_ == frame_form::json ? longest_carrying_text(message) : message,
+                    longest_control_text);
 }
 
 }  // namespace split

@@ -44,25 +44,20 @@ class session_protocol final : public net::websocket_handler {
 
     template <class Step>
     void guarded(net::answer& to, Step step) noexcept;
-    void hear(control_message heard, net::answer& to);
     void greet(hello heard);
     void take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to);
-    std::string served_names() const;
     template <class Message>
     bool is_signed(const Message& heard) const;
-    void welcome_client(const session_table::opened& opened, net::answer& to);
     void resume_session(const resume& heard, net::answer& to);
     void answer_request(std::span<const std::uint8_t> message, net::answer& to);
     void compute(const tensafe::wire::header& header, std::span<const std::uint8_t> message, net::answer& to);
     [[noreturn]] void lost_session();
     void end_session();
-    void check_number(std::uint64_t number);
     void record(const tensafe::serving::usage& used) const;
     void check_draining() const;
     void limit_handshakes() const;
     void refuse(const refusal& r, net::answer& to);
     std::optional<std::uint64_t> queries_left() const;
-    void leave(net::answer& to, const char* reason);
 
     service& of_;
     const std::string address_;
@@ -71,6 +66,7 @@ class session_protocol final : public net::websocket_handler {
     tensafe::random::seed nonce_;
     exporter_value exporter_{};
     stage stage_ = stage::new_client;
+    frame_form frames_ = frame_form::binary;  ///< as hello said
     std::optional<hello> hello_;
     std::shared_ptr<const served_model> model_;
     std::shared_ptr<const session> session_;

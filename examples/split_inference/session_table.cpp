@@ -4,7 +4,6 @@
 #include <tensafe/random/entropy.hpp>
 
 #include <algorithm>
-#include <limits>
 
 #include "model_store.hpp"
 
@@ -14,20 +13,8 @@ bool session_table::is_over(const session& s, time_point now) const noexcept {
     return s.connection_ == 0 && now - s.lost_ >= limits_.session_life;
 }
 
-session_table::sessions::iterator session_table::oldest_lost_of(std::string_view client, bool anybody) {
-    auto oldest = sessions_.end();
-    for (auto each = sessions_.begin(); each != sessions_.end(); ++each) {
-        const session& s = *each->second;
-        if (s.connection_ == 0 && (anybody || s.client == client) &&
-            (oldest == sessions_.end() || s.lost_ < oldest->second->lost_)) {
-            oldest = each;
-        }
-    }
-    return oldest;
-}
-
-std::optional<session_table::opened> session_table::open(session made, std::uint64_t connection,
-                                                         control holder, time_point now) {
+std::shared_ptr<const session> session_table::open(session made, std::uint64_t connection, control holder,
+                                                   time_point now) {
     const auto added = std::make_shared<session>(std::move(made));
     session_id id{};
     tensafe::random::os_entropy({reinterpret_cast<std::uint8_t*>(id.data()), id.size()});
@@ -35,45 +22,46 @@ std::optional<session_table::opened> session_table::open(session made, std::uint
     added->connection_ = connection;
     added->control_ = std::move(holder);
     added->lost_ = now;
-    const opened result{added, 1};
     pointer dropped;  // given back outside the lock
     const std::lock_guard lock(mutex_);
-    const auto of_client =
-        static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& each) {
-            return each.second->client == added->client;
-        }));
-    if (of_client >= limits_.sessions_of_client || sessions_.size() >= limits_.sessions) {
-        const auto oldest = oldest_lost_of(added->client, of_client < limits_.sessions_of_client);
+    const auto is_its = [&](const auto& each) { return each.second->client == added->client; };
+    const auto most = static_cast<std::ptrdiff_t>(limits_.sessions_of_client);
+    const bool has_all = std::ranges::count_if(sessions_, is_its) >= most;
+    if (has_all || sessions_.size() >= limits_.sessions) {
+        auto oldest = sessions_.end();
+        for (auto each = sessions_.begin(); each != sessions_.end(); ++each) {
+            const session& s = *each->second;
+            if (s.connection_ == 0 && (!has_all || is_its(*each)) &&
+                (oldest == sessions_.end() || s.lost_ < oldest->second->lost_)) {
+                oldest = each;
+            }
+        }
         if (oldest == sessions_.end()) {
-            return std::nullopt;
+            return nullptr;
         }
         dropped = oldest->second;
         sessions_.erase(oldest);
     }
     sessions_.emplace(added->id, added);
-    return result;
+    return added;
 }
 
-std::optional<session_table::opened> session_table::resume(std::string_view id, std::string_view client,
-                                                           std::uint64_t connection, control holder,
-                                                           time_point now) {
-    std::shared_ptr<net::connection_control> before;
-    opened result;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto found = sessions_.find(id);
-        if (found == sessions_.end() || is_over(*found->second, now) || found->second->client != client) {
-            return std::nullopt;
-        }
-        session& s = *found->second;
-        s.connection_ = connection;
-        before = std::exchange(s.control_, std::move(holder)).lock();
-        result = {found->second, s.next_number_};
+std::shared_ptr<const session> session_table::resume(std::string_view id, std::string_view client,
+                                                     std::uint64_t connection, control holder,
+                                                     time_point now) {
+    std::unique_lock lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end() || is_over(*found->second, now) || found->second->client != client) {
+        return nullptr;
     }
+    const pointer s = found->second;
+    s->connection_ = connection;
+    const auto before = std::exchange(s->control_, std::move(holder)).lock();
+    lock.unlock();
     if (before) {
         before->end(net::close_normal, "the session goes on elsewhere");
     }
-    return result;
+    return s;
 }
 
 session_table::pointer session_table::held(const session& of, std::uint64_t connection) const {
@@ -81,17 +69,10 @@ session_table::pointer session_table::held(const session& of, std::uint64_t conn
     return found != sessions_.end() && found->second->connection_ == connection ? found->second : nullptr;
 }
 
-session_table::number_state session_table::look(const session& of, std::uint64_t connection,
-                                                std::uint64_t number) const {
+std::optional<std::uint64_t> session_table::next_number(const session& of, std::uint64_t connection) const {
     const std::lock_guard lock(mutex_);
     const pointer s = held(of, connection);
-    if (!s) {
-        return number_state::not_held;
-    }
-    // The largest number would leave none for later.
-    return number >= s->next_number_ && number != std::numeric_limits<std::uint64_t>::max()
-               ? number_state::fresh
-               : number_state::replayed;
+    return s ? std::optional(s->next_number_) : std::nullopt;
 }
 
 bool session_table::accept(const session& of, std::uint64_t connection, std::uint64_t number) {
@@ -121,14 +102,13 @@ template <class Condition>
 std::vector<session_table::pointer> session_table::take_out(Condition condition) {
     std::vector<pointer> taken;
     const std::lock_guard lock(mutex_);
-    for (auto each = sessions_.begin(); each != sessions_.end();) {
-        const auto next = std::next(each);
-        if (condition(*each->second)) {
-            taken.push_back(std::move(each->second));
-            sessions_.erase(each);
+    std::erase_if(sessions_, [&](auto& each) {
+        const bool is_taken = condition(*each.second);
+        if (is_taken) {
+            taken.push_back(std::move(each.second));
         }
-        each = next;
-    }
+        return is_taken;
+    });
     return taken;
 }
 

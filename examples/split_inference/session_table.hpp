@@ -52,27 +52,23 @@ class session_table {
   public:
     explicit session_table(const limits& allowed) : limits_(allowed) {}
 
-    struct opened {
-        std::shared_ptr<const session> of;
-        std::uint64_t next_number = 1;
-    };
     using control = std::weak_ptr<net::connection_control>;
 
     /// A new session. A client that has as many as it may have loses the one that is without a connection for
     /// longest.
     /// @param made  client, frames and evaluator
-    /// @return nothing if all that it may have are held, or the table is full
-    std::optional<opened> open(session made, std::uint64_t connection, control holder, time_point now);
+    /// @return null if all that it may have are held, or the table is full
+    std::shared_ptr<const session> open(session made, std::uint64_t connection, control holder,
+                                        time_point now);
 
     /// Gives a session of this client to another connection; one that still holds it is ended.
-    /// @return nothing for an unknown or expired session or another client's, which is then as it was
-    std::optional<opened> resume(std::string_view id, std::string_view client, std::uint64_t connection,
-                                 control holder, time_point now);
+    /// @return null for an unknown or expired session or another client's, which is then as it was
+    std::shared_ptr<const session> resume(std::string_view id, std::string_view client,
+                                          std::uint64_t connection, control holder, time_point now);
 
-    enum class number_state { fresh, replayed, not_held };
-    /// Whether a request of this number may come on this connection.
-    number_state look(const session& of, std::uint64_t connection, std::uint64_t number) const;
-    /// Of one that may: only larger ones may from now on. Whether this connection still has the session.
+    /// The smallest number that a request may have on this connection; nothing if it has not the session.
+    std::optional<std::uint64_t> next_number(const session& of, std::uint64_t connection) const;
+    /// Only larger numbers may come from now on. Whether this connection still has the session.
     bool accept(const session& of, std::uint64_t connection, std::uint64_t number);
 
     /// Runs `step` if nobody has ended the session, and nobody ends it meanwhile. It must be short and ask
@@ -102,11 +98,8 @@ class session_table {
 
   private:
     using pointer = std::shared_ptr<session>;
-    using sessions = std::map<std::string, pointer, std::less<>>;  // by id
 
     bool is_over(const session& s, time_point now) const noexcept;
-    /// The client's, or anybody's, oldest session without a connection.
-    sessions::iterator oldest_lost_of(std::string_view client, bool anybody);
     /// The session, if this connection has it; else null.
     pointer held(const session& of, std::uint64_t connection) const;
     /// Takes out all that `condition` holds for, so that they are given back outside the lock.
@@ -116,7 +109,7 @@ class session_table {
 
     const limits limits_;
     mutable std::mutex mutex_;
-    sessions sessions_;
+    std::map<std::string, pointer, std::less<>> sessions_;  // by id
 };
 
 }  // namespace split

@@ -70,6 +70,7 @@ struct outcome {
     std::size_t answers = 0;
     std::size_t failures = 0;
     double seconds = 0;
+    std::size_t peak_kb = 0;
     std::optional<process_figures> first;
     process_figures last;
     std::vector<double> beside_ms;  ///< of a bystander's requests
@@ -128,8 +129,8 @@ class soak {
     /// Whether nothing failed.
     bool run() {
         const auto end = steady::now() + std::chrono::duration<double>(options_.seconds);
-        std::printf("%-22s %7s %9s %9s %8s %19s %12s %13s\n", "scenario", "rounds", "answers", "failures",
-                    "seconds", "resident KB", "descriptors", "p50, p99 ms");
+        std::printf("%-22s %7s %9s %9s %8s %19s %8s %12s %13s\n", "scenario", "rounds", "answers", "failures",
+                    "seconds", "resident KB", "peak KB", "descriptors", "p50, p99 ms");
         do {
             for (const scenario& each : scenarios) {
                 if (options_.only.empty() || std::ranges::count(options_.only, each.name) > 0) {
@@ -175,9 +176,7 @@ class soak {
             });
         }
         outcome& row = table_["nothing else"];
-        bystander alone(shared_);
-        std::this_thread::sleep_for(std::chrono::seconds(2));
-        row.beside_ms = alone.times();
+        row.beside_ms = with_bystander(shared_, [] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
         before_ = settle(*shared_.server, std::nullopt);
         row.first = row.last = *before_;
         print("nothing else", row);
@@ -189,39 +188,31 @@ class soak {
         const auto began = steady::now();
         const std::size_t answers_before = w.answers;
         const bool fine = attempt(each.name, w, [&] {
-            if (!each.own_server && !w.server) {
-                w.start();
-                warm_up();
-            }
-            if (!each.own_server) {
-                static_cast<void>(w.server->forget_peak());
-            }
             const auto run = [&] {
                 for (std::size_t r = 0; r < (each.repeats ? w.amount.repetitions : 1); ++r) {
                     each.run(w);
                 }
             };
-            std::optional<bystander> beside;
             if (each.own_server) {
                 run();
+                if (!w.server || w.server->id() < 0) {
+                    return;  // it ended, as it had to
+                }
             } else {
-                beside.emplace(w);
-                std::async(std::launch::async, [&] {
-                    if (options_.scale ==
-                        "full") {  // to measure: whose machines are elsewhere takes no time here
-                        static_cast<void>(::setpriority(PRIO_PROCESS, 0, 19));
-                    }
-                    run();
-                }).get();
-            }
-            if (!w.server || w.server->id() < 0) {
-                return;  // it ended, as it had to
-            }
-            if (beside) {
-                const std::vector<double> ms = beside->times();
+                if (!w.server) {
+                    w.start();
+                    warm_up();
+                }
+                static_cast<void>(w.server->forget_peak());
+                const auto ms = with_bystander(w, [&] {
+                    std::async(std::launch::async, [&] {
+                        if (options_.scale == "full") {  // to measure: others' machines are elsewhere
+                            static_cast<void>(::setpriority(PRIO_PROCESS, 0, 19));
+                        }
+                        run();
+                    }).get();
+                });
                 row.beside_ms.insert(row.beside_ms.end(), ms.begin(), ms.end());
-            }
-            if (!each.own_server) {
                 w.server->require_peak(before_->resident_kb, 64);
             }
             wait_until_none("GET /healthz", "200", [&] {  // connections that go may still have all places
@@ -233,6 +224,7 @@ class soak {
                 row.last.resident_kb =
                     w.server->wait_until_resident(before_->resident_kb + std::size_t{16} * 1024);
             }
+            row.peak_kb = std::max(row.peak_kb, row.last.peak_kb);
             row.first = row.first.value_or(row.last);
             check_log(w.server->take_log());
         });
@@ -248,8 +240,8 @@ class soak {
         std::printf("%-22s %7zu %9zu %9zu %8.1f", name.c_str(), row.rounds, row.answers, row.failures,
                     row.seconds);
         if (row.first) {
-            std::printf(" %8zu -> %7zu %4zu -> %4zu", row.first->resident_kb, row.last.resident_kb,
-                        row.first->descriptors, row.last.descriptors);
+            std::printf(" %8zu -> %7zu %8zu %4zu -> %4zu", row.first->resident_kb, row.last.resident_kb,
+                        row.peak_kb, row.first->descriptors, row.last.descriptors);
         }
         if (!row.beside_ms.empty()) {
             std::ranges::sort(row.beside_ms);

@@ -48,17 +48,6 @@ lora::adapter shapes_of(const lora::model_layout& layout) {
     return shapes;
 }
 
-/// Bytes that the cost model wants for a token: a request of each group.
-lora::token_cost cost_of(const lora::model_layout& layout) {
-    lora::token_cost sum;
-    for (std::size_t group = 0; group < layout.groups.size(); ++group) {
-        const lora::token_cost cost = split::cost_of(layout, group);
-        sum.bytes_up += cost.bytes_up;
-        sum.bytes_down += cost.bytes_down;
-    }
-    return sum;
-}
-
 int run(const std::filesystem::path& data, const split::program_options& service,
         const generation_options& options) {
     language_model model;
@@ -100,7 +89,12 @@ int run(const std::filesystem::path& data, const split::program_options& service
     const auto after = remote.counted();
     // The last character is written and not read.
     const auto tokens = static_cast<double>(options.prompt.size() + options.characters - 1);
-    const lora::token_cost cost = cost_of(remote.layout());
+    lora::token_cost cost;  // for a token: a request of each group
+    for (std::size_t group = 0; group < remote.layout().groups.size(); ++group) {
+        const lora::token_cost each = split::cost_of(remote.layout(), group);
+        cost.bytes_up += each.bytes_up;
+        cost.bytes_down += each.bytes_down;
+    }
     std::fprintf(stderr, "\n%.0f characters read or written, %.1f a second\n", tokens,
                  tokens / passed.count());
     std::fprintf(stderr, "bytes a character: up %.0f (cost model %zu), down %.0f (cost model %zu)\n",

@@ -164,7 +164,7 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
 
 tls_files prepare_certificate(const std::filesystem::path& folder, const std::vector<std::string>& hosts,
                               std::chrono::system_clock::time_point now) {
-    tls_files files{folder / "certificate.pem", folder / "certificate_key.pem", {}};
+    tls_files files{folder / "certificate.pem", folder / "certificate_key.pem"};
     const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
     const auto alone = lock_folder(folder);
     const auto is_there = [](const std::filesystem::path& path) {

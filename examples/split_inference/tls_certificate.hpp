@@ -11,7 +11,7 @@ namespace split {
 struct tls_files {
     std::filesystem::path certificate;
     std::filesystem::path key;  ///< mode 0600
-    std::string fingerprint;    ///< SHA-256 of the certificate in DER, 64 lower-case digits
+    std::string fingerprint{};  ///< SHA-256 of the certificate in DER, 64 lower-case digits
 };
 
 /// The development certificate of a folder: `certificate.pem` and `certificate_key.pem`, made if neither is

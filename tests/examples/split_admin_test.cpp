@@ -212,7 +212,12 @@ TEST_CASE_FIXTURE(administered, "what waits is named once, can be taken back, an
     CHECK(status == 429);
     // The last of those that wait: sixteen are packed before it.
     CHECK(load(last, "kjv").status == 409);
-    CHECK(ask("DELETE", "/admin/adapters/" + last).status == 200);
+    // What was taken back has its turn still: to ask and to take back again and again ends too.
+    for (int i = 0; i < 100 && (i == 0 || status == 202); ++i) {
+        CHECK(ask("DELETE", "/admin/adapters/" + last).status == 200);
+        status = load(last, "kjv").status;
+    }
+    CHECK(status == 429);
     admin->wait_for_loads();
     CHECK_FALSE(of->adapters().find(last));
     CHECK(of->adapters().find("adapter0"));

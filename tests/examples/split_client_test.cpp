@@ -647,10 +647,9 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(connected, "waits between attempts double up to the cap, and half of each is random") {
     const auto sequence = [](double draw) {
-        backoff waits({milliseconds(100), milliseconds(900), 0});
         times result;
-        for (int i = 0; i < 6; ++i) {
-            result.push_back(waits.next(draw).count());
+        for (std::size_t i = 0; i < 6; ++i) {
+            result.push_back(backoff({milliseconds(100), milliseconds(900), 0}, i, draw).count());
         }
         return result;
     };

@@ -65,9 +65,7 @@ class echo_server {
   public:
     explicit echo_server(split::net::http_server_options options = {}, std::string says = "hello",
                          std::size_t longest = 1000)
-        : greeting(std::move(says)),
-          largest_frame(longest),
-          server(with_path(std::move(options)), handlers()) {
+        : greeting(std::move(says)), largest_frame(longest), server(std::move(options), handlers()) {
         server.run();
     }
 
@@ -142,12 +140,6 @@ class echo_server {
         bool established_ = false;
     };
 
-    static split::net::http_server_options with_path(split::net::http_server_options options) {
-        if (options.websocket_path == "/") {
-            options.websocket_path = split::websocket_path;
-        }
-        return options;
-    }
     split::net::http_server_handlers handlers() {
         using split::net::http_response;
         return {[](const split::net::http_request& r) {

@@ -240,7 +240,7 @@ TEST_CASE_FIXTURE(both_sides,
     std::vector<std::unique_ptr<split::net::http_server>> servers;
     for (const bool tls : {false, true}) {
         const auto start = [&](const temporary_directory& state, auto connect) -> split::net::http_server& {
-            split::net::http_server_options options{.websocket_path = split::websocket_path};
+            split::net::http_server_options options;
             if (tls) {
                 const split::tls_files files = split::prepare_certificate(state.path());
                 options.secure = {files.certificate, files.key};

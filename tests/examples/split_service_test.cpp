@@ -50,7 +50,7 @@ tensafe::lora::adapter small_adapter() {
 
 /// A message around a body, checksums included.
 bytes message_of(tensafe::wire::kind what, const bytes& body, std::uint64_t number = 0,
-                 std::uint32_t group = 0, std::uint64_t set = split::parameter_set_id(),
+                 std::uint32_t group = 0, std::uint64_t set = tensafe::wire::set_id<split::params>,
                  std::uint64_t scheme = 0) {
     const auto head = tensafe::wire::write_header({what, set, scheme, number, group, body.size()});
     bytes message(head.begin(), head.end());
@@ -72,7 +72,7 @@ constexpr std::size_t first_limb = 4096 * 45 / 8;
 constexpr std::size_t both_limbs = first_limb + 4096 * 44 / 8;
 
 bytes rerandomization_key_message(const tensafe::random::seed& nonce,
-                                  std::uint64_t set = split::parameter_set_id()) {
+                                  std::uint64_t set = tensafe::wire::set_id<split::params>) {
     bytes body;
     append_number(body, 1);
     body.resize(body.size() + 8);
@@ -87,7 +87,7 @@ bytes rerandomization_key_message(const tensafe::random::seed& nonce,
 }
 
 bytes request_message(std::uint64_t number, std::uint32_t group = 0,
-                      std::uint64_t set = split::parameter_set_id()) {
+                      std::uint64_t set = tensafe::wire::set_id<split::params>) {
     bytes body;
     append_number(body, 64);
     append_number(body, 1024);
@@ -162,7 +162,7 @@ struct peer {
         split::hello h;
         h.adapter = adapter;
         h.client = key->verifying().bytes();
-        h.set = split::parameter_set_id();
+        h.set = tensafe::wire::set_id<split::params>;
         h.key_sha256 = tensafe::keystore::sha256::of(std::as_bytes(std::span(rerandomization_key)));
         sign(h);
         return h;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -43,21 +44,18 @@ class answer {
         }
         frame& next = frames_[count_++];
         next.is_text = is_text;
-        next.shared.reset();
         return next;
     }
     void add_text(std::string_view text) { add(true).bytes.assign(text.begin(), text.end()); }
     void close(std::uint16_t code, std::string reason) { close_ = std::pair(code, std::move(reason)); }
     /// Forgets the frames, not their memory, unless they are many or long.
     void clear() {
-        for (std::size_t i = 0; i < count_; ++i) {
-            frames_[i].shared.reset();
-            if (frames_[i].bytes.capacity() > longest_kept) {
-                frames_[i].bytes = std::vector<std::uint8_t>();
+        frames_.resize(std::min(frames_.size(), most_kept));
+        for (frame& each : frames_) {
+            each.shared.reset();
+            if (each.bytes.capacity() > longest_kept) {
+                each.bytes = std::vector<std::uint8_t>();
             }
-        }
-        if (frames_.size() > most_kept) {
-            frames_.resize(most_kept);
         }
         count_ = 0;
         close_.reset();

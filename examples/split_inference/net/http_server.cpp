@@ -26,6 +26,7 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <sys/socket.h>
@@ -60,30 +61,23 @@ class places;
 
 /// A place among the connections, of all and of a thread: for as long as it lives, or until a newcomer gets
 /// it.
-class place {
-  public:
-    place(places& of, std::string address, std::atomic<std::size_t>& of_thread)
-        : of_(of), address_(std::move(address)), of_thread_(of_thread) {
-        ++of_thread_;
+struct place {
+    place(places& them, std::string peer, std::atomic<std::size_t>& same_thread)
+        : of(them), address(std::move(peer)), of_thread(same_thread) {
+        ++of_thread;
     }
     place(const place&) = delete;
     place& operator=(const place&) = delete;
     ~place();
 
-    const std::string& address() const noexcept { return address_; }
-    void hold(std::weak_ptr<connection> by) { holder_ = std::move(by); }
-
-  private:
-    friend class places;
-
-    places& of_;
-    const std::string address_;
-    std::atomic<std::size_t>& of_thread_;
-    std::weak_ptr<connection> holder_;
-    std::optional<std::map<std::string, address_count>::iterator> count_;  ///< nothing: it has no place
-    bool is_established_ = false;
-    bool is_leaving_ = false;
-    bool is_websocket_ = false;
+    places& of;
+    const std::string address;
+    std::atomic<std::size_t>& of_thread;
+    std::weak_ptr<connection> holder;
+    std::optional<std::map<std::string, address_count>::iterator> count;  ///< nothing: it has no place
+    bool is_established = false;
+    bool is_leaving = false;
+    bool is_websocket = false;
 };
 
 /// Who is there. An eighth of the places is kept for connections that are established, and an eighth for
@@ -98,7 +92,7 @@ class places {
     /// Whether there is a place. If all are taken, the oldest stranger of the address with the most of them
     /// makes room for one of an address with fewer.
     bool take(place& newcomer, std::weak_ptr<connection>& displaced) {
-        const std::string address = limited_address(newcomer.address_);
+        const std::string address = limited_address(newcomer.address);
         const std::lock_guard lock(mutex_);
         const auto known = by_address_.find(address);
         const address_count mine = known == by_address_.end() ? address_count() : known->second;
@@ -107,18 +101,18 @@ class places {
         }
         if (all_.size() >= most_ || strangers_ >= most_of_each_sort_) {
             const auto crowd = [](const place* each) {
-                return each->is_established_ ? 0 : (*each->count_)->second.strangers;
+                return each->is_established ? 0 : (*each->count)->second.strangers;
             };
             const auto oldest = std::ranges::max_element(all_, {}, crowd);
             if (oldest == all_.end() || crowd(*oldest) <= mine.strangers) {
                 return false;
             }
-            displaced = (*oldest)->holder_;
+            displaced = (*oldest)->holder;
             remove(**oldest);
         }
-        newcomer.count_ = by_address_.try_emplace(address).first;
+        newcomer.count = by_address_.try_emplace(address).first;
         all_.push_back(&newcomer);  // never takes memory
-        ++(*newcomer.count_)->second.all;
+        ++(*newcomer.count)->second.all;
         count_stranger(newcomer, 1);
         return true;
     }
@@ -126,13 +120,14 @@ class places {
         const std::lock_guard lock(mutex_);
         remove(of);
     }
-    /// Whether there is room for one more that is established.
+    /// Of a WebSocket: whether there is room for one more that is established.
     bool settle(place& of, bool is_established) {
         const std::lock_guard lock(mutex_);
-        if (of.is_leaving_ || is_established == of.is_established_) {
+        of.is_websocket = true;
+        if (of.is_leaving || is_established == of.is_established) {
             return true;
         }
-        if (!of.count_ || (is_established && all_.size() - strangers_ >= most_of_each_sort_)) {
+        if (!of.count || (is_established && all_.size() - strangers_ >= most_of_each_sort_)) {
             return false;
         }
         set_established(of, is_established);
@@ -141,14 +136,10 @@ class places {
     /// It has nothing more to say, and may take its time: from now on it can be displaced.
     void leave(place& of) {
         const std::lock_guard lock(mutex_);
-        of.is_leaving_ = true;
-        if (of.count_ && of.is_established_) {
+        of.is_leaving = true;
+        if (of.count && of.is_established) {
             set_established(of, false);
         }
-    }
-    void become_websocket(place& of) {
-        const std::lock_guard lock(mutex_);
-        of.is_websocket_ = true;
     }
 
     std::size_t taken() const {
@@ -160,7 +151,7 @@ class places {
         const std::lock_guard lock(mutex_);
         result.reserve(all_.size());
         for (const place* each : all_) {
-            if (auto still = each->is_websocket_ ? each->holder_.lock() : nullptr) {
+            if (auto still = each->is_websocket ? each->holder.lock() : nullptr) {
                 result.push_back(std::move(still));
             }
         }
@@ -169,30 +160,30 @@ class places {
     bool wait_for_no_websocket(std::chrono::milliseconds time) {
         std::unique_lock lock(mutex_);
         return changed_.wait_for(lock, time,
-                                 [&] { return std::ranges::none_of(all_, &place::is_websocket_); });
+                                 [&] { return std::ranges::none_of(all_, &place::is_websocket); });
     }
 
   private:
     void set_established(place& of, bool is_established) {
-        of.is_established_ = is_established;
+        of.is_established = is_established;
         count_stranger(of, is_established ? -1 : 1);
     }
     void count_stranger(const place& of, int change) {
         strangers_ += static_cast<std::size_t>(change);
-        (*of.count_)->second.strangers += static_cast<std::size_t>(change);
+        (*of.count)->second.strangers += static_cast<std::size_t>(change);
     }
     void remove(place& of) {
-        if (!of.count_) {
+        if (!of.count) {
             return;
         }
         std::erase(all_, &of);
-        if (!of.is_established_) {
+        if (!of.is_established) {
             count_stranger(of, -1);
         }
-        if (--(*of.count_)->second.all == 0) {
-            by_address_.erase(*of.count_);
+        if (--(*of.count)->second.all == 0) {
+            by_address_.erase(*of.count);
         }
-        of.count_.reset();
+        of.count.reset();
         changed_.notify_all();
     }
 
@@ -207,8 +198,8 @@ class places {
 };
 
 place::~place() {
-    --of_thread_;
-    of_.give_back(*this);
+    --of_thread;
+    of.give_back(*this);
 }
 
 /// What connections share.
@@ -238,16 +229,16 @@ class connection final : public connection_control, public std::enable_shared_fr
                asio::ssl::context* secure)
         : of_(of),
           seat_(std::move(seat)),
-          socket_(std::move(socket), secure),
+          socket_(std::move(socket), secure,
+                  [this] { limit(wait_for::the_end, of_.options.handshake_time); }),
           timer_(socket_.get_executor()),
           began_(steady::now()),
           buffer_(of.options.header_bytes) {
         due_.fill(never);
-        socket_.next_layer().when_finishing([this] { limit(wait_for::the_end, of_.options.handshake_time); });
     }
 
     void begin() {
-        seat_->hold(weak_from_this());
+        seat_->holder = weak_from_this();
         asio::post(socket_.get_executor(), [self = shared_from_this()] {
             self->limit(wait_for::http, self->of_.options.handshake_time);
             self->socket_.next_layer().async_handshake(server_stream::then([self](beast::error_code failure) {
@@ -276,9 +267,9 @@ class connection final : public connection_control, public std::enable_shared_fr
     std::array<std::byte, 32> tls_exporter() override { return socket_.next_layer().tls_exporter(); }
     /// Another one got its place.
     void make_room() {
+        of_.handlers.refused(seat_->address);
         asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut(); });
     }
-    const std::string& address() const noexcept { return seat_->address(); }
 
   private:
     // Time. One timer for all, which is set anew only for what is due before it: not for each frame.
@@ -374,16 +365,14 @@ class connection final : public connection_control, public std::enable_shared_fr
         parser_->body_limit(of_.options.body_bytes);
         limit(wait_for::http, time);
         http::async_read_header(socket_.next_layer(), buffer_, *parser_,
-                                [self = shared_from_this()](beast::error_code failure, std::size_t) {
-                                    self->got_header(failure);
-                                });
+                                std::bind_front(&connection::got_header, shared_from_this()));
     }
 
-    void got_header(beast::error_code failure) {
+    void got_header(beast::error_code failure, std::size_t) {
         const auto& header = parser_->get();
         const bool body_follows = !failure && parser_->content_length().value_or(0) > 0;
         const auto refuse = [&](unsigned status, const char* why) {
-            respond({status, std::string(why) + "\n"}, 11, false, false);
+            respond({status, std::string(why) + "\n"}, false);
         };
         if (failure == http::error::header_limit || failure == http::error::buffer_overflow) {
             refuse(431, "too large");
@@ -398,7 +387,7 @@ class connection final : public connection_control, public std::enable_shared_fr
         } else if (body_follows && header.method() != http::verb::put &&
                    header.method() != http::verb::post) {
             refuse(400, "got a body, expected none");
-        } else if (as_text(header.target()) != of_.options.websocket_path) {
+        } else if (header.target() != of_.options.websocket_path) {
             answer_request(body_follows);
         } else if (websocket::is_upgrade(header)) {
             upgrade();
@@ -411,9 +400,10 @@ class connection final : public connection_control, public std::enable_shared_fr
         const auto& request = parser_->get();
         http_response response;
         try {
-            response = of_.handlers.answer({as_text(request.method_string()), as_text(request.target()),
-                                            as_text(request[http::field::authorization]), request.body(),
-                                            seat_->address(), body_follows});
+            response =
+                of_.handlers.answer({std::string(request.method_string()), std::string(request.target()),
+                                     std::string(request[http::field::authorization]), request.body(),
+                                     seat_->address, body_follows});
         } catch (...) {
             response = {500, "internal error\n"};
         }
@@ -423,9 +413,7 @@ class connection final : public connection_control, public std::enable_shared_fr
         }
         // Who asks now and then for ever would keep a place from others.
         const bool is_old = steady::now() - began_ >= of_.options.idle_time;
-        respond(std::move(response), request.version(),
-                request.keep_alive() && !body_follows && !of_.draining && !is_old,
-                request.method() == http::verb::head);
+        respond(std::move(response), request.keep_alive() && !body_follows && !of_.draining && !is_old);
     }
 
     /// Tells who waits for it that its body is wanted.
@@ -435,9 +423,10 @@ class connection final : public connection_control, public std::enable_shared_fr
             return;
         }
         response_ = {http::status::continue_, 11};
-        write_response([self = shared_from_this()](beast::error_code failure) {
-            failure ? self->shut_down() : self->read_body();
-        });
+        http::async_write(socket_.next_layer(), response_,
+                          [self = shared_from_this()](beast::error_code failure, std::size_t) {
+                              failure ? self->shut_down() : self->read_body();
+                          });
     }
 
     void read_body() {
@@ -447,12 +436,8 @@ class connection final : public connection_control, public std::enable_shared_fr
                          });
     }
 
-    static std::string as_text(beast::string_view view) { return std::string(view.data(), view.size()); }
-
-    void respond(http_response from, unsigned version, bool keep_alive, bool is_head) {
-        response_ = {};
-        response_.version(version);
-        response_.result(from.status);
+    void respond(http_response from, bool keep_alive) {
+        response_ = {static_cast<http::status>(from.status), parser_->get().version()};
         response_.set(http::field::content_type, from.content_type);
         response_.set(http::field::cache_control, "no-store");
         if (from.status == 426) {
@@ -461,22 +446,15 @@ class connection final : public connection_control, public std::enable_shared_fr
         response_.keep_alive(keep_alive);
         response_.body() = std::move(from.body);
         response_.prepare_payload();
-        if (is_head) {
+        if (parser_->get().method() == http::verb::head) {
             response_.body().clear();  // what a GET would bring is announced, and does not come
         }
         limit(wait_for::http, of_.options.write_time);
-        write_response([self = shared_from_this(), keep_alive](beast::error_code failure) {
-            if (!failure && keep_alive) {
-                self->read_request(self->of_.options.idle_time);
-            } else {
-                self->shut_down();
-            }
-        });
-    }
-
-    template <class Done>
-    void write_response(Done done) {
-        http::async_write(socket_.next_layer(), response_, server_stream::then(std::move(done)));
+        http::async_write(socket_.next_layer(), response_,
+                          [self = shared_from_this(), keep_alive](beast::error_code failure, std::size_t) {
+                              keep_alive && !failure ? self->read_request(self->of_.options.idle_time)
+                                                     : self->shut_down();
+                          });
     }
 
     /// Ends a connection that is no WebSocket, once the peer has read what was sent, or has had time for it.
@@ -504,15 +482,12 @@ class connection final : public connection_control, public std::enable_shared_fr
         limit(wait_for::a_sign, of_.options.idle_time / 2);
         parser_.reset();
         buffer_ = beast::flat_buffer();  // how long a frame may be is the handler's to say
-        of_.who.become_websocket(*seat_);
         fill_answer([&] {
-            handler_ = of_.handlers.connect(seat_->address(), weak_from_this());
+            handler_ = of_.handlers.connect(seat_->address, weak_from_this());
             handler_->start(answer_);
         });
+        must_drain_ = of_.draining;
         send_answer();
-        if (of_.draining) {
-            must_drain_ = true;
-        }
     }
 
     /// Lets the handler answer.
@@ -522,9 +497,7 @@ class connection final : public connection_control, public std::enable_shared_fr
         try {
             of_handler();
             if (!of_.who.settle(*seat_, handler_->established())) {
-                if (of_.handlers.refused) {
-                    of_.handlers.refused(seat_->address());
-                }
+                of_.handlers.refused(seat_->address);
                 answer_.clear();
                 answer_.close(close_try_later, "as many sessions are connected as may be");
             }
@@ -560,11 +533,7 @@ class connection final : public connection_control, public std::enable_shared_fr
         limit(wait_for::taking, of_.options.write_time);
         socket_.async_write(asio::buffer(next.data().data(), next.data().size()),
                             [self = shared_from_this()](beast::error_code failure, std::size_t) {
-                                if (failure) {
-                                    self->cut();
-                                } else {
-                                    self->write_next();
-                                }
+                                failure ? self->cut() : self->write_next();
                             });
     }
 
@@ -576,12 +545,10 @@ class connection final : public connection_control, public std::enable_shared_fr
     }
 
     void read_more() {
-        socket_.async_read_some(
-            buffer_, 0,
-            [self = shared_from_this()](beast::error_code failure, std::size_t) { self->got_part(failure); });
+        socket_.async_read_some(buffer_, 0, std::bind_front(&connection::got_part, shared_from_this()));
     }
 
-    void got_part(beast::error_code failure) {
+    void got_part(beast::error_code failure, std::size_t) {
         if (!failure && !socket_.is_message_done()) {
             if (due(wait_for::frame) == never) {
                 limit(wait_for::frame, of_.options.frame_time);
@@ -608,13 +575,10 @@ class connection final : public connection_control, public std::enable_shared_fr
         of_.frames.run(handler_->whose(), [self = shared_from_this(), text = socket_.got_text()]() mutable {
             const auto data = self->buffer_.data();
             self->fill_answer([&] {
-                if (text) {
-                    self->handler_->on_text({static_cast<const char*>(data.data()), data.size()},
-                                            self->answer_);
-                } else {
-                    self->handler_->on_binary({static_cast<const std::uint8_t*>(data.data()), data.size()},
-                                              self->answer_);
-                }
+                text ? self->handler_->on_text({static_cast<const char*>(data.data()), data.size()},
+                                               self->answer_)
+                     : self->handler_->on_binary({static_cast<const std::uint8_t*>(data.data()), data.size()},
+                                                 self->answer_);
             });
             // The connection ends on its own thread.
             const auto own = self->socket_.get_executor();
@@ -694,7 +658,7 @@ class connection final : public connection_control, public std::enable_shared_fr
     std::optional<std::pair<std::uint16_t, std::string>> must_end_;
 };
 
-asio::ssl::context tls_context(const http_server_options::tls& files) {
+asio::ssl::context tls_context(const tls_files& files) {
     asio::ssl::context context(asio::ssl::context::tls_server);
     SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
     SSL_CTX_set_options(context.native_handle(), SSL_OP_NO_RENEGOTIATION);
@@ -750,16 +714,12 @@ struct http_server::state : shared_parts {
         }
         auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
         std::weak_ptr<connection> displaced;
-        const bool is_in =
-            (!handlers.admits || handlers.admits(seat->address())) && who.take(*seat, displaced);
-        const auto gone = displaced.lock();
-        if (gone) {
+        const bool is_in = handlers.admits(seat->address) && who.take(*seat, displaced);
+        if (const auto gone = displaced.lock()) {
             gone->make_room();
         }
-        if (handlers.refused && (gone || !is_in)) {
-            handlers.refused(gone ? gone->address() : seat->address());
-        }
         if (!is_in) {
+            handlers.refused(seat->address);
             return;
         }
         socket.set_option(tcp::no_delay(true), failure);

@@ -3,12 +3,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "../params.hpp"
+#include "../tls_certificate.hpp"
 #include "connection.hpp"
 
 namespace split::net {
@@ -17,13 +18,8 @@ struct http_server_options {
     std::string address = "127.0.0.1";
     std::uint16_t port = 0;  ///< 0: any
     std::size_t threads = 2;
-    /// Certificate and key in PEM. Nothing: no TLS.
-    struct tls {
-        std::filesystem::path certificate;
-        std::filesystem::path key;
-    };
-    std::optional<net::http_server_options::tls> secure{};
-    std::string websocket_path = "/";
+    std::optional<tls_files> secure{};  ///< nothing: no TLS
+    std::string websocket_path = split::websocket_path;
     /// At once. Of these an eighth is only for established ones, an eighth only for others. Where all are
     /// taken, the oldest of the address with the most that are not established makes room for one of an
     /// address with fewer; else the newcomer is closed. An address of IPv6 is a /64.
@@ -50,10 +46,10 @@ struct http_server_handlers {
                                                      std::weak_ptr<connection_control> control)>
         connect;
     /// A connection from this address was closed, as it came or for another one: there are as many as there
-    /// may be. May be empty.
-    std::function<void(const std::string& address)> refused = {};
-    /// Whether a connection may come from this address now. May be empty.
-    std::function<bool(const std::string& address)> admits = {};
+    /// may be.
+    std::function<void(const std::string& address)> refused = [](const std::string&) {};
+    /// Whether a connection may come from this address now.
+    std::function<bool(const std::string& address)> admits = [](const std::string&) { return true; };
 };
 
 /// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.3, TLS 1.2 with AEAD, or none. A connection

@@ -35,39 +35,44 @@ class server_stream {
     /// What is to be done when an operation ends: any function of its outcome and its bytes.
     class then {
       public:
+        /// @param sum  to which the bytes are added
         template <class Function>
-        requires(!std::same_as<std::remove_cvref_t<Function>, then>) explicit then(Function&& f)
-            : what_(std::make_unique<one<std::remove_cvref_t<Function>>>(std::forward<Function>(f))) {}
-        void operator()(error_code outcome, std::size_t bytes) { what_->call(outcome, bytes); }
-        void operator()(error_code outcome) { what_->call(outcome, 0); }
+        requires(!std::same_as<std::remove_cvref_t<Function>, then>) explicit then(
+            Function&& f, std::uint64_t* sum = nullptr)
+            : what_(std::make_shared<std::remove_cvref_t<Function>>(std::forward<Function>(f))),
+              call_(&call<std::remove_cvref_t<Function>>),
+              sum_(sum) {}
+        void operator()(error_code outcome, std::size_t bytes = 0) {
+            if (sum_ != nullptr) {
+                *sum_ += bytes;
+            }
+            call_(what_.get(), outcome, bytes);
+        }
 
         /// An operation begins where another one ended: no further thread need wake for it.
         friend bool asio_handler_is_continuation(then*) { return true; }
 
       private:
-        struct any {
-            virtual ~any() = default;
-            virtual void call(error_code outcome, std::size_t bytes) = 0;
-        };
         template <class Function>
-        struct one final : any {
-            template <class From>
-            explicit one(From&& f) : function(std::forward<From>(f)) {}
-            void call(error_code outcome, std::size_t bytes) override {
-                Function mine = std::move(function);
-                if constexpr (std::invocable<Function, error_code, std::size_t>) {
-                    mine(outcome, bytes);
-                } else {
-                    mine(outcome);
-                }
+        static void call(void* function, error_code outcome, std::size_t bytes) {
+            Function mine = std::move(*static_cast<Function*>(function));
+            if constexpr (std::invocable<Function, error_code, std::size_t>) {
+                mine(outcome, bytes);
+            } else {
+                mine(outcome);
             }
-            Function function;
-        };
-        std::unique_ptr<any> what_;
+        }
+
+        std::shared_ptr<void> what_;
+        void (*call_)(void* function, error_code outcome, std::size_t bytes);
+        std::uint64_t* sum_;
     };
 
-    /// @param secure  null: no TLS
-    server_stream(socket_type&& socket, boost::asio::ssl::context* secure) : socket_(std::move(socket)) {
+    /// @param secure     null: no TLS
+    /// @param finishing  called when this side has said its last: the peer should not be waited for without
+    ///                   an end
+    server_stream(socket_type&& socket, boost::asio::ssl::context* secure, std::function<void()> finishing)
+        : socket_(std::move(socket)), finishing_(std::move(finishing)) {
         if (secure != nullptr) {
             tls_.emplace(socket_, *secure);
         }
@@ -80,9 +85,6 @@ class server_stream {
     /// Of what the peer sent and took, so that somebody who looks now and then sees whether it is there.
     std::uint64_t bytes_in() const noexcept { return bytes_in_; }
     std::uint64_t bytes_out() const noexcept { return bytes_out_; }
-
-    /// Called when this side has said its last: the peer should not be waited for without an end.
-    void when_finishing(std::function<void()> call) { finishing_ = std::move(call); }
 
     /// The server's half of a TLS handshake; nothing where there is no TLS.
     void async_handshake(then done) {
@@ -99,26 +101,28 @@ class server_stream {
 
     template <class Buffers, class Done>
     void async_read_some(const Buffers& to, Done&& done) {
-        read(first_of<boost::asio::mutable_buffer>(to), then(std::forward<Done>(done)));
+        const auto parts = first_of<boost::asio::mutable_buffer>(to);
+        then last(std::forward<Done>(done), &bytes_in_);
+        tls_ ? tls_->async_read_some(parts, std::move(last))
+             : socket_.async_read_some(parts, std::move(last));
     }
     template <class Buffers, class Done>
     void async_write_some(const Buffers& from, Done&& done) {
+        then last(std::forward<Done>(done), &bytes_out_);
         if (!tls_) {
-            write(first_of<boost::asio::const_buffer>(from), then(std::forward<Done>(done)));
+            socket_.async_write_some(first_of<boost::asio::const_buffer>(from), std::move(last));
             return;
         }
         // A record for each buffer would be one for the few bytes before a frame, too.
         record_.resize(bytes_of_a_tls_record);
         const std::size_t n = boost::asio::buffer_copy(boost::asio::buffer(record_), from);
-        write({boost::asio::buffer(record_.data(), n)}, then(std::forward<Done>(done)));
+        tls_->async_write_some(boost::asio::buffer(record_.data(), n), std::move(last));
     }
 
     /// Says that no more comes, and discards what the peer still sends until it ends too: were the socket
     /// closed before, the system would take back what the peer has not read yet.
     void async_finish(then done) {
-        if (finishing_) {
-            finishing_();
-        }
+        finishing_();
         if (!tls_) {
             end_sending(std::move(done));
             return;
@@ -134,40 +138,17 @@ class server_stream {
 
   private:
     static constexpr std::size_t bytes_of_a_tls_record = 16'384;
-    static constexpr std::size_t most_parts = 8;
-
-    template <class Buffer>
-    using parts = boost::container::static_vector<Buffer, most_parts>;
 
     /// The first few of a sequence of buffers: an operation may do less than it was asked for.
     template <class Buffer, class Buffers>
-    static parts<Buffer> first_of(const Buffers& all) {
-        parts<Buffer> result;
+    static auto first_of(const Buffers& all) {
+        boost::container::static_vector<Buffer, 8> result;
         for (const Buffer each : boost::beast::buffers_range_ref(all)) {
-            if (each.size() > 0 && result.size() < most_parts) {
+            if (each.size() > 0 && result.size() < result.max_size()) {
                 result.push_back(each);
             }
         }
         return result;
-    }
-
-    /// `done`, which is told how many bytes passed; they are added to `sum`.
-    static then counted(std::uint64_t& sum, then done) {
-        return then([&sum, done = std::move(done)](error_code failure, std::size_t n) mutable {
-            sum += n;
-            done(failure, n);
-        });
-    }
-
-    void read(const parts<boost::asio::mutable_buffer>& to, then done) {
-        then last = counted(bytes_in_, std::move(done));
-        tls_ ? tls_->async_read_some(to, std::move(last)) : socket_.async_read_some(to, std::move(last));
-    }
-
-    void write(const parts<boost::asio::const_buffer>& from, then done) {
-        then last = counted(bytes_out_, std::move(done));
-        tls_ ? tls_->async_write_some(from, std::move(last))
-             : socket_.async_write_some(from, std::move(last));
     }
 
     void end_sending(then done) {
@@ -179,11 +160,7 @@ class server_stream {
     void discard(then done) {
         socket_.async_read_some(boost::asio::buffer(rest_),
                                 then([this, done = std::move(done)](error_code failure, std::size_t) mutable {
-                                    if (failure) {
-                                        done({});
-                                    } else {
-                                        discard(std::move(done));
-                                    }
+                                    failure ? done({}) : discard(std::move(done));
                                 }));
     }
 

@@ -60,8 +60,6 @@ class timed_socket {
 
     /// All that follows is to be done within this time.
     void limit(std::chrono::milliseconds time) { until_ = clock::now() + time; }
-    /// A wait begins with so much time in which the processor does not sleep.
-    void busy_wait(std::chrono::microseconds time) { busy_wait_ = time; }
 
     void connect(const tcp::endpoint& to, error_code& failure) {
         socket_.close(failure);
@@ -88,18 +86,12 @@ class timed_socket {
 
     template <class Buffers>
     std::size_t read_some(const Buffers& to, error_code& failure) {
-        const std::size_t n = when_ready(
-            POLLIN, [&] { return socket_.read_some(to, failure); }, failure);
-        bytes_.down += n;
-        return n;
+        return when_ready(POLLIN, bytes.down, failure, [&] { return socket_.read_some(to, failure); });
     }
 
     template <class Buffers>
     std::size_t write_some(const Buffers& from, error_code& failure) {
-        const std::size_t n = when_ready(
-            POLLOUT, [&] { return socket_.write_some(from, failure); }, failure);
-        bytes_.up += n;
-        return n;
+        return when_ready(POLLOUT, bytes.up, failure, [&] { return socket_.write_some(from, failure); });
     }
 
     void close() noexcept {
@@ -107,7 +99,9 @@ class timed_socket {
         socket_.close(ignored);
     }
 
-    client_connection::traffic bytes() const noexcept { return bytes_; }
+    /// A wait begins with so much time in which the processor does not sleep.
+    std::chrono::microseconds busy_wait{0};
+    client_connection::traffic bytes;
 
   private:
     using clock = std::chrono::steady_clock;
@@ -133,22 +127,20 @@ class timed_socket {
     }
 
     template <class Call>
-    std::size_t when_ready(short what, Call call, error_code& failure) {
+    std::size_t when_ready(short what, std::uint64_t& sum, error_code& failure, Call call) {
         const auto awake_until =
-            busy_wait_.count() > 0 ? std::min(until_, clock::now() + busy_wait_) : clock::time_point::min();
+            busy_wait.count() > 0 ? std::min(until_, clock::now() + busy_wait) : clock::time_point::min();
         for (;;) {
             if (clock::now() >= until_) {  // whatever is there: it might never end
                 failure = asio::error::timed_out;
                 return 0;
             }
             const std::size_t n = call();
+            sum += n;
             if (failure != asio::error::would_block) {
                 return n;
             }
-            if (clock::now() < awake_until) {
-                continue;
-            }
-            if (!wait(what, failure)) {
+            if (clock::now() >= awake_until && !wait(what, failure)) {
                 return 0;
             }
         }
@@ -156,8 +148,6 @@ class timed_socket {
 
     tcp::socket socket_;
     clock::time_point until_;
-    std::chrono::microseconds busy_wait_{0};
-    client_connection::traffic bytes_;
 };
 
 /// With TLS or without: one type, so that all of Beast is compiled once. Its calls return when they are done:
@@ -178,7 +168,7 @@ class client_stream {
         const std::size_t n = tls ? tls->read_some(to, failure) : socket.read_some(to, failure);
         most -= std::min(most, n);
         if (opening.empty()) {
-            opening.resize(std::min(n, longest_opening));
+            opening.resize(std::min<std::size_t>(n, 80));
             asio::buffer_copy(asio::buffer(opening), to);
         }
         return n;
@@ -205,8 +195,6 @@ class client_stream {
     std::string opening;                     ///< how the answer to the upgrade begins
 
   private:
-    static constexpr std::size_t longest_opening = 80;
-
     std::vector<std::uint8_t> record_;
 };
 
@@ -237,7 +225,7 @@ class websocket_connection final : public client_connection {
         stream_.handshake(to.host_and_port(), websocket_path, failed);
         check("open a WebSocket", failed);
         stream_.next_layer().most = std::numeric_limits<std::size_t>::max();
-        lowest().busy_wait(options.busy_wait);
+        lowest().busy_wait = options.busy_wait;
     }
 
     ~websocket_connection() override { drop(); }
@@ -273,7 +261,7 @@ class websocket_connection final : public client_connection {
             return;
         }
         try {
-            lowest().limit(options_.close_limit);
+            lowest().limit(std::chrono::seconds(1));
             error_code ignored;
             stream_.close(websocket::close_code::normal, ignored);
         } catch (...) {  // whatever it was, the socket goes
@@ -281,7 +269,7 @@ class websocket_connection final : public client_connection {
         drop();
     }
 
-    traffic bytes() const noexcept override { return stream_.next_layer().socket.bytes(); }
+    traffic bytes() const noexcept override { return stream_.next_layer().socket.bytes; }
 
     std::array<std::byte, 32> tls_exporter() const override { return exporter_; }
 
@@ -310,13 +298,10 @@ class websocket_connection final : public client_connection {
 
     timed_socket& lowest() noexcept { return stream_.next_layer().socket; }
 
-    void check(const char* what, const error_code& outcome) {
-        if (outcome) {
-            fail(what, outcome);
+    void check(const char* what, const error_code& why) {
+        if (!why) {
+            return;
         }
-    }
-
-    [[noreturn]] void fail(const char* what, const error_code& why) {
         if (why == websocket::error::message_too_big) {
             drop();
             throw tensafe::format_error(address_ + ": got a frame of more than " +
@@ -365,7 +350,7 @@ class websocket_connection final : public client_connection {
                 return;
             }
         }
-        fail("connect", failed);
+        check("connect", failed);
     }
 
     void shake_hands(const server_address& to) {
@@ -380,28 +365,25 @@ class websocket_connection final : public client_connection {
         secure.handshake(asio::ssl::stream_base::client, outcome);
         if (outcome) {
             const long verdict = ::SSL_get_verify_result(secure.native_handle());
-            if (outcome.category() == asio::error::get_ssl_category() && refused_certificate(outcome)) {
+            if (outcome.category() == asio::error::get_ssl_category() &&
+                ERR_GET_REASON(static_cast<unsigned long>(outcome.value())) ==
+                    SSL_R_CERTIFICATE_VERIFY_FAILED) {
                 drop();
-                if (verdict == X509_V_OK ||
-                    verdict == X509_V_ERR_UNSPECIFIED) {  // the name alone was refused
-                    throw tensafe::signature_error(address_ + ": its certificate is not for " +
-                                                   tensafe::quote(to.host) +
-                                                   ", expected a host that it names, or a server whose "
-                                                   "certificate was made with --host " +
-                                                   to.host);
-                }
+                const bool is_name_alone = verdict == X509_V_OK || verdict == X509_V_ERR_UNSPECIFIED;
                 throw tensafe::signature_error(
-                    address_ +
-                    ": its certificate is not trusted: " + ::X509_verify_cert_error_string(verdict) +
-                    ", expected one of " + tensafe::quote(options_.trusted_certificates.string()));
+                    address_ + ": its certificate is not " +
+                    (is_name_alone
+                         ? "for " + tensafe::quote(to.host) +
+                               ", expected a host that it names, or a server whose certificate was made "
+                               "with --host " +
+                               to.host
+                         : "trusted: " + std::string(::X509_verify_cert_error_string(verdict)) +
+                               ", expected one of " +
+                               tensafe::quote(options_.trusted_certificates.string())));
             }
-            fail("agree on TLS", outcome);
         }
+        check("agree on TLS", outcome);
         exporter_ = net::tls_exporter(secure.native_handle());
-    }
-
-    static bool refused_certificate(const error_code& e) noexcept {
-        return ERR_GET_REASON(static_cast<unsigned long>(e.value())) == SSL_R_CERTIFICATE_VERIFY_FAILED;
     }
 
     void send(asio::const_buffer bytes) {

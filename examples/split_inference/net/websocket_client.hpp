@@ -84,7 +84,6 @@ struct websocket_options {
     /// Certificates in PEM that are trusted, and no others. Needed for TLS.
     std::filesystem::path trusted_certificates{};
     std::chrono::milliseconds step_limit{60'000};  ///< TCP, TLS, WebSocket and what follows, until `begin`
-    std::chrono::milliseconds close_limit{1'000};
     /// That is received; a longer one ends the connection.
     std::size_t largest_frame = std::size_t{64} << 20;
     /// A wait for the server begins with so much time in which the processor asks again and again instead of

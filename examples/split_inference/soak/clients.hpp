@@ -58,16 +58,15 @@ inline std::span<const std::uint8_t> bytes_of(std::string_view text) {
 /// A client as users have it, whose answers are compared with plaintext LoRA. For one thread.
 class good_client {
   public:
-    good_client(fixture& of, const std::string& name, frame_form frames = frame_form::binary,
-                std::size_t attempts = 10)
-        : good_client(of, name, name == "qwen" ? of.qwen : of.kjv, frames, attempts) {}
-    /// @param expected  what the server has under this name
     /// @param identity  file; empty: a fresh one
-    good_client(fixture& of, const std::string& name, const tensafe::lora::adapter& expected,
-                frame_form frames = frame_form::binary, std::size_t attempts = 10,
-                const std::filesystem::path& identity = {})
+    /// @param expected  what the server has under this name; null: what it began with
+    good_client(fixture& of, const std::string& name, frame_form frames = frame_form::binary,
+                std::size_t attempts = 10, const std::filesystem::path& identity = {},
+                const tensafe::lora::adapter* expected = nullptr)
         : of_(of),
-          adapter_(expected),
+          adapter_(expected != nullptr ? *expected
+                   : name == "qwen"    ? of.qwen
+                                       : of.kjv),
           remote_(connector(of), client_identity(identity), std::make_shared<tensafe::lora::client<params>>(),
                   options(name, frames, attempts)) {}
 
@@ -80,23 +79,22 @@ class good_client {
             remote_.client()->encrypt(group, h, query_);
             const auto sent = steady::now();
             remote_.carry(group, query_.request, reply_);
-            last_ = steady::now() - sent;
+            last_ms = std::chrono::duration<double, std::milli>(steady::now() - sent).count();
             return remote_.client()->deltas(group, reply_, query_);
         });
         require_deltas(adapter_, shape, h, deltas);
         const auto cost = tensafe::lora::cost_of(remote_.client()->plan(group));
-        bits_ += static_cast<std::size_t>(
+        bits += static_cast<std::size_t>(
             std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
-        ++answers_;
+        ++answers;
         ++of_.answers;
     }
 
     remote_model& remote() noexcept { return remote_; }
-    /// From the last request to its reply.
-    steady::duration last() const noexcept { return last_; }
-    std::size_t answers() const noexcept { return answers_; }
-    /// What the answers count in query limits.
-    std::size_t bits() const noexcept { return bits_; }
+
+    double last_ms = 0;  ///< from the last request to its reply
+    std::size_t answers = 0;
+    std::size_t bits = 0;  ///< that the answers count in query limits
 
   private:
     static remote_model::connector connector(fixture& of) {
@@ -118,43 +116,33 @@ class good_client {
     remote_model remote_;
     tensafe::lora::query<params> query_;
     remote_model::reply_type reply_;
-    steady::duration last_{};
     std::size_t next_group_ = 0;
-    std::size_t answers_ = 0;
-    std::size_t bits_ = 0;
 };
 
-/// A client in session beside all that others do, a request every few milliseconds.
-class bystander {
-  public:
-    explicit bystander(fixture& w)
-        : asking_(std::async(std::launch::async, [this, &w] {
-              good_client client(w, "kjv");
-              std::vector<double> ms;
-              do {
-                  {
-                      const std::lock_guard lock(w.counting);
-                      client.ask();
-                  }
-                  ms.push_back(std::chrono::duration<double, std::milli>(client.last()).count());
-                  std::this_thread::sleep_for(milliseconds(3));
-              } while (!is_over_);
-              return ms;
-          })) {}
-    bystander(const bystander&) = delete;
-    bystander& operator=(const bystander&) = delete;
-    ~bystander() { is_over_ = true; }
-
-    /// Leaves. @return milliseconds from each request to its reply @throws failure, and what a client throws
-    std::vector<double> times() {
-        is_over_ = true;
-        return asking_.get();
+/// Does `step`, and beside it has a client in session that asks every few milliseconds.
+/// @return milliseconds from each of its requests to the reply @throws failure, and what a client throws
+template <class Step>
+std::vector<double> with_bystander(fixture& w, Step step) {
+    std::atomic<bool> is_over{false};
+    auto asking = std::async(std::launch::async, [&] {
+        good_client client(w, "kjv");
+        std::vector<double> ms;
+        do {
+            {
+                const std::lock_guard lock(w.counting);
+                client.ask();
+            }
+            ms.push_back(client.last_ms);
+            std::this_thread::sleep_for(milliseconds(3));
+        } while (!is_over);
+        return ms;
+    });
+    {
+        const std::shared_ptr<void> end(nullptr, [&](void*) { is_over = true; });
+        step();
     }
-
-  private:
-    std::atomic<bool> is_over_{false};
-    std::future<std::vector<double>> asking_;
-};
+    return asking.get();
+}
 
 /// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.
 class raw_session {

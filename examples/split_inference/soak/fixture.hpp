@@ -68,17 +68,19 @@ struct fixture {
     using arguments = std::map<std::string, std::string>;
 
     /// Replaces the server by one with these arguments besides, or instead.
-    /// @param port  0: any, and the state folder is emptied; else the server comes back with its state
-    void start(arguments given = {}, const std::string& state = "state", std::uint16_t port = 0,
-               bool private_disk = false, bool log_stands_still = false) {
+    /// @param how  its state is below `folder`, and is emptied unless the server comes back to its port
+    void start(arguments given = {}, server_process::options how = {}) {
         server.reset();
-        if (port == 0) {
-            std::filesystem::remove_all(folder / state);
+        how.state = folder / how.state;
+        if (how.port == 0) {
+            std::filesystem::remove_all(how.state);
         }
-        std::vector<std::string> words{"--adapter", "kjv=" TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter",
-                                       "--adapter", "qwen=" TENSAFE_EXAMPLE_DATA "/qwen_rank32"};
+        how.tls = tls;
+        how.program = program;
+        how.arguments = {"--adapter", "kjv=" TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter", "--adapter",
+                         "qwen=" TENSAFE_EXAMPLE_DATA "/qwen_rank32"};
         if (!given.contains("--clients")) {
-            words.emplace_back("--anybody");
+            how.arguments.emplace_back("--anybody");
         }
         // Times so short that what waits for them is over in a few seconds; limits that nobody meets.
         arguments usual = {{"--client-share", "none"},     {"--adapter-share", "none"},
@@ -89,10 +91,9 @@ struct fixture {
                            {"--largest-message", "262144"}};
         given.merge(usual);
         for (const auto& [name, value] : given) {
-            words.insert(words.end(), {name, value});
+            how.arguments.insert(how.arguments.end(), {name, value});
         }
-        server = std::make_unique<server_process>(server_process::options{
-            program, tls, folder / state, std::move(words), port, private_disk, log_stands_still});
+        server = std::make_unique<server_process>(how);
         if (tls) {  // clients keep it when the server is gone, and may be reading it
             const std::filesystem::path copy = folder / "certificate.pem";
             std::filesystem::copy_file(server->state_inside() / "certificate.pem", copy,

@@ -120,8 +120,10 @@ inline void slow_reader(fixture& w) {
     require(bytes >= readers, "bytes that were read meanwhile", bytes, "one of each reader, or more");
 }
 
-/// Frames that the rules forbid, each for a connection of its own.
-inline std::vector<std::pair<std::string, std::string>> forbidden_frames() {
+/// And other frames that the rules forbid, each on a connection of its own.
+inline void announced_4_gigabytes(fixture& w) {
+    const std::size_t before = w.server->forget_peak();  // what is announced must not be allocated
+    raw_session session(w);
     constexpr std::uint64_t four_gigabytes = std::uint64_t{1} << 32;
     constexpr std::uint64_t top_bit = std::uint64_t{1} << 63;
     constexpr frame_shape begun{.final = false};
@@ -129,7 +131,7 @@ inline std::vector<std::pair<std::string, std::string>> forbidden_frames() {
     for (int i = 0; i < 600; ++i) {  // more than any message may have
         fragments += whole_frame(op_continuation, std::string(1000, 'x'), begun);
     }
-    return {
+    const std::pair<std::string, std::string> forbidden[] = {
         {"4 GB announced", frame_header(op_binary, four_gigabytes)},
         {"4 GB of text announced", frame_header(op_text, four_gigabytes)},
         {"2^63 bytes announced", frame_header(op_binary, top_bit)},
@@ -158,12 +160,7 @@ inline std::vector<std::pair<std::string, std::string>> forbidden_frames() {
         {"a close with half a code", whole_frame(op_close, "\x03")},
         {"a close with a code that nobody may send", whole_frame(op_close, "\x03\xed")},
     };
-}
-
-inline void announced_4_gigabytes(fixture& w) {
-    const std::size_t before = w.server->forget_peak();  // what is announced must not be allocated
-    raw_session session(w);
-    for (const auto& [name, bytes] : forbidden_frames()) {
+    for (const auto& [name, bytes] : forbidden) {
         raw_connection c(w.where());
         c.upgrade();
         c.send(bytes);

@@ -80,12 +80,6 @@ class raw_connection {
     struct frame {
         unsigned operation = 0;
         std::string data;
-        /// Of a close frame; 0 if it has none.
-        unsigned close_code() const {
-            return data.size() < 2
-                       ? 0u
-                       : boost::endian::load_big_u16(reinterpret_cast<const unsigned char*>(data.data()));
-        }
     };
 
     /// Connects; no TLS yet. @throws boost::system::system_error
@@ -227,7 +221,8 @@ class raw_connection {
         unsigned code = 0;
         while (const auto next = receive_any_frame()) {
             if (next->operation == op_close) {
-                code = next->close_code();
+                const auto* const bytes = reinterpret_cast<const unsigned char*>(next->data.data());
+                code = next->data.size() < 2 ? 0u : boost::endian::load_big_u16(bytes);
                 send(whole_frame(op_close, next->data));
             }
         }

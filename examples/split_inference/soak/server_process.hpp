@@ -46,13 +46,13 @@ inline double sample(const std::string& page, const std::string& name) {
 class server_process {
   public:
     struct options {
-        std::filesystem::path program;
-        bool tls = false;
-        std::filesystem::path state;
-        std::vector<std::string> arguments;
+        std::filesystem::path state = "state";
         std::uint16_t port = 0;         ///< 0: any
         bool private_disk = false;      ///< its state on a file system of 1 MB of its own, by unshare
         bool log_stands_still = false;  ///< nobody reads it, and there is no room in its pipe
+        bool tls = false;
+        std::filesystem::path program = {};
+        std::vector<std::string> arguments = {};
     };
 
     /// Returns when it listens. @throws failure with the log if it does not
@@ -61,12 +61,8 @@ class server_process {
         std::filesystem::permissions(how.state, std::filesystem::perms::owner_all);
         std::vector<std::string> words;
         if (how.private_disk) {
-            words = {"unshare",
-                     "--mount",
-                     "sh",
-                     "-c",
-                     "mount -t tmpfs -o size=1024k,mode=0700 soak \"$0\" && exec \"$@\"",
-                     how.state.string()};
+            const char* const script = R"(mount -t tmpfs -o size=1024k,mode=0700 soak "$0" && exec "$@")";
+            words = {"unshare", "--mount", "sh", "-c", script, how.state.string()};
         }
         words.insert(words.end(), {how.program.string(), "--listen", "127.0.0.1:" + std::to_string(how.port),
                                    "--state", how.state.string()});

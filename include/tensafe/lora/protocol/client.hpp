@@ -79,8 +79,7 @@ class client {
                                                   const State& h, query_for<Packing, Protection>& result,
                                                   double overflow_margin = 1) {
         static_assert(!std::is_same_v<Packing, token_blocks>,
-                      "client::encrypt: a block takes a lora::matrix with one hidden state in each row; for one "
-                      "token after the other, prepare a client_block");
+                      "client::encrypt: for token_blocks prepare a client_block, and encrypt with it");
         detail::check_overflow_margin(overflow_margin);
         const auto state = detail::view_of_state(h);
         const detail::masked_norm of_state(state, plan.d());
@@ -107,43 +106,6 @@ class client {
             }
         }
         return of_state.kept != 0;
-    }
-
-    /// Encrypts up to a block of hidden states, one in each row: a prompt's, or an offline batch.
-    /// @throws as above; shape_error also for no rows or more than a block has
-    template <class Protection>
-    query_for<token_blocks, Protection> encrypt(const packing_plan<P, token_blocks, Protection>& plan,
-                                                const matrix& states) {
-        query_for<token_blocks, Protection> result;
-        encrypt(plan, states, result);
-        return result;
-    }
-    template <class Protection>
-    void encrypt(const packing_plan<P, token_blocks, Protection>& plan, const matrix& states,
-                 query_for<token_blocks, Protection>& result) {
-        states.check("client::encrypt");
-        require<shape_error>(states.rows != 0 && states.rows <= plan.layout().tokens,
-                             {"client::encrypt: got a batch of ", states.rows,
-                              " hidden states, expected 1 to ", plan.layout().tokens});
-        for (std::size_t t = 0; t < states.rows; ++t) {
-            static_cast<void>(detail::norm_of_state(states.row(t), plan.d()));
-        }
-        const auto hedging = generator_.hedge(states.values, key_.identity());
-        auto block = prepare(plan);
-        auto& r = result.request;
-        r.d = plan.d();
-        r.block = plan.entries_per_input();
-        r.tokens = states.rows;
-        r.seed = block.request().seed;
-        r.inputs.resize(states.rows);
-        result.scales.resize(states.rows);
-        token_query one;
-        for (std::size_t t = 0; t < states.rows; ++t) {
-            std::swap(one.request.c0, r.inputs[t]);
-            block.encrypt(states.row(t), one);
-            std::swap(one.request.c0, r.inputs[t]);
-            result.scales[t] = one.scale;
-        }
     }
 
     /// A block of tokens: draws the masks of all positions. Its request goes to the server.
@@ -228,22 +190,6 @@ class client {
         decrypt(plan, r, q, work, answers);
         return answers;
     }
-    /// Of a batch: A*h for each hidden state.
-    template <class Protection>
-    std::vector<std::vector<double>> decrypt(const packing_plan<P, token_blocks, Protection>& plan,
-                                             const reply<P, token_blocks, Protection>& r,
-                                             const query_for<token_blocks, Protection>& q) const {
-        memory::secret_buffer<double> answers(q.scales.size() * plan.rank());
-        decryption_workspace<P> work;
-        decrypt(plan, r, q, work, answers.span());
-        std::vector<std::vector<double>> result;
-        for (std::size_t t = 0; t < q.scales.size(); ++t) {
-            const auto of_state = answers.span().subspan(t * plan.rank(), plan.rank());
-            result.emplace_back(of_state.begin(), of_state.end());
-        }
-        return result;
-    }
-
     /// Allocates nothing from the second token on.
     /// @param answers  rank entries for each hidden state of the query, to be written
     /// @throws as above; shape_error also unless answers has this size
@@ -283,21 +229,6 @@ class client {
                     ckks::decode_trace(ckks::decrypt_trace<limbs>(key_, r.outputs[o], plan.subring_log_n()));
                 plan.layout().slots().collect(o, sums, answers);
                 memory::wipe(sums.data(), sums.size() * sizeof(sums[0]));
-            }
-        } else if constexpr (std::is_same_v<Packing, token_blocks>) {
-            const std::size_t tokens = plan.subring_degree();
-            memory::secret_buffer<double> values(plan.outputs() * tokens, memory::uninitialized);
-            for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                open(plan, r, o, q.scales.size(), noise_bits(o), work,
-                     values.span().subspan(o * tokens, tokens));
-            }
-            detail::make_room(work.coefficients, plan.outputs());
-            for (std::size_t t = 0; t < q.scales.size(); ++t) {
-                for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                    work.coefficients[o] = values[o * tokens + t];
-                }
-                plan.layout().rows().collect(plan.budget(), work, q.scales[t],
-                                             answers.subspan(t * plan.rank(), plan.rank()));
             }
         } else {
             detail::make_room(work.coefficients, plan.outputs() * plan.subring_degree());
@@ -371,9 +302,9 @@ class client {
 
     template <class Plan>
     static void check(const Plan& plan, const std::vector<double>& scales) {
-        require<shape_error>(!scales.empty() && scales.size() <= plan.largest_batch(),
+        require<shape_error>(!scales.empty() && scales.size() <= std::size_t{1},
                              {"client::decrypt: got a query with the scales of ", scales.size(),
-                              " hidden states, expected 1 to ", plan.largest_batch()});
+                              " hidden states, expected 1 to ", std::size_t{1}});
         std::for_each(scales.begin(), scales.end(), check_scale);
     }
     static void check_scale(double scale) {

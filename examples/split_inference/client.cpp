@@ -231,6 +231,11 @@ int run(const client_options& options) {
         states.rows > 0, {"--states ", options.states, ": got no row of ", tensor,
                           options.skip > 0 ? " behind those of --skip" : "", ", expected hidden states"});
 
+    tensafe::require<tensafe::io_error>(
+        options.skip == 0 || options.out.empty() || !std::filesystem::exists(options.out),
+        {"--out ", tensafe::in_quotes(options.out),
+         ": is there, expected another file for what --skip leaves"});
+
     remote_options how = options.service.remote();
     how.wait = wait_for_signals;
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
@@ -286,9 +291,11 @@ int run(const client_options& options) {
                      states.rows);
         if (out && done > 0) {
             const std::string where = out->write(tensor, d_out, deltas, false);
-            std::fprintf(stderr,
-                         "the deltas of %zu of %zu hidden states are in %s; for the others: --skip %zu\n",
-                         done, states.rows, where.c_str(), options.skip + done);
+            std::fprintf(
+                stderr,
+                "the deltas of %zu of %zu hidden states are in %s; for the others: --skip %zu, and another "
+                "--out\n",
+                done, states.rows, where.c_str(), options.skip + done);
         }
         throw;
     }

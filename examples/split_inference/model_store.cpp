@@ -215,7 +215,9 @@ bool model_store::unload(std::string_view name) {
     } catch (const tensafe::parameter_error&) {
         return false;
     }
-    dropped = state_->current.extract(std::string(name));
+    if (const auto found = state_->current.find(name); found != state_->current.end()) {
+        dropped = state_->current.extract(found);
+    }
     return true;
 }
 

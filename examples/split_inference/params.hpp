@@ -18,7 +18,4 @@ using protection = tensafe::lora::protects_adapter_rows<>;
 /// Of the control messages and their order; docs/split-inference.md. Messages have a version of their own.
 inline constexpr std::uint64_t protocol_version = 3;
 
-/// Where a WebSocket connection begins.
-inline constexpr const char* websocket_path = "/v1/split";
-
 }  // namespace split

@@ -304,10 +304,13 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     account_ = of_.account_of(session_->client, model_->name);
     frames_ = session_->frames;
+    const auto next_number = of_.sessions_.next_number(*session_, number_);
+    if (!next_number) {  // another connection was faster
+        lost_session();
+    }
     stage_ = stage::open;
     ++of_.counters_.sessions_resumed;
-    to.add_text(to_text(resumed{heard.session, of_.sessions_.next_number(*session_, number_).value_or(1),
-                                model_->version, queries_left()}));
+    to.add_text(to_text(resumed{heard.session, *next_number, model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},

@@ -179,6 +179,7 @@ class soak {
         row.beside_ms = with_bystander(shared_, [] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
         before_ = settle(*shared_.server, std::nullopt);
         row.first = row.last = *before_;
+        row.peak_kb = before_->peak_kb;
         print("nothing else", row);
     }
 
@@ -215,8 +216,10 @@ class soak {
                 row.beside_ms.insert(row.beside_ms.end(), ms.begin(), ms.end());
                 w.server->require_peak(before_->resident_kb, 64);
             }
-            wait_until_none("GET /healthz", "200", [&] {  // connections that go may still have all places
+            // Connections of one's own that go may still have all places.
+            wait_until_none("GET /healthz", "200", [&] {
                 const int got = w.server->http("GET", "/healthz").status;
+                require(each.own_server || got == 200, "GET /healthz", got, 200);
                 return got == 200 ? std::string() : text_of(got);
             });
             row.last = settle(*w.server, each.own_server ? std::nullopt : before_);

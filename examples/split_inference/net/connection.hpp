@@ -27,6 +27,9 @@ struct frame {
 };
 
 // Why a WebSocket connection closes: RFC 6455, section 7.4.1.
+/// Where a WebSocket connection begins.
+inline constexpr const char* websocket_path = "/v1/split";
+
 inline constexpr std::uint16_t close_normal = 1000;
 inline constexpr std::uint16_t close_going_away = 1001;
 inline constexpr std::uint16_t close_policy = 1008;

@@ -267,8 +267,8 @@ class connection final : public connection_control, public std::enable_shared_fr
     std::array<std::byte, 32> tls_exporter() override { return socket_.next_layer().tls_exporter(); }
     /// Another one got its place.
     void make_room() {
-        of_.handlers.refused(seat_->address);
         asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut(); });
+        of_.handlers.refused(seat_->address);
     }
 
   private:
@@ -502,6 +502,7 @@ class connection final : public connection_control, public std::enable_shared_fr
                 answer_.close(close_try_later, "as many sessions are connected as may be");
             }
         } catch (...) {
+            static_cast<void>(of_.who.settle(*seat_, false));
             answer_.clear();
             answer_.close(close_internal, "internal error");
         }

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "../params.hpp"
 #include "../tls_certificate.hpp"
 #include "connection.hpp"
 
@@ -19,7 +18,7 @@ struct http_server_options {
     std::uint16_t port = 0;  ///< 0: any
     std::size_t threads = 2;
     std::optional<tls_files> secure{};  ///< nothing: no TLS
-    std::string websocket_path = split::websocket_path;
+    std::string websocket_path = net::websocket_path;
     /// At once. Of these an eighth is only for established ones, an eighth only for others. Where all are
     /// taken, the oldest of the address with the most that are not established makes room for one of an
     /// address with fewer; else the newcomer is closed. An address of IPv6 is a /64.

@@ -108,15 +108,16 @@ class server_stream {
     }
     template <class Buffers, class Done>
     void async_write_some(const Buffers& from, Done&& done) {
-        then last(std::forward<Done>(done), &bytes_out_);
         if (!tls_) {
-            socket_.async_write_some(first_of<boost::asio::const_buffer>(from), std::move(last));
+            const auto parts = first_of<boost::asio::const_buffer>(from);
+            socket_.async_write_some(parts, then(std::forward<Done>(done), &bytes_out_));
             return;
         }
         // A record for each buffer would be one for the few bytes before a frame, too.
         record_.resize(bytes_of_a_tls_record);
         const std::size_t n = boost::asio::buffer_copy(boost::asio::buffer(record_), from);
-        tls_->async_write_some(boost::asio::buffer(record_.data(), n), std::move(last));
+        tls_->async_write_some(boost::asio::buffer(record_.data(), n),
+                               then(std::forward<Done>(done), &bytes_out_));
     }
 
     /// Says that no more comes, and discards what the peer still sends until it ends too: were the socket

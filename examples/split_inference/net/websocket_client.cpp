@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "../params.hpp"
+#include "connection.hpp"
 #include "tls_exporter.hpp"
 
 namespace split {
@@ -222,7 +223,7 @@ class websocket_connection final : public client_connection {
             shake_hands(to);
         }
         error_code failed;
-        stream_.handshake(to.host_and_port(), websocket_path, failed);
+        stream_.handshake(to.host_and_port(), net::websocket_path, failed);
         check("open a WebSocket", failed);
         stream_.next_layer().most = std::numeric_limits<std::size_t>::max();
         lowest().busy_wait = options.busy_wait;

@@ -119,13 +119,14 @@ class good_client {
     std::size_t next_group_ = 0;
 };
 
-/// Does `step`, and beside it has a client in session that asks every few milliseconds.
+/// Does `step` beside a client in session that asks every few milliseconds.
 /// @return milliseconds from each of its requests to the reply @throws failure, and what a client throws
 template <class Step>
 std::vector<double> with_bystander(fixture& w, Step step) {
     std::atomic<bool> is_over{false};
+    good_client client(w, "kjv");  // connected before the step counts descriptors
+    client.ask();
     auto asking = std::async(std::launch::async, [&] {
-        good_client client(w, "kjv");
         std::vector<double> ms;
         do {
             {

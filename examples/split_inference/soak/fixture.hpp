@@ -62,6 +62,7 @@ struct fixture {
 
     std::mt19937 generator{8};  ///< of one thread; with a seed, so that a failure comes again
     std::unique_ptr<server_process> server;
+    std::atomic<std::uint16_t> port{0};  ///< of the last server: clients ask for it while the next one starts
     std::atomic<std::size_t> answers{0};  ///< right ones, all scenarios together
     std::mutex counting;                  ///< held by a bystander's request: for who compares counts
 
@@ -94,6 +95,7 @@ struct fixture {
             how.arguments.insert(how.arguments.end(), {name, value});
         }
         server = std::make_unique<server_process>(how);
+        port = server->where().port;
         if (tls) {  // clients keep it when the server is gone, and may be reading it
             const std::filesystem::path copy = folder / "certificate.pem";
             std::filesystem::copy_file(server->state_inside() / "certificate.pem", copy,
@@ -110,7 +112,7 @@ struct fixture {
         return log;
     }
     std::filesystem::path trusted() const { return folder / "trusted.pem"; }
-    endpoint where() const { return server->where(); }
+    endpoint where() const { return {port, tls}; }
 };
 
 /// A scenario throws if something is not as it has to be.

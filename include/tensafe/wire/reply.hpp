@@ -103,7 +103,7 @@ std::vector<std::uint8_t> write_reply(const lora::reply<P, Packing, Protection>&
     return message;
 }
 
-/// Reads the reply to a request of so many hidden states. Every length follows from the plan: the message is
+/// Reads the reply to a request. Every length follows from the plan: the message is
 /// only compared with it. Nothing in a reply is believed: any that passes decrypts to numbers.
 /// @param plan  the reader's own
 /// @param to    its memory is used again: nothing is allocated if it was a reply for this plan before. If the
@@ -113,20 +113,16 @@ std::vector<std::uint8_t> write_reply(const lora::reply<P, Packing, Protection>&
 ///         that write_reply refuses
 template <ckks::parameter_set P, class Packing, class Protection>
 void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<P, Packing, Protection>& plan,
-                std::size_t tokens, lora::reply<P, Packing, Protection>& to) {
-    require<shape_error>(tokens != 0 && tokens <= plan.largest_batch(),
-                         {"read_reply: asked to read a reply for ", tokens, " hidden states, expected 1 to ",
-                          plan.largest_batch()});
+                lora::reply<P, Packing, Protection>& to) {
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::reply);
     const auto [rank, d, states] = detail::read_shape(body);
-    require<shape_error>(rank == plan.rank() && d == plan.d() && states == tokens,
+    require<shape_error>(rank == plan.rank() && d == plan.d() && states == 1,
                          {"read_reply: got a reply for a ", rank, " x ", d, " matrix and ", states,
-                          " hidden states, expected a ", plan.rank(), " x ", plan.d(), " matrix and ", tokens,
-                          " hidden states"});
+                          " hidden states, expected a ", plan.rank(), " x ", plan.d(), " matrix and 1"});
     const std::size_t outputs = plan.outputs();
     if constexpr (Protection::protects) {
         const auto c0_bits = [&](std::size_t o) {
-            return plan.targets(o, tokens) * static_cast<std::size_t>(plan.reply_bits(o));
+            return plan.targets(o) * static_cast<std::size_t>(plan.reply_bits(o));
         };
         const auto c1_bytes = [&](std::size_t o) {
             return memory::packed_bytes(P::degree, plan.reply_bits(o));
@@ -170,14 +166,13 @@ void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<
     }
     to.rank = plan.rank();
     to.d = plan.d();
-    to.tokens = tokens;
+    to.tokens = 1;
 }
 template <ckks::parameter_set P, class Packing, class Protection>
 lora::reply<P, Packing, Protection> read_reply(std::span<const std::uint8_t> message,
-                                               const lora::packing_plan<P, Packing, Protection>& plan,
-                                               std::size_t tokens = 1) {
+                                               const lora::packing_plan<P, Packing, Protection>& plan) {
     lora::reply<P, Packing, Protection> result;
-    read_reply(message, plan, tokens, result);
+    read_reply(message, plan, result);
     return result;
 }
 

@@ -11,18 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 namespace tensafe::wire {
-
-namespace detail {
-/// Of one part of a request: a ciphertext, or in a block the coefficients of one hidden state.
-template <ckks::parameter_set P, class Packing>
-constexpr std::size_t input_bytes(std::size_t d) {
-    return lora::packed_residues_bytes<P>(std::is_same_v<Packing, lora::token_blocks> ? d : P::degree);
-}
-}  // namespace detail
 
 /// Writes a request as a message of r.bytes() bytes: kind request, the ids of set and scheme. Body: d, block,
 /// tokens; the seed of c1; c0 of each ciphertext as client::encrypt packed it. One copy and a checksum.
@@ -32,7 +23,7 @@ constexpr std::size_t input_bytes(std::size_t d) {
 ///         tokens that passes 32 bits
 template <class Packing, lora::reply_protection Protection, ckks::parameter_set P>
 void write_request(const lora::request<P>& r, const envelope& from, std::vector<std::uint8_t>& to) {
-    const std::size_t input_bytes = detail::input_bytes<P, Packing>(r.d);
+    constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
     for (const auto& input : r.inputs) {
         check_count("write_request: got a ciphertext of ", input.size(), " bytes, expected ", input_bytes);
     }
@@ -69,17 +60,15 @@ std::vector<std::uint8_t> write_request(const lora::request<P>& r, const envelop
 template <ckks::parameter_set P, class Packing, class Protection>
 void read_request(std::span<const std::uint8_t> message,
                   const lora::packing_plan<P, Packing, Protection>& plan, lora::request<P>& to) {
-    const std::size_t input_bytes = detail::input_bytes<P, Packing>(plan.d());
+    constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::request);
     const auto [d, block, tokens] = detail::read_shape(body);
     require<shape_error>(
-        d == plan.d() && block == plan.entries_per_input() && tokens != 0 && tokens <= plan.largest_batch(),
+        d == plan.d() && block == plan.entries_per_input() && tokens == 1,
         {"read_request: got a request of ", tokens, " hidden states of ", d, " entries, ", block,
-         " in a ciphertext, expected ", plan.largest_batch() > 1 ? "1 to " : "", plan.largest_batch(),
-         " hidden states of ", plan.d(), " entries, ", plan.entries_per_input(), " in a ciphertext"});
-    const std::size_t inputs = std::is_same_v<Packing, lora::token_blocks> ? tokens : plan.inputs();
-    body.expect(random::seed_bytes + inputs * input_bytes);
-    to.inputs.resize(inputs);
+         " in a ciphertext, expected 1 hidden states of ", plan.d(), " entries, ", plan.entries_per_input(), " in a ciphertext"});
+    body.expect(random::seed_bytes + plan.inputs() * input_bytes);
+    to.inputs.resize(plan.inputs());
     to.d = d;
     to.block = block;
     to.tokens = tokens;

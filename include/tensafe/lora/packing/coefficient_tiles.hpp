@@ -78,7 +78,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
 
     /// Coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
-    constexpr std::size_t targets(std::size_t o, std::size_t = 1) const noexcept {
+    constexpr std::size_t targets(std::size_t o) const noexcept {
         return o < row_outputs() ? std::min(rows, rank - o * rows) : checksums_per_output;
     }
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {

@@ -46,9 +46,6 @@ constexpr void check_shape(std::size_t rank, std::size_t d, double row_norm) {
 template <class Layout>
 struct layout_base {
     static constexpr bool can_overflow = false;
-    /// Hidden states in one request, at most.
-    static constexpr std::size_t largest_batch() noexcept { return 1; }
-
     std::size_t rank = 0;
     std::size_t d = 0;
     double row_norm = 0;  ///< at least the Euclidean norm of every row of A

@@ -52,8 +52,6 @@ class packing_plan {
     constexpr const budget_type& budget() const noexcept { return budget_; }
     constexpr std::size_t rank() const noexcept { return layout_.rank; }
     constexpr std::size_t d() const noexcept { return layout_.d; }
-    /// Hidden states in one request, at most.
-    constexpr std::size_t largest_batch() const noexcept { return layout_.largest_batch(); }
     /// Ciphertexts of a request, and entries of a hidden state in each.
     constexpr std::size_t inputs() const noexcept { return inputs_; }
     constexpr std::size_t entries_per_input() const noexcept { return layout_.entries_per_input(); }
@@ -64,9 +62,7 @@ class packing_plan {
     constexpr std::size_t subring_degree() const noexcept { return std::size_t{1} << subring_log_n_; }
 
     /// Coefficients of c0 that travel in output o, and the bits of each.
-    constexpr std::size_t targets(std::size_t o, std::size_t tokens = 1) const noexcept {
-        return layout_.targets(o, tokens);
-    }
+    constexpr std::size_t targets(std::size_t o) const noexcept { return layout_.targets(o); }
     constexpr int reply_bits(std::size_t o) const noexcept { return layout_.reply_bits(budget_, o); }
     constexpr int noise_bits(std::size_t o) const noexcept { return layout_.noise_bits(budget_, o); }
 

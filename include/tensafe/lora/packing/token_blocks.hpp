@@ -45,7 +45,6 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     }
     friend bool operator==(const layout&, const layout&) = default;
 
-    constexpr std::size_t largest_batch() const noexcept { return tokens; }
     /// Entries of each hidden state in one ciphertext.
     constexpr std::size_t entries_per_input() const noexcept { return P::degree / tokens; }
     /// Ciphertexts of a block.
@@ -58,8 +57,8 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     }
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
-    /// Coefficients of c0 that travel in output o for so many tokens.
-    static constexpr std::size_t targets(std::size_t, std::size_t count = 1) noexcept { return count; }
+    /// Coefficients of c0 that travel of output o, over the block.
+    constexpr std::size_t targets(std::size_t) const noexcept { return tokens; }
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
         return rows().reply_bits(budget, o);
     }

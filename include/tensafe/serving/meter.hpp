@@ -42,11 +42,9 @@ struct usage {
     friend usage operator+(usage a, const usage& b) noexcept { return a += b; }
 };
 
-/// What an answered request used, from the messages and the layout of its server: tiles, slots or column
-/// batches.
+/// What an answered request used, from the messages and the layout of its server.
 template <class Request, class Reply, class Layout>
 requires requires(const Request& request, const Reply& reply, const Layout& layout) {
-    request.tokens;
     request.bytes();
     reply.bytes();
     layout.inputs();
@@ -55,7 +53,7 @@ requires requires(const Request& request, const Reply& reply, const Layout& layo
 usage usage_of(const Request& request, const Reply& reply, const Layout& layout) noexcept {
     usage result;
     result.requests = 1;
-    result.tokens = request.tokens;
+    result.tokens = 1;
     result.products = std::uint64_t{layout.inputs()} * layout.outputs();
     result.bytes_up = request.bytes();
     result.bytes_down = reply.bytes();

@@ -61,7 +61,7 @@ void write_reply(const lora::reply<P, Packing, Protection>& r, const envelope& f
     constexpr const char* who = "write_reply";
     const detail::shape_numbers shape{detail::count_field(who, "rank", r.rank),
                                       detail::count_field(who, "d", r.d),
-                                      detail::count_field(who, "tokens", r.tokens)};
+                                      1};
     for (std::size_t o = 0; o < r.outputs.size(); ++o) {
         const auto& output = r.outputs[o];
         if constexpr (Protection::protects) {
@@ -166,7 +166,6 @@ void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<
     }
     to.rank = plan.rank();
     to.d = plan.d();
-    to.tokens = 1;
 }
 template <ckks::parameter_set P, class Packing, class Protection>
 lora::reply<P, Packing, Protection> read_reply(std::span<const std::uint8_t> message,

@@ -30,7 +30,7 @@ void write_request(const lora::request<P>& r, const envelope& from, std::vector<
     constexpr const char* who = "write_request";
     const detail::shape_numbers shape{detail::count_field(who, "d", r.d),
                                       detail::count_field(who, "block", r.block),
-                                      detail::count_field(who, "tokens", r.tokens)};
+                                      1};
     constexpr std::uint64_t scheme = scheme_id<Packing, Protection>;
     write_message(
         {kind::request, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes}, to,
@@ -71,7 +71,6 @@ void read_request(std::span<const std::uint8_t> message,
     to.inputs.resize(plan.inputs());
     to.d = d;
     to.block = block;
-    to.tokens = tokens;
     to.seed.bytes = body.array<random::seed_bytes>();
     for (auto& input : to.inputs) {
         const auto bytes = body.bytes(input_bytes);

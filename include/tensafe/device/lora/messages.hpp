@@ -341,7 +341,6 @@ class reply_batch : public batch_size {
         reply_type r;
         r.rank = layout_.rank;
         r.d = layout_.d;
-        r.tokens = 1;
         r.outputs.resize(places_.outputs.size());
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             r.outputs[o].c0.resize(c0_bytes(o));

@@ -62,8 +62,7 @@ class model_client {
     using block_plan = packing_plan<P, token_blocks, block_protection<Protection>>;
     using query_type = typename decode_plan::query_type;
     using reply_type = typename decode_plan::reply_type;
-    using batch_query_type = typename block_plan::query_type;
-    using batch_reply_type = typename block_plan::reply_type;
+    using block_type = client_block<P, block_protection<Protection>>;
     /// One vector for each site of a group, in the order of layout().groups[group].sites: d_out entries each.
     using site_deltas = std::vector<std::vector<double>>;
 
@@ -134,11 +133,21 @@ class model_client {
         });
     }
 
-    /// Encrypts up to layout().tokens_ahead hidden states of a group, one in each row, as a prompt's.
-    /// @throws as client::encrypt, also for a longer batch; parameter_error also if there are no blocks
-    batch_query_type encrypt(std::size_t group, const matrix& states) {
-        return detail::naming_input("model_client::encrypt", layout_.at(group),
-                                    [&] { return keys_->encrypt(blocks_of(group), states); });
+    /// A block of tokens for a group: of those to come, or of a prompt. Its request goes to the server; encrypt
+    /// and decrypt with it.
+    /// @throws as client::prepare; parameter_error if there is no such group, or no blocks
+    block_type prepare(std::size_t group) {
+        return detail::naming_input("model_client::prepare", layout_.at(group),
+                                    [&] { return keys_->prepare(plan_of_blocks(group)); });
+    }
+    /// Takes in the server's part of it.  @throws as client::accept
+    void accept(block_type& block, const block_reply& r) const { keys_->accept(block, r); }
+    /// @throws as prepare
+    const block_plan& plan_of_blocks(std::size_t group) const {
+        static_cast<void>(layout_.at(group));
+        require<parameter_error>(!blocks_.empty(),
+                                 {"this model has no blocks (model_options::tokens_ahead of its server)"});
+        return blocks_[group];
     }
 
     /// Memory for decrypting, kept by the caller: one for each number of products that groups have. Wiped on
@@ -169,13 +178,6 @@ class model_client {
             keys_->decrypt(decode_[group], r, q, work, product);
         });
     }
-    /// The products of a batch.
-    std::vector<std::vector<double>> decrypt(std::size_t group, const batch_reply_type& r,
-                                             const batch_query_type& q) const {
-        return detail::naming_input("model_client::decrypt", layout_.at(group),
-                                    [&] { return keys_->decrypt(blocks_of(group), r, q); });
-    }
-
     /// The deltas of a group's sites from the product of their rows.
     /// @throws shape_error unless it has an entry for each row; parameter_error if there is no such group
     site_deltas deltas(std::size_t group, std::span<const double> product) const {
@@ -210,16 +212,6 @@ class model_client {
     site_deltas deltas(std::size_t group, const reply_type& r, const query_type& q) const {
         return deltas(group, decrypt(group, r, q));
     }
-    /// For each hidden state of a batch.
-    std::vector<site_deltas> deltas(std::size_t group, const batch_reply_type& r,
-                                    const batch_query_type& q) const {
-        std::vector<site_deltas> result;
-        for (const auto& product : decrypt(group, r, q)) {
-            result.push_back(deltas(group, product));
-        }
-        return result;
-    }
-
     /// Sites that the server does not serve, in the order in which they were given: for plain_delta.
     std::span<const adapter_site> in_the_clear() const noexcept { return clear_; }
 
@@ -298,12 +290,6 @@ class model_client {
         require<parameter_error>(gain <= most, {"model_client: site ", in_quotes(site.name),
                                                 ": got a gain of ", gain, ", expected at most ", most,
                                                 norm == norms.end() ? "" : ", the base layer's norm"});
-    }
-
-    const block_plan& blocks_of(std::size_t group) const {
-        require<parameter_error>(!blocks_.empty(),
-                                 {"this model has no blocks (model_options::tokens_ahead of its server)"});
-        return blocks_[group];
     }
 
     std::shared_ptr<client<P>> keys_;

@@ -29,9 +29,6 @@ namespace tensafe::lora {
 /// (ckks::rerandomization_pool).
 template <ckks::parameter_set P>
 class model_session {
-    template <class Protection>
-    using batch_reply = reply<P, token_blocks, block_protection<Protection>>;
-
   public:
     using rerandomization_pool = lora::rerandomization_pool<P>;
     using workspace = server_workspace<P>;
@@ -63,18 +60,13 @@ class model_session {
         return *pool;
     }
 
-    /// Answers one hidden state of a group, or a batch of them: the type of the reply says which.
-    /// From the second token of each group on nothing is allocated.
+    /// Answers one hidden state of a group. From the second token of each group on nothing is allocated.
     /// @throws as server::apply, the message naming the group's input; parameter_error for no such group
-    template <exec::host_execution Where, class Packing, class Protection, class Reply>
+    template <exec::host_execution Where, class Packing, class Protection>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
-               const request<P>& from, Reply& to) {
-        if constexpr (std::is_same_v<Reply, batch_reply<Protection>>) {
-            apply(where, model, group, from, block_work_, to);
-        } else {
-            // One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
-            apply(where, model, group, from, work_[model.decode(group).plan().inputs()], to);
-        }
+               const request<P>& from, reply<P, Packing, Protection>& to) {
+        // One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
+        apply(where, model, group, from, work_[model.decode(group).plan().inputs()], to);
     }
 
     /// In the memory of the calling thread, of which a server with many sessions needs one for each thread.
@@ -91,14 +83,16 @@ class model_session {
             }
         });
     }
+
+    /// Prepares a block of a group's tokens.
+    /// @throws as server::prepare; parameter_error for no such group, and for a model without blocks
     template <exec::host_execution Where, class Packing, class Protection>
-    void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
-               const request<P>& from, block_workspace<P>& work, batch_reply<Protection>& to) {
-        detail::naming_input("model_session::apply", model.layout().at(group), [&] {
+    void prepare(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
+                 const block_request& from, block_workspace<P>& work, server_block<P>& block,
+                 block_reply& to) {
+        detail::naming_input("model_session::prepare", model.layout().at(group), [&] {
             const auto& s = model.blocks(group);
-            const typename std::remove_cvref_t<decltype(s)>::task one{
-                &from, &zeros(s.plan().subring_log_n()), &to};
-            s.apply(where, std::span(&one, 1), work);
+            s.prepare(where, from, zeros(s.plan().subring_log_n()), work, block, to);
         });
     }
 
@@ -194,7 +188,6 @@ class model_session {
     std::mutex mutex_;  // guards the array, not the pools
     std::array<std::unique_ptr<rerandomization_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
     std::map<std::size_t, workspace> work_;
-    block_workspace<P> block_work_;
 };
 
 }  // namespace tensafe::lora

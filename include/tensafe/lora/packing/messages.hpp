@@ -45,13 +45,12 @@ struct work_count {
     friend constexpr bool operator==(const work_count&, const work_count&) = default;
 };
 
-/// What a client sends for one hidden state, or one batch: fresh encryptions, the uniform halves as one seed,
-/// the other halves bit-packed, limb after limb.
+/// What a client sends for one hidden state: fresh encryptions, the uniform halves as one seed, the other halves
+/// bit-packed, limb after limb.
 template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct request {
     std::size_t d = 0;          ///< entries of a hidden state
     std::size_t block = 0;      ///< entries in one ciphertext
-    std::size_t tokens = 1;     ///< hidden states in the batch
     random::seed seed;          ///< lane i * limbs + I gives limb I of c1 of input i
     std::vector<Input> inputs;  ///< c0 of each: packed_residues_bytes<P>(N) bytes
 
@@ -69,7 +68,6 @@ template <ckks::parameter_set P>
 struct request<P, ckks::seeded_ciphertext<P>> {
     std::size_t d = 0;
     std::size_t block = 0;
-    std::size_t tokens = 1;
     std::vector<ckks::seeded_ciphertext<P>> inputs;
 
     std::size_t bytes() const noexcept {
@@ -78,8 +76,8 @@ struct request<P, ckks::seeded_ciphertext<P>> {
     }
 };
 
-/// A hidden state, or a batch, on its way. The request goes to the server; the scales stay with the client,
-/// which reads the reply with them: they follow from the norms of the states, which nobody else should know.
+/// A hidden state on its way. The request goes to the server; the scale stays with the client, which reads the
+/// reply with it: it follows from the norm of the state, which nobody else should know.
 template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct query {
     lora::request<P, Input> request;
@@ -143,7 +141,6 @@ template <class Output>
 struct reply_of {
     std::size_t rank = 0;
     std::size_t d = 0;
-    std::size_t tokens = 1;
     std::vector<Output> outputs;  ///< one for each product
 
     std::size_t bytes() const noexcept {

@@ -200,7 +200,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
     /// Coefficients of c0 that travel in output o.
-    constexpr std::size_t targets(std::size_t, std::size_t = 1) const noexcept {
+    constexpr std::size_t targets(std::size_t) const noexcept {
         return 2 * this->slots().stride;
     }
 

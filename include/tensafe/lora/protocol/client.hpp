@@ -87,7 +87,6 @@ class client {
         auto& r = result.request;
         r.d = plan.d();
         r.block = plan.entries_per_input();
-        r.tokens = 1;
         r.inputs.resize(plan.inputs());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             const auto hedging = generator_.hedge(state, plan_numbers(plan, P::scale), key_.identity());
@@ -219,7 +218,7 @@ class client {
                          decryption_workspace<P>& work, std::span<double> answers,
                          NoiseBits noise_bits) const {
         check(plan, q.scales);
-        check(plan, r, q.scales.size());
+        check(plan, r);
         check_count("client::decrypt: got room for ", answers.size(), " answers, expected ",
                     q.scales.size() * plan.rank());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
@@ -234,7 +233,7 @@ class client {
             detail::make_room(work.coefficients, plan.outputs() * plan.subring_degree());
             const std::span<double> values = work.coefficients.span();
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                open(plan, r, o, 1, noise_bits(o), work,
+                open(plan, r, o, noise_bits(o), work,
                      values.subspan(o * plan.subring_degree(), plan.subring_degree()));
             }
             plan.layout().collect(plan.budget(), work, q.scales[0], answers);
@@ -290,12 +289,11 @@ class client {
 
     /// The target coefficients of output o.
     template <class Plan>
-    void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, std::size_t tokens,
-              int noise_bits, decryption_workspace<P>& work, std::span<double> values) const {
+    void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, int noise_bits, decryption_workspace<P>& work, std::span<double> values) const {
         if constexpr (requires { r.outputs[o].c0.front().span(); }) {
             decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), noise_bits, work, values);
         } else {
-            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.targets(o, tokens),
+            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.targets(o),
                               plan.reply_bits(o), noise_bits, work, values);
         }
     }
@@ -316,13 +314,12 @@ class client {
 
     template <class Packing, class Protection>
     static void check(const packing_plan<P, Packing, Protection>& plan,
-                      const reply<P, Packing, Protection>& r, std::size_t tokens) {
+                      const reply<P, Packing, Protection>& r) {
         require<shape_error>(
-            r.rank == plan.rank() && r.d == plan.d() && r.tokens == tokens &&
-                r.outputs.size() == plan.outputs(),
-            {"client::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix and ", r.tokens,
-             " hidden states in ", r.outputs.size(), " products, expected a ", plan.rank(), " x ", plan.d(),
-             " matrix and ", tokens, " hidden states in ", plan.outputs(), " products"});
+            r.rank == plan.rank() && r.d == plan.d() && r.outputs.size() == plan.outputs(),
+            {"client::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix in ", r.outputs.size(),
+             " products, expected a ", plan.rank(), " x ", plan.d(), " matrix in ", plan.outputs(),
+             " products"});
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             const auto& output = r.outputs[o];
             if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
@@ -333,7 +330,7 @@ class client {
             } else if constexpr (Protection::protects) {
                 const int bits = plan.reply_bits(o);
                 check_count("client::decrypt: got a product of ", output.c0.size(), " bytes of c0, expected ",
-                            memory::packed_bytes(plan.targets(o, tokens), bits));
+                            memory::packed_bytes(plan.targets(o), bits));
                 check_count("client::decrypt: got a product of ", output.c1.size(), " bytes of c1, expected ",
                             memory::packed_bytes(P::degree, bits));
             } else {

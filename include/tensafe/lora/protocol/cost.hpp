@@ -24,6 +24,8 @@ struct token_cost {
     std::size_t client_transforms = 0;
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
+    std::size_t online_up = 0;    ///< of one token of a block, once it is prepared
+    std::size_t online_down = 0;
     std::size_t session_bytes = 0;  ///< once: the server's nonce and the re-randomization key with both
     std::size_t hidden_states = 1;  ///< that all this serves
     std::size_t targets = 0;        ///< coefficients that a reply shows, for budget.statistical_distance
@@ -36,12 +38,15 @@ struct token_cost {
     constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
-/// @param tokens  hidden states in a request: more than 1 for token_blocks only, a whole block unless given
+/// Of a token; for token_blocks of a block, all its tokens and phases.
 template <ckks::parameter_set P, class Packing, class Protection>
-constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan, std::size_t tokens = 0) {
+constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan) {
     constexpr auto limbs = static_cast<std::size_t>(request_level<P>) + 1;
     constexpr bool in_blocks = std::is_same_v<Packing, token_blocks>;
-    tokens = tokens == 0 ? plan.largest_batch() : tokens;
+    std::size_t tokens = 1;
+    if constexpr (in_blocks) {
+        tokens = plan.layout().tokens;
+    }
     token_cost cost;
     cost.budget = plan.budget();
     cost.relative_error = cost.budget.relative_error;
@@ -49,17 +54,24 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan, s
     cost.outputs = plan.outputs();
     cost.server.products = cost.inputs * cost.outputs;
     cost.client_transforms = plan.inputs() * limbs;
-    cost.bytes_up = message_overhead_bytes + random::seed_bytes +
-                    (in_blocks ? tokens * packed_residues_bytes<P>(plan.d())
-                               : plan.inputs() * packed_residues_bytes<P>(P::degree));
+    cost.bytes_up = message_overhead_bytes + random::seed_bytes;
     cost.bytes_down = message_overhead_bytes;
+    if constexpr (in_blocks) {
+        cost.online_up = token_request{}.bytes() + packed_residues_bytes<P>(plan.d());
+        cost.online_down = message_overhead_bytes + plan.token_reply_bytes();
+        cost.bytes_up += tokens * cost.online_up;
+        cost.bytes_down += tokens * cost.online_down;
+    } else {
+        cost.bytes_up += plan.inputs() * packed_residues_bytes<P>(P::degree);
+    }
     for (std::size_t o = 0; o < plan.outputs(); ++o) {
         if constexpr (Protection::protects) {
             const int bits = plan.reply_bits(o);
-            const std::size_t targets = plan.targets(o, tokens);
+            const std::size_t targets = plan.targets(o);
             cost.targets += targets;
             cost.client_transforms += targets > most_inner_products ? 1 : 0;
-            cost.bytes_down += memory::packed_bytes(targets, bits) + memory::packed_bytes(P::degree, bits);
+            cost.bytes_down +=
+                (in_blocks ? 0 : memory::packed_bytes(targets, bits)) + memory::packed_bytes(P::degree, bits);
         } else {
             cost.bytes_down +=
                 packed_residues_bytes<P>(plan.subring_degree()) + packed_residues_bytes<P>(P::degree);
@@ -94,16 +106,17 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan, s
     return cost;
 }
 
-/// The cost of a site of this shape.  @throws parameter_error if the set cannot hold the replies
+/// The cost of a site of this shape.
+/// @param tokens  of a block, for token_blocks
+/// @throws parameter_error if the set cannot hold the replies
 template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
 constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
-                             std::size_t tokens = 0) {
-    const std::size_t rows = served_rows(m, shape.rank, shape.d_out);
-    layout<P, Packing, Protection> l{rows, shape.d_in, 1};
+                             [[maybe_unused]] std::size_t tokens = 32) {
+    layout<P, Packing, Protection> l{served_rows(m, shape.rank, shape.d_out), shape.d_in, 1};
     if constexpr (std::is_same_v<Packing, token_blocks>) {
-        l.tokens = tokens == 0 ? l.tokens : std::bit_ceil(std::max(tokens, std::size_t{2}));
+        l.tokens = tokens;
     }
-    return cost_of(packing_plan<P, Packing, Protection>(l), tokens);
+    return cost_of(packing_plan<P, Packing, Protection>(l));
 }
 
 /// What `best_tiling` minimises, a weighted sum: for example nanoseconds of a byte sent and picoseconds of a

@@ -106,7 +106,7 @@ class server {
         if constexpr (plan_type::whole_ciphertexts) {
             for (const task& t : tasks) {
                 weights_.answer(where, plan_, *t.from, work, *t.to, observe);
-                label(*t.to, t.from->tokens);
+                label(*t.to);
                 work.work.products += plan_.inputs() * plan_.outputs();
             }
         } else {
@@ -187,7 +187,6 @@ class server {
                             packed_residues_bytes<P>(P::degree));
             }
         }
-        check_count("server::apply: got a request of ", r.tokens, " hidden states, expected ", 1);
         if constexpr (Protection::protects) {
             require<parameter_error>(
                 t.zeros->subring_log_n() == plan_.subring_log_n(),
@@ -206,7 +205,7 @@ class server {
         }
         for (const task& t : tasks) {
             t.to->outputs.resize(plan_.outputs());
-            label(*t.to, t.from->tokens);
+            label(*t.to);
         }
         // Encryptions of zero are taken when nothing that came from outside can fail any more.
         observe(server_phase::expand);
@@ -242,10 +241,9 @@ class server {
         return std::max(cached_ciphertexts / (2 * plan_.inputs() * words), std::size_t{1});
     }
 
-    void label(reply_type& result, std::size_t tokens) const noexcept {
+    void label(reply_type& result) const noexcept {
         result.rank = plan_.rank();
         result.d = plan_.d();
-        result.tokens = tokens;
     }
 
     /// The work of one token.
@@ -352,7 +350,7 @@ class server {
                                   static_cast<std::uint32_t>(o), slot.floods.span());
         memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::uint128));
         observe(server_phase::serialize);
-        serialize(slot.hidden, plan_.targets(o, t.from->tokens), plan_.reply_bits(o), slot.switched.span(),
+        serialize(slot.hidden, plan_.targets(o), plan_.reply_bits(o), slot.switched.span(),
                   t.to->outputs[o]);
         product.c0 = std::move(slot.hidden.c0);
         product.c1 = rns::poly<typename traced_product<P>::basis, rns::evaluation_form>(

@@ -165,12 +165,13 @@ http_response admin::list() const {
     json adapters_told = json::array();
     auto sessions = of_.sessions().count_by_version();
     for (const auto& each : of_.adapters().entries()) {
+        const auto used = of_.used_share(each.name);
         adapters_told.push_back({{"name", each.name},
                                  {"version", each.version},
                                  {"state", each.packed ? "ready" : "evicted"},
                                  {"bytes", each.bytes},
                                  {"handles", each.handles},
-                                 {"used", of_.used_share(each.name)},
+                                 {"used", used ? json(*used) : json()},
                                  {"sessions", sessions[{each.name, each.version}]}});
         sessions.erase({each.name, each.version});
     }

@@ -130,7 +130,8 @@ extern "C" void take_signal(int number) {
         ::_exit(128 + number);
     }
     ended_by = number;
-    constexpr std::string_view said = "\nending; another signal discards what was paid for\n";
+    constexpr std::string_view said =
+        "\nending after one answer; another signal discards what was paid for\n";
     const int before = errno;
     static_cast<void>(::write(STDERR_FILENO, said.data(), said.size()) < 0);
     errno = before;

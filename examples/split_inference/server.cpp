@@ -293,6 +293,12 @@ int run(arguments& a) {
         a.net.secure = split::prepare_certificate(a.service.state, a.hosts);
     }
     a.service.to = split::log::to_descriptor(STDERR_FILENO);
+    for (std::size_t i = 0; i < split::share_options.size(); ++i) {
+        if (a.service.allowed.shares[i].value_or(0) > 1) {  // 25 may have been meant as percent
+            a.service.to.line(split::log_level::warning, "share_above_all_of_it",
+                              {{"option", split::share_options[i]}});
+        }
+    }
     split::service service(a.service);
     try {
         for (const auto& [name, folder] : adapters) {

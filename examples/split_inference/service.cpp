@@ -63,15 +63,15 @@ query_counts::account service::account_of(std::string_view client, std::string_v
     return counts_.account_of(client, tenant, adapter);
 }
 
-double service::used_share(std::string_view adapter) const {
+std::optional<double> service::used_share(std::string_view adapter) const {
     constexpr auto of_adapter = static_cast<std::size_t>(scope::adapter);
     const auto model = adapters_.find(adapter);
     const query_counts::account rows = counts_.account_of({}, {}, adapter);
-    double most = 0;
+    std::optional<double> most;
     for (std::size_t group = 0; model && group < model->groups.size(); ++group) {
         if (const auto limit = model->groups[group].limits[of_adapter]) {
             const auto used = static_cast<double>(counts_.used(rows, group)[of_adapter]);
-            most = std::max(most, used / static_cast<double>(*limit));
+            most = std::max(most.value_or(0), used / static_cast<double>(*limit));
         }
     }
     return most;

@@ -391,9 +391,12 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
         constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
                                                  "all clients together"};
         const auto of = static_cast<std::size_t>(count.of);
-        of_.options_.to.line(
-            log_level::warning, "limit_reached",
-            {{"connection", number_}, {"adapter", model_->name}, {"option", share_options[of]}}, whose());
+        of_.options_.to.line(log_level::warning, "limit_reached",
+                             {{"connection", number_},
+                              {"client", prefix_of(session_->client)},
+                              {"adapter", model_->name},
+                              {"option", share_options[of]}},
+                             whose());
         throw refusal{
             error_code::query_limit,
             tensafe::text_of({"request: with it ", who[of], " would have got ", count.bits,

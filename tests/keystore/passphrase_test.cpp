@@ -46,7 +46,7 @@ struct pseudo_terminal {
         while (!text.ends_with(last)) {
             pollfd ready{keyboard.get(), POLLIN, 0};
             char c = 0;
-            if (::poll(&ready, 1, 5000) != 1 || ::read(keyboard.get(), &c, 1) != 1) {
+            if (::poll(&ready, 1, 20'000) != 1 || ::read(keyboard.get(), &c, 1) != 1) {
                 return text;
             }
             text += c;
@@ -69,7 +69,7 @@ std::string asked(const char* terminal, Person person) {
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     const pid_t child = ::fork();
     if (child == 0) {
-        ::alarm(20);  // a question that nobody answers fails the test
+        ::alarm(100);  // a question that nobody answers fails the test
         ::setsid();
         if (terminal != nullptr) {
             static_cast<void>(::open(terminal, O_RDWR | O_CLOEXEC));  // becomes the one of the process
@@ -113,7 +113,7 @@ std::string asked(const char* terminal, Person person) {
 std::string typed(const pseudo_terminal& terminal, const std::string& keys) {
     return asked(::ptsname(terminal.keyboard.get()), [&] {
         CHECK(terminal.shown_until("Passphrase: ") == "Passphrase: ");
-        for (int wait = 0; wait < 5000 && (terminal.modes() & ECHO) != 0; ++wait) {
+        for (int wait = 0; wait < 20'000 && (terminal.modes() & ECHO) != 0; ++wait) {
             ::usleep(1000);
         }
         CHECK((terminal.modes() & static_cast<tcflag_t>(ECHO)) == 0);

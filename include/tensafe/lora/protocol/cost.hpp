@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -24,7 +25,7 @@ struct token_cost {
     std::size_t client_transforms = 0;
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
-    std::size_t online_up = 0;    ///< of one token of a block, once it is prepared
+    std::size_t online_up = 0;  ///< of one token of a block, once it is prepared
     std::size_t online_down = 0;
     std::size_t session_bytes = 0;  ///< once: the server's nonce and the re-randomization key with both
     std::size_t hidden_states = 1;  ///< that all this serves
@@ -90,15 +91,15 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan) {
     cost.hidden_states = tokens;
     const std::size_t zero_products = Protection::protects ? plan.outputs() * 2 * limbs : 0;
     const auto polynomials = zero_products + plan.outputs() + plan.inputs() * limbs;
-    cost.word_multiplications = static_cast<double>((2 * cost.server.products * limbs + polynomials) *
-                                                    P::degree) +
-                                static_cast<double>((cost.server.transforms + cost.client_transforms) *
-                                                    P::degree / 2 * static_cast<std::size_t>(P::log_n));
+    cost.word_multiplications =
+        static_cast<double>((2 * cost.server.products * limbs + polynomials) * P::degree) +
+        static_cast<double>((cost.server.transforms + cost.client_transforms) * P::degree / 2 *
+                            static_cast<std::size_t>(P::log_n));
     if constexpr (in_blocks) {
         // Of pieces, rows and their products at twice the degree of a piece; and the inner products of c0.
         const std::size_t points = 2 * plan.entries_per_input();
-        const std::size_t butterflies = (plan.inputs() + plan.outputs()) * P::degree +
-                                        plan.inputs() * plan.outputs() * points / 2;
+        const std::size_t butterflies =
+            (plan.inputs() + plan.outputs()) * P::degree + plan.inputs() * plan.outputs() * points / 2;
         cost.word_multiplications +=
             static_cast<double>(limbs * (butterflies * static_cast<std::size_t>(std::countr_zero(points)) +
                                          tokens * plan.outputs() * plan.d()));
@@ -185,6 +186,47 @@ int best_tiling_of(std::span<const site_shape> shapes, mode m = mode::client_hel
                                          ", cannot hold replies for these ", shapes.size(),
                                          " shapes with any number of rows from 1 to 32"});
     return rows;
+}
+
+/// The tokens of a block, a power of two, with which so many tokens at sites of these shapes cost the
+/// least: `model_options::tokens_ahead`. Blocks that are not used up count whole. 0 if single tokens cost
+/// less, as two do.
+/// @param memory  bytes of the client's, for a block of each site
+/// @param most    tokens of a block: more than the default only for a server that trusts its clients
+template <ckks::parameter_set P, class Protection = protects_adapter_rows<>, class Objective = least_bytes>
+std::size_t best_tokens_ahead(std::span<const site_shape> shapes, std::size_t tokens,
+                              std::size_t memory = std::numeric_limits<std::size_t>::max(),
+                              mode m = mode::client_held_b, std::size_t most = most_targets<P, Protection>) {
+    constexpr std::size_t limbs = static_cast<std::size_t>(request_level<P>) + 1;
+    const auto sum = [&](auto value) {
+        double result = 0;
+        for (const site_shape& shape : shapes) {
+            result += value(shape);
+        }
+        return result;
+    };
+    std::size_t best = 0;
+    double least =
+        with_tiling(best_tiling_of<P, Protection, Objective>(shapes, m), [&]<class Packing>(Packing) {
+            return static_cast<double>(tokens) * sum([&](const site_shape& shape) {
+                       return Objective::of(cost_of<P, Packing, Protection>(shape, m));
+                   });
+        });
+    for (std::size_t t = 2; t <= std::min(most, P::degree); t *= 2) {
+        const double needed = sum([&](const site_shape& shape) {
+            return static_cast<double>(t * sizeof(arith::word) *
+                                       (limbs * shape.d_in + served_rows(m, shape.rank, shape.d_out)));
+        });
+        const auto blocks = static_cast<double>(detail::ceil_divide(tokens, t));
+        const double value = blocks * sum([&](const site_shape& shape) {
+                                 return Objective::of(cost_of<P, token_blocks, Protection>(shape, m, t));
+                             });
+        if (needed <= static_cast<double>(memory) && value < least) {
+            best = t;
+            least = value;
+        }
+    }
+    return best;
 }
 
 /// f(coefficient_tiles<rows>{}): rows are part of the type, so f is compiled for each of these numbers.

@@ -37,8 +37,8 @@ using pack_progress = std::function<void(std::size_t done, std::size_t total)>;
 struct model_options {
     lora::mode mode = lora::mode::client_held_b;
     /// Tokens of a block: a power of two; the matrices are then kept for token_blocks as well. 0: no blocks.
-    /// Below most_targets of the set, N at most with trusts_clients, and 0 for a set without room for the
-    /// replies (offers_blocks).
+    /// At most most_targets of the set, N with trusts_clients, and 0 for a set without room for the replies
+    /// (offers_blocks).
     std::size_t tokens_ahead = 0;
     /// Whether no client cheats: see lora::trusts_clients.
     bool trusts_clients = false;

@@ -81,15 +81,9 @@ std::vector<std::int64_t> true_v(random::generator& generator) {
     return {v.begin(), v.end()};
 }
 
-/// c0 of a reply as fractions in [-1/2, 1/2): a client whose s is zero has nothing to add.
+/// c0 of a reply: a client whose s is zero has nothing to add.
 std::vector<double> sent_c0(const std::vector<std::uint8_t>& c0, std::size_t targets, int bits) {
-    std::vector<word> values(targets);
-    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(c0), bits, std::span(values));
-    std::vector<double> result;
-    for (const word x : values) {
-        result.push_back(centred(std::uint64_t{x << (64 - bits)}));
-    }
-    return result;
+    return centred(sent_fractions(c0, targets, bits));
 }
 
 /// A request of the key s = 0 for the state 0, where c0 = 0: the answers leave the reply's c0 to b*v alone.

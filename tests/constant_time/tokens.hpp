@@ -61,7 +61,18 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
             [&] { return all_secret(client.decrypt(server.plan(), reply, query)); });
 }
 
-/// A block of tokens: masks and zeros are secret too.
+using block_weights = lora::detail::block_weights<lora_params, lora::protects_adapter_rows<>>;
+const memory::secret_buffer<std::uint32_t>& integers_of(const block_weights& weights);
+/// An explicit instantiation may name what is private.
+template <auto member>
+struct opened {
+    friend const memory::secret_buffer<std::uint32_t>& integers_of(const block_weights& weights) {
+        return weights.*member;
+    }
+};
+template struct opened<&block_weights::integers_>;
+
+/// A block of tokens: masks and zeros are secret too, and so is A once it is packed.
 inline void check_block(program& p, std::size_t tokens, const std::string& name) {
     constexpr std::size_t d = 300;
     constexpr std::size_t rank = 10;
@@ -70,6 +81,7 @@ inline void check_block(program& p, std::size_t tokens, const std::string& name)
         a.values[i] = static_cast<float>(i * 37 % 101) / 1000.0F - 0.05F;
     }
     const lora::server<lora_params, lora::token_blocks> server(a, tokens);
+    make_secret(integers_of(lora::detail::server_internals::weights(server)));
     lora::client<lora_params> client;
     entropy::next_are_public(1);
     const random::seed nonce = random::fresh_seed();

@@ -62,6 +62,19 @@ std::vector<double> sent_difference(const block_server& server, const lora::toke
                               sent_fractions(y.c0, plan.rank(), plan.reply_bits(0))));
 }
 
+/// A b of the coefficients that a token sends, which everybody can compute who has A: first in a polynomial.
+rns::poly<basis, rns::coefficient_form> products_of_token(const block_server& server,
+                                                          const lora::token_request& r) {
+    const auto& weights = lora::detail::server_internals::weights(server);
+    const auto b = token_residues<P>(r);
+    rns::poly<basis, rns::coefficient_form> result;
+    rns::for_each_limb<basis>([&]<int I>() {
+        weights.template multiply_token<I>(b.limb<I>().first(d),
+                                           result.limb<I>().first(server.plan().outputs()));
+    });
+    return result;
+}
+
 using limbs = std::array<tensafe::memory::secret_buffer<word>, 2>;
 const limbs& masks_of(const exchange::client_block& block);
 /// An explicit instantiation may name what is private.
@@ -107,9 +120,11 @@ TEST_CASE("two states under one mask show their difference to everybody on the l
         const auto& state = t % 2 == 0 ? h : other;
         const auto next = first.encrypt(state, t % 3 == 0 ? 2 : 1);
         CHECK(next.request.position == t);
-        const auto shown = difference(token_fractions<P>(sent.request), token_fractions<P>(next.request));
+        const auto second = token_fractions<P>(next.request);
+        const auto shown = difference(token_fractions<P>(sent.request), second);
         CHECK(std::fabs(concentration(shown)) < null_concentration(d));
         CHECK(std::fabs(correlation(centred(shown), direction)) < null_correlation(d));
+        CHECK(std::fabs(correlation(centred(second), direction)) < null_correlation(d));
     }
     CHECK(first.of_client.left() == 0);
     CHECK(contains(refusal<parameter_error>([&] { first.encrypt(other); }), "no position is left of 32"));
@@ -251,6 +266,31 @@ TEST_CASE("one zero under two blocks confirms a guess of A, without a key") {
     }
 }
 
+TEST_CASE("an answer confirms a guess of A, without a key, if its encryption of zero is left out") {
+    constexpr std::size_t rank = 32;
+    const block_server server(random_matrix(rank, d, 1), tokens);
+    const lora::reply_budget budget = server.plan().budget();
+    exchange s(server, 28);
+    std::vector<std::uint64_t> without;
+    std::vector<std::uint64_t> with;
+    for (std::size_t t = 0; t < tokens; ++t) {
+        const auto query = s.encrypt(random_state(d, t));
+        auto products = products_of_token(server, query.request);
+        std::vector<std::uint64_t> guess = fractions(products);
+        ckks::add_flood<basis>(budget.flood, numbered_seed(t), 0,
+                               {products.limb<0>().first(rank), products.limb<1>().first(rank)});
+        const std::vector<std::uint64_t> flooded = fractions(products);
+        const auto sent = sent_fractions(s.answer(query.request).c0, rank, budget.reply_bits);
+        for (std::size_t r = 0; r < rank; ++r) {
+            without.push_back(flooded[r] - guess[r]);
+            with.push_back(sent[r] - guess[r]);
+        }
+    }
+    CHECK(concentration(without) > 0.999);
+    CHECK(std::fabs(concentration(with)) < null_concentration(with.size()));
+    CHECK(uniformity_p(with) > 1e-6);
+}
+
 TEST_CASE("c1 sent ahead shows nothing of A, also to who prepares one block over and over") {
     const block_server server(random_matrix(1, d, 1), tokens);
     const int bits = server.plan().reply_bits(0);
@@ -284,7 +324,6 @@ namespace {
 /// The noise of all answers of a block of zeros, before flood and rounding: [position][row].
 std::vector<std::vector<double>> noise_of(exchange& s, const std::vector<lora::token_query>& queries) {
     const auto& plan = s.server.plan();
-    const auto& weights = lora::detail::server_internals::weights(s.server);
     lora::rerandomization_pool<P> zeros(s.server_nonce, s.open, plan.subring_log_n(),
                                         numbered_generator(s.number + 3));
     const auto bare = bare_block<P>(s.server, s.of_client.request().seed);
@@ -311,13 +350,10 @@ std::vector<std::vector<double>> noise_of(exchange& s, const std::vector<lora::t
     }
     std::vector<std::vector<double>> result(tokens);
     for (std::size_t t = 0; t < tokens; ++t) {
-        const auto c0 = token_residues<P>(queries[t].request);
+        const auto products = products_of_token(s.server, queries[t].request);
         rns::for_each_limb<basis>([&]<int I>() {
-            constexpr word q = basis::prime<I>;
-            std::vector<word> products(plan.outputs());
-            weights.template multiply_token<I>(c0.template limb<I>().first(d), std::span(products));
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                sums[t][o][I] = (sums[t][o][I] + products[o]) % q;
+                sums[t][o][I] = (sums[t][o][I] + products.limb<I>()[o]) % basis::prime<I>;
             }
         });
         for (const auto& residues : sums[t]) {

@@ -64,8 +64,8 @@ struct session {
     lora::server_workspace<P> work;
 };
 
-/// A client's block and a server's part of it. Two of one number are copies, as of a machine that was restored
-/// twice: the same masks, the same encryptions of zero, the same secrets of floods.
+/// A client's block and a server's part of it. Two of one number are copies, as of a machine that was
+/// restored twice: the same masks, the same encryptions of zero, the same secrets of floods.
 template <ckks::parameter_set P>
 struct block_session : session<P> {
     using server_type = lora::server<P, lora::token_blocks>;
@@ -284,6 +284,19 @@ std::vector<rns::poly<basis_of<P>, rns::coefficient_form>> bare_block(
                                          std::ranges::copy(product, result[o].template limb<I>().begin());
                                      });
     });
+    return result;
+}
+
+/// One of them as it would travel.
+template <ckks::parameter_set P>
+std::vector<std::uint64_t> switched_fractions(const rns::poly<basis_of<P>, rns::coefficient_form>& c1,
+                                              int bits) {
+    std::vector<std::uint32_t> switched(P::degree);
+    rns::switch_modulus(c1, bits, std::span(switched));
+    std::vector<std::uint64_t> result;
+    for (const std::uint32_t x : switched) {
+        result.push_back(std::uint64_t{x} << (64 - bits));
+    }
     return result;
 }
 

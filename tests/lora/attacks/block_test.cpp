@@ -112,7 +112,8 @@ TEST_CASE("two states under one mask show their difference to everybody on the l
     }
     {
         exchange copy(server, 21);
-        CHECK(correlation(sent_difference(sent, copy.encrypt(h, 2)), direction) > 0.999);  // a retry with headroom
+        CHECK(correlation(sent_difference(sent, copy.encrypt(h, 2)), direction) >
+              0.999);  // a retry with headroom
     }
     // The next position, whatever is encrypted, until there is none.
     for (std::size_t t = 1; t < tokens; ++t) {
@@ -179,7 +180,8 @@ TEST_CASE("two answers at a position show A(h - h') to everybody on the line") {
     const auto reply = s.answer(query.request);
     exchange copy(server, 24);
     const auto again = copy.encrypt(other);
-    const auto apart = integer_products(server, a, minus(message(h, query.scale), message(other, again.scale)));
+    const auto apart =
+        integer_products(server, a, minus(message(h, query.scale), message(other, again.scale)));
     CHECK(correlation(sent_difference(server, reply, copy.answer(again.request)), apart) > 0.999);
 
     const auto second = [&] { s.answer(again.request); };
@@ -298,14 +300,7 @@ TEST_CASE("c1 sent ahead shows nothing of A, also to who prepares one block over
     const auto bare = bare_block<P>(server, s.of_client.request().seed)[0];
     const auto guess = fractions(bare);
     // A server that keeps its encryptions of zero until there is a token to hide.
-    lora::protected_product<P> alone;
-    alone.c1 = bare;
-    for (auto& c0 : alone.c0) {
-        c0 = std::remove_reference_t<decltype(c0)>(1);
-    }
-    output_bytes early;
-    pack_alone(alone, 1, bits, early);
-    CHECK(concentration(difference(reply_fractions(early, P::degree, bits), guess)) > 0.999);
+    CHECK(concentration(difference(switched_fractions<P>(bare, bits), guess)) > 0.999);
 
     std::vector<double> sums(P::degree);
     for (int i = 0; i < 100; ++i) {
@@ -327,8 +322,8 @@ std::vector<std::vector<double>> noise_of(exchange& s, const std::vector<lora::t
     lora::rerandomization_pool<P> zeros(s.server_nonce, s.open, plan.subring_log_n(),
                                         numbered_generator(s.number + 3));
     const auto bare = bare_block<P>(s.server, s.of_client.request().seed);
-    std::vector<std::vector<std::array<word, 2>>> sums(
-        tokens, std::vector<std::array<word, 2>>(plan.outputs()));
+    std::vector<std::vector<std::array<word, 2>>> sums(tokens,
+                                                       std::vector<std::array<word, 2>>(plan.outputs()));
     for (std::size_t o = 0; o < plan.outputs(); ++o) {
         auto zero = zeros.acquire();
         auto c1 = rns::inverse(std::move(zero.c1));

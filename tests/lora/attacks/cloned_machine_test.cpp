@@ -241,7 +241,8 @@ TEST_CASE("two copies of a server show nothing of A") {
     CHECK(errors_of(true, 84) == errors_of(true, 84));
 }
 
-TEST_CASE("two copies that prepare blocks show nothing of A or of the key, but the difference of two states") {
+TEST_CASE(
+    "two copies that prepare blocks show nothing of A or of the key, but the difference of two states") {
     const matrix a = random_matrix(2, d, 91);
     const matrix other_a = random_matrix(2, d, 92);
     const block_server server(a, 32);

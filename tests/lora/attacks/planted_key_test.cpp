@@ -228,15 +228,15 @@ bared_block take_zeros_off(const block_server& server, session<P>& s, std::size_
     }
     result.v.resize(layout.rank, std::vector<std::int64_t>(P::degree));
     for (std::size_t t = 0; t < layout.tokens; ++t) {
-        const lora::token_request token{
-            layout.d, t, 0, std::vector<std::uint8_t>(lora::packed_residues_bytes<P>(layout.d))};
+        const lora::token_request token{layout.d, t, 0,
+                                        std::vector<std::uint8_t>(lora::packed_residues_bytes<P>(layout.d))};
         lora::token_reply answer;
         server.answer(of_server, token, work, answer);
         const auto c0 = sent_c0(answer.c0, layout.rank, bits);
         for (std::size_t r = 0; r < layout.rank; ++r) {
-            std::ranges::copy(ternary_digits(c0[r], digits),
-                              result.v[r].begin() +
-                                  static_cast<std::ptrdiff_t>(t * layout.entries_per_input()));
+            std::ranges::copy(
+                ternary_digits(c0[r], digits),
+                result.v[r].begin() + static_cast<std::ptrdiff_t>(t * layout.entries_per_input()));
         }
     }
     for (std::size_t r = 0; r < layout.rank; ++r) {
@@ -320,7 +320,8 @@ TEST_CASE("a planted b reads at each position of a block what an answer has room
     constexpr std::size_t targets = lora::most_targets<set, lora::protects_adapter_rows<>>;
     const double digits = in_full::of(32, 2048, 1, 32).budget().channel_bits() / std::log2(3);
     CHECK(std::floor(digits) == 11);
-    const double unknown = static_cast<double>(set::degree) - std::ceil(digits) * static_cast<double>(targets);
+    const double unknown =
+        static_cast<double>(set::degree) - std::ceil(digits) * static_cast<double>(targets);
     CHECK(unknown / std::log2(static_cast<double>(modulus<basis_of<set>>())) > 4096.0 / 106);
     const auto refused = [&] { lora::server<set, lora::token_blocks>(random_matrix(1, 64, 1), 64); };
     CHECK(contains(refusal<parameter_error>(refused), "got 64 target coefficients"));

@@ -208,10 +208,10 @@ void check_rounding(const std::vector<double>& rounded, const std::vector<double
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("answers of tiles are rounded in all protections", Server, tile_server,
-                   lora::server<P, lora::coefficient_tiles<8>,
-                                lora::protects_adapter_rows<lora::average_case<6>>>,
-                   lora::server<P, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
+TEST_CASE_TEMPLATE(
+    "answers of tiles are rounded in all protections", Server, tile_server,
+    lora::server<P, lora::coefficient_tiles<8>, lora::protects_adapter_rows<lora::average_case<6>>>,
+    lora::server<P, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
     const Server server(random_matrix(rank, 64, 42));
     const auto& plan = server.plan();
     session<P> s(42, server.layout().subring_log_n());

@@ -5,6 +5,8 @@
 #include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/crt.hpp>
+#include <tensafe/rns/integer_rows.hpp>
+#include <tensafe/rns/interleaved.hpp>
 #include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/panel.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
@@ -92,6 +94,35 @@ bool transforms() {
     return reached;
 }
 
+/// The same of many short polynomials at once, and the products of blocks of tokens: five rows are four and
+/// one.
+template <arith::word Q>
+bool block_operations() {
+    bool reached = true;
+    for (int log_n = 1; log_n <= 4; ++log_n) {
+        for (const std::size_t count : {std::size_t{3}, std::size_t{8}}) {
+            const ntt::plan<arith::shoup<rns::modulus_of<Q>>> plan(rns::fixed_arithmetic<Q>, log_n);
+            words x = residues_below(Q, count * plan.degree());
+            rns::limb::forward_interleaved(plan, std::span<arith::word>(x));
+            reached &= all_secret(x);
+            x = residues_below(Q, count * plan.degree());
+            rns::limb::inverse_interleaved(plan, std::span<arith::word>(x));
+            reached &= all_secret(x);
+        }
+    }
+    const words rows = residues_below(Q, 5 * 77);
+    words columns(rows.size());
+    rns::limb::transpose(rows.data(), 77, 5, 77, columns.data(), 5);
+    reached &= all_secret(columns);
+    std::vector<std::uint32_t> integers(5 * 77, rns::limb::integer_offset - 7);
+    make_secret(integers);
+    words token = residues_below(Q, 77);
+    make_public(token);
+    words sums(5);
+    rns::limb::multiply_integer_rows(rns::variable_arithmetic<Q>, sums, integers.data(), 77, token);
+    return reached && all_secret(sums);
+}
+
 template <arith::word Q>
 bool flood_operations() {
     const ckks::irwin_hall_smudging flood{70};
@@ -171,6 +202,8 @@ inline void check_arithmetic(program& p) {
     p.check("ntt of 60 bits", transforms<q60>);
     p.check("limb of 45 bits", limb_operations<q45>);
     p.check("limb of 60 bits", limb_operations<q60>);
+    p.check("products of blocks of 45 bits", block_operations<q45>);
+    p.check("products of blocks of 60 bits", block_operations<q60>);
     p.check("flood of 45 bits", flood_operations<q45>);
     p.check("flood of 60 bits", flood_operations<q60>);
     p.check("multiply_panel of 45 bits", panel_operations<q45>);

@@ -64,6 +64,63 @@ struct session {
     lora::server_workspace<P> work;
 };
 
+/// A client's block and a server's part of it. Two of one number are copies, as of a machine that was
+/// restored twice: the same masks, the same encryptions of zero, the same secrets of floods.
+template <ckks::parameter_set P>
+struct block_session : session<P> {
+    using server_type = lora::server<P, lora::token_blocks>;
+    using client_block = lora::client_block<P, lora::protects_adapter_rows<>>;
+
+    block_session(const server_type& of, std::uint64_t session_number)
+        : session<P>(session_number, of.plan().subring_log_n()),
+          server(of),
+          of_client(this->client.prepare(of.plan())) {
+        work.generator = numbered_generator(this->number + 5);
+        server.prepare(of_client.request(), this->pool, work, of_server, ahead);
+        this->client.accept(of_client, ahead);
+    }
+
+    lora::token_query encrypt(const std::vector<float>& h, double overflow_margin = 1) {
+        lora::token_query query;
+        of_client.encrypt(h, query, overflow_margin);
+        return query;
+    }
+    lora::token_reply answer(const lora::token_request& r) {
+        lora::token_reply reply;
+        server.answer(of_server, r, work, reply);
+        return reply;
+    }
+    /// What the client reads, rounded as it does.
+    std::vector<double> decrypt(const lora::token_query& query, const lora::token_reply& reply) {
+        std::vector<double> answers(server.plan().rank());
+        of_client.decrypt(reply, query, answers);
+        return answers;
+    }
+    /// The same with every bit of noise, in units of the reply.
+    std::vector<std::int32_t> exact(const lora::token_reply& reply) const {
+        const auto& plan = server.plan();
+        const int bits = plan.reply_bits(0);
+        std::vector<std::uint32_t> c0(plan.rank());
+        std::vector<std::uint32_t> c1(P::degree);
+        tensafe::memory::unpack_bits(std::span<const std::uint8_t>(reply.c0), bits, std::span(c0));
+        std::vector<std::int32_t> result;
+        for (std::size_t r = 0; r < plan.rank(); ++r) {
+            tensafe::memory::unpack_bits(std::span<const std::uint8_t>(ahead.c1[r]), bits, std::span(c1));
+            const auto sum =
+                c0[r] + static_cast<std::uint32_t>(this->key.window().coefficient_of_product(
+                            std::span<const std::uint32_t>(c1), reply.position * plan.entries_per_input()));
+            result.push_back(static_cast<std::int32_t>(sum << (32 - bits)) >> (32 - bits));
+        }
+        return result;
+    }
+
+    const server_type& server;
+    client_block of_client;
+    lora::server_block<P> of_server;
+    lora::block_workspace<P> work;
+    lora::block_reply ahead;  ///< sent before the first token
+};
+
 // --- What everybody can compute ---------------------------------------------------------------------------
 
 template <ckks::parameter_set P>
@@ -112,15 +169,40 @@ std::vector<std::uint64_t> fractions(
     return result;
 }
 
-/// c1 of a protected reply's output, likewise.
-template <class Output>
-std::vector<std::uint64_t> reply_fractions(const Output& output, std::size_t degree, int bits) {
-    std::vector<word> c1(degree);
-    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
-    for (word& x : c1) {
+/// Numbers of a reply, likewise.
+inline std::vector<std::uint64_t> sent_fractions(const std::vector<std::uint8_t>& bytes, std::size_t count,
+                                                 int bits) {
+    std::vector<word> values(count);
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(bytes), bits, std::span(values));
+    for (word& x : values) {
         x <<= 64 - bits;
     }
-    return c1;
+    return values;
+}
+/// c1 of a protected reply's output.
+template <class Output>
+std::vector<std::uint64_t> reply_fractions(const Output& output, std::size_t degree, int bits) {
+    return sent_fractions(output.c1, degree, bits);
+}
+
+/// The coefficients that a token of a block sends, first in a polynomial.
+template <ckks::parameter_set P>
+rns::poly<basis_of<P>, rns::coefficient_form> token_residues(const lora::token_request& r) {
+    rns::poly<basis_of<P>, rns::coefficient_form> c0;
+    std::span<const std::uint8_t> rest = r.c0;
+    rns::for_each_limb<basis_of<P>>([&]<int I>() {
+        constexpr int bits = std::bit_width(basis_of<P>::template prime<I>);
+        tensafe::memory::unpack_bits(rest.first(tensafe::memory::packed_bytes(r.d, bits)), bits,
+                                     c0.template limb<I>().first(r.d));
+        rest = rest.subspan(tensafe::memory::packed_bytes(r.d, bits));
+    });
+    return c0;
+}
+template <ckks::parameter_set P>
+std::vector<std::uint64_t> token_fractions(const lora::token_request& r) {
+    std::vector<std::uint64_t> result = fractions(token_residues<P>(r));
+    result.resize(r.d);
+    return result;
 }
 
 inline std::vector<std::uint64_t> difference(std::vector<std::uint64_t> a,
@@ -134,6 +216,13 @@ inline std::vector<std::uint64_t> difference(std::vector<std::uint64_t> a,
 /// A fraction in [-1/2, 1/2).
 inline double centred(std::uint64_t fraction) {
     return static_cast<double>(static_cast<std::int64_t>(fraction)) * 0x1p-64;
+}
+inline std::vector<double> centred(const std::vector<std::uint64_t>& fractions) {
+    std::vector<double> result;
+    for (const std::uint64_t x : fractions) {
+        result.push_back(centred(x));
+    }
+    return result;
 }
 
 inline std::int64_t centred(word residue, word q) {
@@ -195,6 +284,19 @@ std::vector<rns::poly<basis_of<P>, rns::coefficient_form>> bare_block(
                                          std::ranges::copy(product, result[o].template limb<I>().begin());
                                      });
     });
+    return result;
+}
+
+/// One of them as it would travel.
+template <ckks::parameter_set P>
+std::vector<std::uint64_t> switched_fractions(const rns::poly<basis_of<P>, rns::coefficient_form>& c1,
+                                              int bits) {
+    std::vector<std::uint32_t> switched(P::degree);
+    rns::switch_modulus(c1, bits, std::span(switched));
+    std::vector<std::uint64_t> result;
+    for (const std::uint32_t x : switched) {
+        result.push_back(std::uint64_t{x} << (64 - bits));
+    }
     return result;
 }
 

@@ -23,7 +23,7 @@ template <class Layout>
 lora::request<P> request_of(const Layout& layout, const ckks::secret_key<P>& key, message m,
                             random::generator& generator) {
     REQUIRE(layout.inputs() == 1);
-    lora::request<P> request{layout.d, layout.entries_per_input(), 1, generator.next_seed(), {{}}};
+    lora::request<P> request{layout.d, layout.entries_per_input(), generator.next_seed(), {{}}};
     ckks::encryption_workspace<P> work;
     const auto c0 = ckks::encrypt_c0(key, std::move(m), generator, request.seed, 0, work);
     rns::for_each_limb<basis_of<P>>([&]<int I>() {

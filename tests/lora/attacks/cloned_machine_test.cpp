@@ -33,6 +33,7 @@ namespace {
 using namespace attacks;
 using P = small_private;
 using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
+using block_server = lora::server<P, lora::token_blocks>;
 constexpr std::size_t d = 100;
 
 /// What f does on a machine that was just restored.
@@ -238,6 +239,51 @@ TEST_CASE("two copies of a server show nothing of A") {
     CHECK(errors_of(false, 84) == errors_of(false, 85));
     CHECK(errors_of(true, 84) != errors_of(true, 85));
     CHECK(errors_of(true, 84) == errors_of(true, 84));
+}
+
+TEST_CASE(
+    "two copies that prepare blocks show nothing of A or of the key, but the difference of two states") {
+    const matrix a = random_matrix(2, d, 91);
+    const matrix other_a = random_matrix(2, d, 92);
+    const block_server server(a, 32);
+    const block_server other_server(other_a, 32);
+    const session<P> s(93, server.plan().subring_log_n());
+    const auto c1 = [&](bool hedged, const block_server& from, std::uint64_t request) {
+        const auto reply = restored([&] {
+            lora::rerandomization_pool<P> pool(s.server_nonce, s.open, from.plan().subring_log_n(),
+                                               copied(hedged));
+            lora::block_workspace<P> work;
+            work.generator = copied(hedged);
+            lora::server_block<P> block;
+            lora::block_reply result;
+            from.prepare({d, 32, numbered_seed(request)}, pool, work, block, result);
+            return result;
+        });
+        return difference(sent_fractions(reply.c1[0], P::degree, from.plan().reply_bits(0)),
+                          fractions(bare_block<P>(from, numbered_seed(request))[0]));
+    };
+    const double chance = null_concentration(P::degree);
+    const auto close = [&](bool hedged, const block_server& from, std::uint64_t request) {
+        return concentration(difference(c1(hedged, server, 1), c1(hedged, from, request)));
+    };
+    CHECK(close(false, server, 2) > 0.9);
+    CHECK(std::fabs(close(true, server, 2)) < chance);
+    CHECK(close(false, other_server, 1) > 0.9);
+    CHECK(std::fabs(close(true, other_server, 1)) < chance);
+
+    const auto prepared = [&](bool hedged, std::uint64_t key, std::uint64_t state) {
+        return restored([&] {
+            lora::client<P> client(ckks::secret_key<P>(numbered_seed(key)), copied(hedged));
+            auto block = client.prepare(server.plan());
+            lora::token_query query;
+            block.encrypt(random_state(d, state), query);
+            return std::pair{block.request().seed, token_fractions<P>(query.request)};
+        });
+    };
+    CHECK(prepared(false, 94, 95).first == prepared(false, 96, 95).first);
+    CHECK_FALSE(prepared(true, 94, 95).first == prepared(true, 96, 95).first);
+    // Not protected: masks are drawn before the states that they hide are known.
+    CHECK(concentration(difference(prepared(true, 94, 95).second, prepared(true, 94, 97).second)) > 0.9);
 }
 
 TEST_CASE("two copies of a server draw other floods for the same c1 with another c0") {

@@ -314,17 +314,9 @@ TEST_CASE("blocks: d entries of a c1 are d equations for a row of A, and of a pr
         check_garbage(garbage, largest(integers));
 
         const auto guess = fractions(bare[r]);
-        lora::protected_product<P> alone;
-        alone.c1 = bare[r];
-        for (auto& c0 : alone.c0) {
-            c0 = decltype(alone.c0)::value_type(1);
-        }
-        output_bytes rounded;
-        pack_alone(alone, 1, budget.reply_bits, rounded);
-        CHECK(concentration(difference(reply_fractions(rounded, P::degree, budget.reply_bits), guess)) >
-              0.999);
-        CHECK(std::fabs(concentration(difference(reply_fractions(sent, P::degree, budget.reply_bits), guess))) <
-              null_concentration(P::degree));
+        CHECK(concentration(difference(switched_fractions<P>(bare[r], budget.reply_bits), guess)) > 0.999);
+        CHECK(std::fabs(concentration(difference(reply_fractions(sent, P::degree, budget.reply_bits),
+                                                 guess))) < null_concentration(P::degree));
     }
 }
 

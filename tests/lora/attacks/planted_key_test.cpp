@@ -81,21 +81,15 @@ std::vector<std::int64_t> true_v(random::generator& generator) {
     return {v.begin(), v.end()};
 }
 
-/// c0 of a reply as fractions in [-1/2, 1/2): a client whose s is zero has nothing to add.
+/// c0 of a reply: a client whose s is zero has nothing to add.
 std::vector<double> sent_c0(const std::vector<std::uint8_t>& c0, std::size_t targets, int bits) {
-    std::vector<word> values(targets);
-    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(c0), bits, std::span(values));
-    std::vector<double> result;
-    for (const word x : values) {
-        result.push_back(centred(std::uint64_t{x << (64 - bits)}));
-    }
-    return result;
+    return centred(sent_fractions(c0, targets, bits));
 }
 
 /// A request of the key s = 0 for the state 0, where c0 = 0: the answers leave the reply's c0 to b*v alone.
 template <class Layout>
 lora::request<P> empty_request(const Layout& layout, std::uint64_t seed) {
-    return {layout.d, layout.entries_per_input(), 1, numbered_seed(seed),
+    return {layout.d, layout.entries_per_input(), numbered_seed(seed),
             std::vector<std::vector<std::uint8_t>>(
                 layout.inputs(), std::vector<std::uint8_t>(lora::packed_residues_bytes<P>(P::degree)))};
 }
@@ -210,23 +204,23 @@ namespace {
 
 /// What a client that plants b sees of a block of states 0, with the zeros taken off.
 struct bared_block {
-    std::vector<std::vector<std::int64_t>> v;          ///< as read, for each row of A
+    std::vector<std::vector<std::int64_t>> v;          ///< as read, for each row of A; 0 where it is not
     std::vector<std::vector<std::uint64_t>> products;  ///< what is left, rounded: the sum of entries times
     std::vector<std::vector<std::uint64_t>> c1;        ///< these
 };
 
-bared_block take_zeros_off(const block_server& server, session<P>& s) {
+/// @param digits  that are read at each position
+bared_block take_zeros_off(const block_server& server, session<P>& s, std::size_t digits) {
     const auto& layout = server.layout();
     const int bits = layout.budget().reply_bits;
-    const std::size_t digits = layout.entries_per_input();
     lora::rerandomization_pool<P> pool(s.server_nonce,
                                        {s.open.client_nonce, ternary_reader(1, digits), s.server_nonce},
                                        layout.subring_log_n(), numbered_generator(10));
     const lora::block_request request{layout.d, layout.tokens, numbered_seed(3)};
-    lora::server_block<P> block;
+    lora::server_block<P> of_server;
     lora::block_reply reply;
     block_server::workspace work;
-    server.prepare(request, pool, work, block, reply);
+    server.prepare(request, pool, work, of_server, reply);
     const auto joint_a = a_of(s.open.client_nonce, s.server_nonce);
     bared_block result;
     for (std::size_t j = 0; j < layout.d; ++j) {
@@ -234,14 +228,15 @@ bared_block take_zeros_off(const block_server& server, session<P>& s) {
     }
     result.v.resize(layout.rank, std::vector<std::int64_t>(P::degree));
     for (std::size_t t = 0; t < layout.tokens; ++t) {
-        const lora::token_request token{
-            layout.d, t, std::vector<std::uint8_t>(lora::packed_residues_bytes<P>(layout.d))};
+        const lora::token_request token{layout.d, t, 0,
+                                        std::vector<std::uint8_t>(lora::packed_residues_bytes<P>(layout.d))};
         lora::token_reply answer;
-        server.answer(block, token, work, answer);
+        server.answer(of_server, token, work, answer);
         const auto c0 = sent_c0(answer.c0, layout.rank, bits);
         for (std::size_t r = 0; r < layout.rank; ++r) {
-            std::ranges::copy(ternary_digits(c0[r], digits),
-                              result.v[r].begin() + static_cast<std::ptrdiff_t>(t * digits));
+            std::ranges::copy(
+                ternary_digits(c0[r], digits),
+                result.v[r].begin() + static_cast<std::ptrdiff_t>(t * layout.entries_per_input()));
         }
     }
     for (std::size_t r = 0; r < layout.rank; ++r) {
@@ -260,7 +255,77 @@ std::vector<std::int64_t> integer_row(const block_server& server, const matrix& 
     return result;
 }
 
+/// How well the true A explains what is left of a row: 1 if all of the zero is gone.
+double explained(const block_server& server, const matrix& a, const bared_block& seen, std::size_t r,
+                 std::vector<std::uint64_t> left) {
+    const auto weights = integer_row(server, a, r);
+    for (std::size_t j = 0; j < a.columns; ++j) {
+        for (std::size_t k = 0; k < P::degree; ++k) {
+            left[k] -= static_cast<std::uint64_t>(weights[j]) * seen.c1[j][k];
+        }
+    }
+    return concentration(left);
+}
+
 }  // namespace
+
+TEST_CASE("a planted b reads at each position of a block what an answer has room for, so v stays unknown") {
+    constexpr std::size_t tokens = 32;
+    constexpr std::size_t tried = 14;
+    const matrix a = random_matrix(rank, d, 1);
+    const block_server server(a, tokens);
+    session<P> s(10, server.layout().subring_log_n());
+    const double room = server.layout().budget().channel_bits() / std::log2(3);
+    REQUIRE(room > most_digits);
+    REQUIRE(room + 2 < tried);
+
+    random::generator mirror = numbered_generator(10);
+    const bared_block seen = take_zeros_off(server, s, tried);
+    std::vector<double> right(tried);
+    for (std::size_t r = 0; r < rank; ++r) {
+        const auto v = true_v(mirror);
+        for (std::size_t t = 0; t < tokens; ++t) {
+            for (std::size_t i = 0; i < tried; ++i) {
+                const std::size_t k = t * (P::degree / tokens) + i;
+                right[i] += seen.v[r][k] == v[k] ? 1.0 / (rank * tokens) : 0;
+            }
+        }
+    }
+    for (std::size_t i = 0; i < tried; ++i) {
+        INFO("digit := ", i);
+        if (i < most_digits) {
+            CHECK(right[i] > 0.9);
+        } else if (static_cast<double>(i) > room + 1) {
+            CHECK(right[i] < 0.5);  // a guess has a third
+        }
+    }
+
+    // 288 of 1024: what is left of a*v covers A as well as all of it. Whoever knew all of v would see A.
+    mirror = numbered_generator(10);
+    const auto joint_a = a_of(s.open.client_nonce, s.server_nonce);
+    const bared_block known = take_zeros_off(server, s, most_digits);
+    for (std::size_t r = 0; r < rank; ++r) {
+        std::vector<std::int64_t> v = true_v(mirror);
+        CHECK(std::fabs(explained(server, a, known, r, known.products[r])) < null_concentration(P::degree));
+        CHECK(uniformity_p(known.products[r]) > 1e-6);
+        for (std::size_t k = 0; k < P::degree; ++k) {
+            v[k] -= known.v[r][k];
+        }
+        CHECK(explained(server, a, known, r, difference(known.products[r], mask_of(joint_a, v))) > 0.999);
+    }
+
+    // The largest blocks leave enough of v for any shape; at this one eleven digits of a position are read.
+    using set = ckks::private_n4096;
+    using in_full = lora::layout<set, lora::token_blocks, lora::protects_adapter_rows<>>;
+    constexpr std::size_t targets = lora::most_targets<set, lora::protects_adapter_rows<>>;
+    const double digits = in_full::of(32, 2048, 1, 32).budget().channel_bits() / std::log2(3);
+    CHECK(std::floor(digits) == 11);
+    const double unknown =
+        static_cast<double>(set::degree) - std::ceil(digits) * static_cast<double>(targets);
+    CHECK(unknown / std::log2(static_cast<double>(modulus<basis_of<set>>())) > 4096.0 / 106);
+    const auto refused = [&] { lora::server<set, lora::token_blocks>(random_matrix(1, 64, 1), 64); };
+    CHECK(contains(refusal<parameter_error>(refused), "got 64 target coefficients"));
+}
 
 // Long blocks are for clients that follow the protocol (lora::trusts_clients). What these two tests show is
 // why.
@@ -272,17 +337,10 @@ TEST_CASE("a planted b reads all of v from a block of N/8 tokens, and takes the 
     session<P> s(10, server.layout().subring_log_n());
     random::generator mirror = numbered_generator(10);
     static_assert(tokens < d);  // so few answers do not determine A
-    const bared_block seen = take_zeros_off(server, s);
+    const bared_block seen = take_zeros_off(server, s, P::degree / tokens);
     for (std::size_t r = 0; r < 2; ++r) {
         CHECK(seen.v[r] == true_v(mirror));
-        std::vector<std::uint64_t> left = seen.products[r];
-        const auto weights = integer_row(server, a, r);
-        for (std::size_t j = 0; j < d; ++j) {
-            for (std::size_t k = 0; k < P::degree; ++k) {
-                left[k] -= static_cast<std::uint64_t>(weights[j]) * seen.c1[j][k];
-            }
-        }
-        CHECK(concentration(left) > 0.999);
+        CHECK(explained(server, a, seen, r, seen.products[r]) > 0.999);
     }
 }
 
@@ -294,7 +352,7 @@ TEST_CASE("where d is small, what is left of such a block is solved for A exactl
     const block_server server(a, tokens, lora::trusts_clients{});
     const lora::reply_budget budget = server.layout().budget();
     session<P> s(10, server.layout().subring_log_n());
-    const bared_block seen = take_zeros_off(server, s);
+    const bared_block seen = take_zeros_off(server, s, P::degree / tokens);
     const auto bound = static_cast<std::int64_t>(budget.weight_norm) + 2;
     const double tolerance = 0.51 * std::exp2(-budget.reply_bits);
     for (std::size_t r = 0; r < 2; ++r) {

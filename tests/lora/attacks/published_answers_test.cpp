@@ -194,28 +194,28 @@ TEST_CASE("what decrypt rounds away is uniform, as an error of LWE that does not
     CHECK(p > 1e-3);
 }
 
+namespace {
+
+/// Answers are multiples of a unit, the nearest ones to the exact answers.
+/// @param integers  what makes answers multiples of 1
+void check_rounding(const std::vector<double>& rounded, const std::vector<double>& exact, double integers) {
+    CHECK(rounded != exact);
+    for (std::size_t r = 0; r < rounded.size(); ++r) {
+        CHECK(std::fabs(rounded[r] * integers - std::nearbyint(rounded[r] * integers)) < 1e-6);
+        CHECK(std::fabs(rounded[r] - exact[r]) * integers <= 0.5 + 1e-6);
+    }
+}
+
+}  // namespace
+
 TEST_CASE_TEMPLATE(
-    "answers of tiles are rounded in all protections, those of batches too", Server, tile_server,
+    "answers of tiles are rounded in all protections", Server, tile_server,
     lora::server<P, lora::coefficient_tiles<8>, lora::protects_adapter_rows<lora::average_case<6>>>,
-    lora::server<P, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>,
-    lora::server<P, lora::token_blocks>) {
-    constexpr bool batched = std::is_same_v<Server, lora::server<P, lora::token_blocks>>;
-    const auto server = [] {
-        if constexpr (batched) {
-            return Server(random_matrix(rank, 64, 42), 2);
-        } else {
-            return Server(random_matrix(rank, 64, 42));
-        }
-    }();
+    lora::server<P, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
+    const Server server(random_matrix(rank, 64, 42));
     const auto& plan = server.plan();
     session<P> s(42, server.layout().subring_log_n());
-    const auto query = [&] {
-        if constexpr (batched) {
-            return s.client.encrypt(plan, random_matrix(1, 64, 43));
-        } else {
-            return s.client.encrypt(plan, random_state(64, 43));
-        }
-    }();
+    const auto query = s.client.encrypt(plan, random_state(64, 43));
     typename Server::reply_type reply;
     const typename Server::task task{&query.request, &s.pool, &reply};
     typename Server::workspace server_work;
@@ -228,10 +228,22 @@ TEST_CASE_TEMPLATE(
     const lora::reply_budget& budget = plan.budget();
     const double unit = std::exp2(budget.noise_bits) *
                         (budget.reply_bits > 0 ? budget.modulus * std::exp2(-budget.reply_bits) : 1);
-    const double integers = query.scales[0] * budget.weight_norm / server.layout().row_norm / unit;
-    CHECK(rounded != exact);
-    for (std::size_t r = 0; r < rank; ++r) {
-        CHECK(std::fabs(rounded[r] * integers - std::nearbyint(rounded[r] * integers)) < 1e-6);
-        CHECK(std::fabs(rounded[r] - exact[r]) * integers <= 0.5 + 1e-6);
+    check_rounding(rounded, exact, query.scales[0] * budget.weight_norm / server.layout().row_norm / unit);
+}
+
+TEST_CASE("answers of blocks are rounded, at every position") {
+    const lora::server<P, lora::token_blocks> server(random_matrix(rank, 64, 42), 8);
+    const lora::reply_budget& budget = server.plan().budget();
+    block_session<P> s(server, 42);
+    for (std::size_t t = 0; t < 8; ++t) {
+        const auto query = s.encrypt(random_state(64, 43 + t));
+        const auto reply = s.answer(query.request);
+        const double weight = query.scale * budget.weight_norm / server.layout().row_norm;
+        const double unit = budget.modulus * std::exp2(-budget.reply_bits);
+        std::vector<double> exact;
+        for (const std::int32_t x : s.exact(reply)) {
+            exact.push_back(x * unit / weight);
+        }
+        check_rounding(s.decrypt(query, reply), exact, weight / unit / std::exp2(budget.noise_bits));
     }
 }

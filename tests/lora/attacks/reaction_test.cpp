@@ -94,6 +94,50 @@ TEST_CASE(
     CHECK(stopped < 40);
 }
 
+TEST_CASE("a key planted in the c1 of a block stops no message either: each token takes the next position") {
+    constexpr std::size_t in_block = 32;
+    const lora::server<P, lora::token_blocks> server(random_matrix(1, d, 58), in_block);
+    const auto& plan = server.plan();
+    const int bits = plan.reply_bits(0);
+    std::vector<std::uint32_t> c1(P::degree);
+    c1[0] = (std::uint32_t{1} << (bits - 1)) - 1;  // position t shows coefficient t * N / 32 of the key
+    lora::block_reply planted{1, d, in_block, {{}}};
+    planted.c1[0].resize(tensafe::memory::packed_bytes(P::degree, bits));
+    tensafe::memory::pack_bits(std::span<const std::uint32_t>(c1), bits, std::span(planted.c1[0]));
+    block_session<P> s(server, 59);
+    s.client.accept(s.of_client, planted);
+
+    std::vector<std::uint32_t> one(P::degree);
+    one[0] = 1;
+    std::vector<float> h = random_state(d, 60);
+    std::size_t bytes = 0;
+    std::size_t stopped = 0;
+    for (std::size_t t = 0; t < in_block; ++t) {
+        lora::token_query query;
+        const bool encrypted = s.of_client.encrypt_or_zeros(h, query);
+        if (t == 0) {
+            bytes = query.request.bytes();
+        } else {
+            // The oracle that was.
+            const auto coefficient =
+                s.key.window().coefficient_of_product(one, (t - 1) * plan.entries_per_input());
+            CHECK(encrypted == (coefficient == 0));
+        }
+        stopped += encrypted ? 0 : 1;
+        CHECK(query.request.position == t);
+        CHECK(query.request.bytes() == bytes);
+        const lora::token_reply reply{1, d, t, std::vector<std::uint8_t>(plan.token_reply_bytes())};
+        const double answer = s.decrypt(query, reply)[0];
+        if (encrypted) {
+            CHECK(std::fabs(answer) <= plan.layout().row_norm * norm(h) / 0.9 * (1 + 1e-6));
+        }
+        h = random_state(d, 61 + t);
+        h[0] += static_cast<float>(answer * 1e300);
+    }
+    CHECK(stopped > 10);
+    CHECK(stopped < in_block);
+}
+
 TEST_CASE("answers of slots stop at norm(row) norm(h) / 0.9, whatever sums of coefficients a server plants") {
     for (const std::size_t columns : {std::size_t{8}, std::size_t{256}}) {
         CAPTURE(columns);

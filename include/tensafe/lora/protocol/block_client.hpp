@@ -37,6 +37,13 @@ inline void check_overflow_margin(double overflow_margin) {
         {"client::encrypt: got an overflow margin of ", overflow_margin, ", expected 1 to 2^20"});
 }
 
+inline void check_scale(double scale) {
+    if (!(scale > 0) || !std::isfinite(scale)) {
+        throw parameter_error({"client::decrypt: got a scale of ", scale,
+                               ", expected that of the query to which this is the reply"});
+    }
+}
+
 template <hidden_state State>
 auto view_of_state(const State& h) {
     return std::span<const std::remove_cvref_t<decltype(*std::data(h))>>(std::data(h), std::size(h));
@@ -120,9 +127,7 @@ class client_block {
     void decrypt(const token_reply& r, const token_query& q, std::span<double> answers) {
         require<parameter_error>(!products_.empty(),
                                  {"client_block::decrypt: the server's part of this block has not come"});
-        require<parameter_error>(q.scale > 0 && std::isfinite(q.scale),
-                                 {"client_block::decrypt: got a scale of ", q.scale,
-                                  ", expected that of the query to which this is the reply"});
+        detail::check_scale(q.scale);
         require<shape_error>(
             r.rank == plan_.rank() && r.d == plan_.d() && r.position == q.request.position &&
                 r.position < request_.tokens && answers.size() == plan_.rank(),

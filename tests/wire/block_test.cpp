@@ -101,7 +101,8 @@ TEST_CASE("messages of blocks that are cut, lengthened or changed by one bit are
 }
 
 TEST_CASE("messages of blocks are as long as the cost of a site says, checksum rows included") {
-    const auto check = [](const auto& of, const lora::token_cost& cost) {
+    const auto check = [](const auto& of) {
+        const lora::token_cost cost = lora::cost_of(of);
         const std::size_t up = wire_messages::some_token_request(of, 0, 1).bytes();
         const std::size_t down = wire_messages::some_token_reply(of, 0, 1).bytes();
         CHECK(cost.online_up == up);
@@ -110,8 +111,8 @@ TEST_CASE("messages of blocks are as long as the cost of a site says, checksum r
         CHECK(cost.bytes_down == wire_messages::some_block_reply(of, 1).bytes() + 32 * down);
     };
     for (const std::size_t rank : {1U, 6U, 33U}) {
-        check(block_plan(rank, 300, 32), lora::cost_of<small, blocks>({rank, 300, 1}));
-        check(block_plan<narrow>(rank, 300, 32), lora::cost_of<small, blocks, narrow>({rank, 300, 1}));
+        check(block_plan(rank, 300, 32));
+        check(block_plan<narrow>(rank, 300, 32));
     }
 }
 
@@ -127,7 +128,9 @@ TEST_CASE("shapes that lie are refused, and what was there before stays") {
     refused(block_request_message(), read_block_request, {48, 52, 56});
     refused(block_reply_message(), read_block_reply, {48, 52, 56});
     refused(token_request_message(), read_token_request, {48});
-    refused(with_number(token_request_message(), 52, std::uint32_t{32}), read_token_request, {48, 52});
+    for (const std::uint32_t position : {std::uint32_t{32}, most}) {
+        CHECK_THROWS_AS(read_token_request(with_number(token_request_message(), 52, position)), shape_error);
+    }
     refused(token_reply_message(), read_token_reply, {48, 52, 56});
     read_token_request(with_number(token_request_message(), 52, std::uint32_t{31}));  // the last position
 

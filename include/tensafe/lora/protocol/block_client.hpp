@@ -114,7 +114,6 @@ class client_block {
                     plan_.token_reply_bytes());
         std::span<const std::uint8_t> rest = r.c0;
         const auto of_position = products_.span().subspan(r.position * plan_.outputs(), plan_.outputs());
-        detail::make_room(work_.coefficients, plan_.outputs());
         plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             const std::size_t bytes = memory::packed_bytes(count, bits);
             const std::span<std::uint32_t> c0 = work_.c0.span().first(count);
@@ -135,6 +134,7 @@ class client_block {
           request_{plan.d(), plan.layout().tokens, {}},
           reals_(plan.d(), memory::uninitialized),
           sums_(plan.d(), memory::uninitialized) {
+        work_.coefficients = memory::secret_buffer<double>(plan.outputs(), memory::uninitialized);
         for (auto& limb : masks_) {
             limb = memory::secret_buffer<arith::word>(request_.tokens * plan.d(), memory::uninitialized);
         }

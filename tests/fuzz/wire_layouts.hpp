@@ -30,9 +30,9 @@ tensafe::lora::request<small> some_request(const auto& plan) {
     tensafe::lora::request<small> request;
     request.d = plan.d();
     request.block = plan.entries_per_input();
-    request.inputs.assign(plan.inputs(),
-                          std::vector<std::uint8_t>(tensafe::lora::packed_residues_bytes<small>(small::degree),
-                                                    std::uint8_t{0x05}));
+    request.inputs.assign(
+        plan.inputs(), std::vector<std::uint8_t>(tensafe::lora::packed_residues_bytes<small>(small::degree),
+                                                 std::uint8_t{0x35}));
     return request;
 }
 

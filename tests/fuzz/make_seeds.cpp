@@ -222,12 +222,7 @@ void make_wire(const seed_folder& folder) {
     put_message(folder, "seeded_ciphertext", wire::write_seeded_ciphertext(seeded, from));
 
     put_message(folder, "request", wire::write_request<tiles, hidden>(some_request(of_tiles), from));
-    auto block_batch = wire::write_request<blocks, hidden>(some_request(of_blocks), from);
-    put_message(folder, "request_of_blocks", block_batch);
-
     put_message(folder, "reply", wire::write_reply(some_reply(of_tiles), from));
-    auto block_answer = wire::write_reply(some_reply(of_blocks), from);
-    block_answer[16] = 2;  // the target's way to choose the reader
     std::vector<std::uint8_t> of_block;
     wire::write_block_request<small, hidden>({of_blocks.d(), of_blocks.layout().tokens, {}}, from, of_block);
     put_message(folder, "block_request", of_block);
@@ -237,7 +232,6 @@ void make_wire(const seed_folder& folder) {
     put_message(folder, "token_request", of_block);
     wire::write_token_reply<small, hidden>(some_token_reply(), from, of_block);
     put_message(folder, "token_reply", of_block);
-    put_message(folder, "reply_of_blocks", block_answer);
 
     lora::reply<small, tiles, bare> products;
     products.rank = of_bare_tiles.rank();
@@ -248,7 +242,7 @@ void make_wire(const seed_folder& folder) {
         limb = memory::buffer<arith::word>(of_bare_tiles.subring_degree());
     }
     auto bare_reply = wire::write_reply(products, from);
-    bare_reply[16] = 4;
+    bare_reply[16] = 4;  // the target's way to choose the reader
     put_message(folder, "bare_reply", bare_reply);
 
     lora::model_layout layout;

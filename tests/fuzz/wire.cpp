@@ -42,14 +42,11 @@ std::uint64_t expected_set(kind what) {
 std::uint64_t expected_scheme(kind what, std::uint64_t got) {
     switch (what) {
         case kind::reply: {
+            // Two readers: the lowest bits of what came choose.
             constexpr std::uint64_t bare = wire::scheme_id<fuzz::tiles, fuzz::bare>;
-            constexpr std::uint64_t blocks = wire::scheme_id<fuzz::blocks, fuzz::hidden>;
-            // Three readers: the lowest bytes of what came choose.
-            return got % 4 == 0 ? bare : got % 4 == 2 ? blocks : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
+            return got % 4 == 0 ? bare : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
         }
-        case kind::request:  // two readers
-            return got % 4 == 0 ? wire::scheme_id<fuzz::blocks, fuzz::hidden>
-                                : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
+        case kind::request:
         case kind::model_layout:
             return wire::scheme_id<fuzz::tiles, fuzz::hidden>;
         case kind::block_request:
@@ -167,26 +164,6 @@ bool there_and_back_into(std::span<const std::uint8_t> message, const wire::enve
     return taken;
 }
 
-template <class Packing>
-bool read_request_for(const lora::packing_plan<fuzz::small, Packing, fuzz::hidden>& plan,
-                      std::span<const std::uint8_t> message, const wire::envelope& from) {
-    static const auto used = fuzz::some_request(plan);
-    return there_and_back_into(
-        message, from, used, [&](auto& to) { wire::read_request(message, plan, to); },
-        [](const auto& value, const auto& e, auto& to) {
-            wire::write_request<Packing, fuzz::hidden>(value, e, to);
-        });
-}
-
-template <class Packing>
-bool read_reply_for(const lora::packing_plan<fuzz::small, Packing, fuzz::hidden>& plan,
-                    std::span<const std::uint8_t> message, const wire::envelope& from) {
-    static const auto used = fuzz::some_reply(plan);
-    return there_and_back_into(
-        message, from, used, [&](auto& to) { wire::read_reply(message, plan, 1, to); },
-        [](const auto& value, const auto& e, auto& to) { wire::write_reply(value, e, to); });
-}
-
 /// Whether one of the readers takes it; at most one does.
 bool one_of(std::initializer_list<bool> readers) {
     const auto taken = std::count(readers.begin(), readers.end(), true);
@@ -219,28 +196,29 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
                 message, from, [&] { return wire::read_seeded_ciphertext<small>(message); },
                 [](const auto& value, const auto& e) { return wire::write_seeded_ciphertext(value, e); });
         case kind::request:
-            return one_of({read_request_for(fuzz::of_tiles, message, from),
-                           read_request_for(fuzz::of_blocks, message, from)});
+            return there_and_back_into(
+                message, from, fuzz::some_request(fuzz::of_tiles),
+                [&](auto& to) { wire::read_request(message, fuzz::of_tiles, to); },
+                [](const auto& value, const auto& e, auto& to) {
+                    wire::write_request<fuzz::tiles, fuzz::hidden>(value, e, to);
+                });
         case kind::reply:
             return one_of(
-                {read_reply_for(fuzz::of_tiles, message, from),
-                 read_reply_for(fuzz::of_blocks, message, from),
+                {there_and_back_into(
+                     message, from, fuzz::some_reply(fuzz::of_tiles),
+                     [&](auto& to) { wire::read_reply(message, fuzz::of_tiles, to); },
+                     [](const auto& value, const auto& e, auto& to) { wire::write_reply(value, e, to); }),
                  there_and_back(
                      message, from, [&] { return wire::read_reply(message, fuzz::of_bare_tiles); },
                      [](const auto& value, const auto& e) { return wire::write_reply(value, e); })});
-        case kind::block_request: {
-            const auto write = [](const auto& value, const auto& e) {
-                std::vector<std::uint8_t> to;
-                wire::write_block_request<small, fuzz::hidden>(value, e, to);
-                return to;
-            };
-            const auto value =
-                fuzz::read_or_refuse([&] { return wire::read_block_request(message, fuzz::of_blocks); });
-            if (value) {
-                check_same(message, write(*value, from));
-            }
-            return value.has_value();
-        }
+        case kind::block_request:
+            return there_and_back(
+                message, from, [&] { return wire::read_block_request(message, fuzz::of_blocks); },
+                [](const auto& value, const auto& e) {
+                    std::vector<std::uint8_t> to;
+                    wire::write_block_request<small, fuzz::hidden>(value, e, to);
+                    return to;
+                });
         case kind::block_reply:
             return there_and_back_into(
                 message, from, fuzz::some_block_reply(),

@@ -30,23 +30,21 @@ tensafe::lora::request<small> some_request(const auto& plan) {
     tensafe::lora::request<small> request;
     request.d = plan.d();
     request.block = plan.entries_per_input();
-    const std::size_t entries = plan.largest_batch() > 1 ? plan.d() : small::degree;
-    request.inputs.assign(plan.inputs(),
-                          std::vector<std::uint8_t>(tensafe::lora::packed_residues_bytes<small>(entries),
-                                                    std::uint8_t{0x05}));
+    request.inputs.assign(
+        plan.inputs(), std::vector<std::uint8_t>(tensafe::lora::packed_residues_bytes<small>(small::degree),
+                                                 std::uint8_t{0x35}));
     return request;
 }
 
 template <class Packing>
 tensafe::lora::reply<small, Packing, hidden> some_reply(
     const tensafe::lora::packing_plan<small, Packing, hidden>& plan) {
-    namespace wire = tensafe::wire;
     tensafe::lora::reply<small, Packing, hidden> reply;
     reply.rank = plan.rank();
     reply.d = plan.d();
     const int bits = plan.reply_bits(0);
     reply.outputs.push_back(
-        {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(plan.targets(0, 1), bits)),
+        {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(plan.targets(0), bits)),
          std::vector<std::uint8_t>(tensafe::memory::packed_bytes(small::degree, bits), std::uint8_t{0x35})});
     return reply;
 }

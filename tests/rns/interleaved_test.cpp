@@ -15,7 +15,7 @@ template <word Q>
 void check_interleaved(int log_n, std::size_t count) {
     const auto& plan = rns::shared_subring_plan<12, Q>(log_n);
     const std::size_t n = plan.degree();
-    std::mt19937_64 random(log_n * 100 + count);
+    std::mt19937_64 random(static_cast<std::size_t>(log_n) * 100 + count);
     std::vector<word> data(n * count);
     for (word& x : data) {
         x = random() % 7 == 0 ? Q - 1 : random() % Q;

@@ -14,32 +14,26 @@ constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 
 /// Messages of the right sizes for a layout, made without any cryptography.
-template <class Packing, class Protection = lora::protects_adapter_rows<>>
-void check_against_the_cost_model(std::size_t tokens) {
+void check_against_the_cost_model() {
     constexpr lora::site_shape shape{.rank = 6, .d_in = 300, .d_out = 9};
-    constexpr bool in_blocks = std::is_same_v<Packing, lora::token_blocks>;
-    lora::layout<small, Packing, Protection> layout{shape.rank, shape.d_in, 1};
-    if constexpr (in_blocks) {
-        layout.tokens = 32;
-    }
-    const auto cost = lora::cost_of<small, Packing, Protection>(shape, lora::mode::client_held_b, tokens);
+    using tiles = lora::coefficient_tiles<4>;
+    const lora::layout<small, tiles, lora::protects_adapter_rows<>> layout{shape.rank, shape.d_in, 1};
+    const auto cost = lora::cost_of<small, tiles>(shape);
     lora::request<small> request;
-    request.tokens = tokens;
-    request.inputs.assign(in_blocks ? tokens : layout.inputs(),
-                          std::vector<std::uint8_t>(lora::packed_residues_bytes<small>(
-                              in_blocks ? shape.d_in : small::degree)));
-    lora::reply<small, Packing, Protection> reply;
+    request.inputs.assign(layout.inputs(), std::vector<std::uint8_t>(
+                                               lora::packed_residues_bytes<small>(small::degree)));
+    lora::reply<small, tiles, lora::protects_adapter_rows<>> reply;
     const auto budget = layout.budget();
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         const int bits = layout.reply_bits(budget, o);
         reply.outputs.push_back(
-            {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(layout.targets(o, tokens), bits)),
+            {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(layout.targets(o), bits)),
              std::vector<std::uint8_t>(tensafe::memory::packed_bytes(small::degree, bits))});
     }
     const usage used = serving::usage_of(request, reply, layout);
     CHECK(used.requests == 1);
     CHECK(used.refused == 0);
-    CHECK(used.tokens == tokens);
+    CHECK(used.tokens == 1);
     CHECK(used.products == cost.server.products);
     CHECK(used.bytes_up == cost.bytes_up);
     CHECK(used.bytes_down == cost.bytes_down);
@@ -49,9 +43,8 @@ void check_against_the_cost_model(std::size_t tokens) {
 
 }  // namespace
 
-TEST_CASE("what a request used is what the cost model says, for tiles and for blocks") {
-    check_against_the_cost_model<lora::coefficient_tiles<4>>(1);
-    check_against_the_cost_model<lora::token_blocks>(32);
+TEST_CASE("what a request used is what the cost model says") {
+    check_against_the_cost_model();
 }
 
 TEST_CASE("usages add up counter by counter and stay at the largest value") {

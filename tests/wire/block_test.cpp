@@ -1,3 +1,4 @@
+#include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/wire/block.hpp>
 
 #include "golden_message.hpp"
@@ -11,29 +12,19 @@ namespace wire = tensafe::wire;
 
 namespace {
 
-
-
 const auto plan = block_plan(6, 300, 32);
 
 lora::block_request some_block_request() {
-    const auto like = some_request(plan, 1, 1);
-    return {plan.d(), 32, like.seed};
+    return wire_messages::some_block_request(plan, 1);
 }
 lora::block_reply some_block_reply() {
-    const auto like = some_reply(plan, 1, 2);
-    lora::block_reply r{6, 300, 32, {}};
-    for (const auto& output : like.outputs) {
-        r.c1.push_back(output.c1);
-    }
-    return r;
+    return wire_messages::some_block_reply(plan, 2);
 }
 lora::token_request some_token_request() {
-    return {300, 17, 0x1122334455667788, some_request(plan, 1, 3).inputs[0]};
+    return wire_messages::some_token_request(plan, 17, 3);
 }
 lora::token_reply some_token_reply() {
-    std::mt19937_64 generator(4);
-    const int bits = plan.reply_bits(0);
-    return {6, 300, 17, packed<std::uint32_t>(generator, 6, bits, word{1} << bits)};
+    return wire_messages::some_token_reply(plan, 17, 4);
 }
 
 byte_vector block_request_message() {
@@ -106,6 +97,86 @@ TEST_CASE("messages of blocks that are cut, lengthened or changed by one bit are
     every_truncation_is_refused(token_reply_message(), read_token_reply);
     every_flipped_bit_is_refused(token_reply_message(), read_token_reply);
     every_truncation_is_refused(block_reply_message(), read_block_reply);
+    every_flipped_bit_is_refused(block_reply_message(), read_block_reply);
+}
+
+TEST_CASE("messages of blocks are as long as the cost of a site says, checksum rows included") {
+    const auto check = [](const auto& of) {
+        const lora::token_cost cost = lora::cost_of(of);
+        const std::size_t up = wire_messages::some_token_request(of, 0, 1).bytes();
+        const std::size_t down = wire_messages::some_token_reply(of, 0, 1).bytes();
+        CHECK(cost.online_up == up);
+        CHECK(cost.online_down == down);
+        CHECK(cost.bytes_up == wire_messages::some_block_request(of, 1).bytes() + 32 * up);
+        CHECK(cost.bytes_down == wire_messages::some_block_reply(of, 1).bytes() + 32 * down);
+    };
+    for (const std::size_t rank : {1U, 6U, 33U}) {
+        check(block_plan(rank, 300, 32));
+        check(block_plan<narrow>(rank, 300, 32));
+    }
+}
+
+TEST_CASE("shapes that lie are refused, and what was there before stays") {
+    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+    const auto refused = [](const byte_vector& good, auto read, std::initializer_list<std::size_t> places) {
+        for (const std::size_t at : places) {
+            for (const std::uint32_t value : {std::uint32_t{31}, std::uint32_t{33}, most}) {
+                CHECK_THROWS_AS(read(with_number(good, at, value)), shape_error);
+            }
+        }
+    };
+    refused(block_request_message(), read_block_request, {48, 52, 56});
+    refused(block_reply_message(), read_block_reply, {48, 52, 56});
+    refused(token_request_message(), read_token_request, {48});
+    for (const std::uint32_t position : {std::uint32_t{32}, most}) {
+        CHECK_THROWS_AS(read_token_request(with_number(token_request_message(), 52, position)), shape_error);
+    }
+    refused(token_reply_message(), read_token_reply, {48, 52, 56});
+    read_token_request(with_number(token_request_message(), 52, std::uint32_t{31}));  // the last position
+
+    lora::block_reply c1 = some_block_reply();
+    byte_vector bad = block_reply_message();
+    std::fill(bad.end() - 4 - 100, bad.end() - 4, std::uint8_t{0});
+    CHECK(takes(read_block_reply, sealed(bad)) == 1);
+    const auto last = static_cast<std::ptrdiff_t>(c1.c1.back().size());
+    std::fill(bad.end() - 4 - last, bad.end() - 4, std::uint8_t{0});
+    CHECK(contains(refusal<format_error>([&] { wire::read_block_reply(sealed(bad), plan, c1); }),
+                   "the c1 of product 5 is zero"));
+    CHECK(c1.c1 == some_block_reply().c1);
+    lora::token_request state = some_token_request();
+    bad = token_request_message();
+    bad.resize(bad.size() - 1);
+    CHECK_THROWS_AS(wire::read_token_request(sealed(bad), plan, state), format_error);
+    CHECK(state.c0 == some_token_request().c0);
+    CHECK(state.position == 17);
+}
+
+TEST_CASE("what no reader takes is not written") {
+    byte_vector m;
+    constexpr std::size_t too_many = std::size_t{1} << 32;
+    auto asked = some_block_request();
+    asked.tokens = too_many;
+    CHECK_THROWS_AS((wire::write_block_request<small, protects>(asked, {}, m)), parameter_error);
+    auto ahead = some_block_reply();
+    ahead.rank = too_many;
+    CHECK_THROWS_AS((wire::write_block_reply<small, protects>(ahead, {}, m)), parameter_error);
+    auto token = some_token_request();
+    token.position = too_many;
+    CHECK_THROWS_AS((wire::write_token_request<small, protects>(token, {}, m)), parameter_error);
+    auto answers = some_token_reply();
+    answers.d = too_many;
+    CHECK_THROWS_AS((wire::write_token_reply<small, protects>(answers, {}, m)), parameter_error);
+}
+
+TEST_CASE("messages of blocks with another packing, set or kind are refused, and both are named") {
+    const auto tile_scheme = wire::scheme_id<tiles, protects>;
+    CHECK_THROWS_WITH_AS(read_token_request(with_number(token_request_message(), 16, tile_scheme)),
+                         Contains("got coefficient_tiles 4, protects_adapter_rows"), parameter_error);
+    CHECK_THROWS_WITH_AS(
+        read_block_reply(with_number(block_reply_message(), 8, wire::set_id<ckks::private_n4096>)),
+        Contains("got private_n4096"), parameter_error);
+    CHECK_THROWS_WITH_AS(read_block_request(token_request_message()),
+                         "message: got a token request, expected a block request", format_error);
 }
 
 TEST_CASE("messages of blocks for something else are refused, and both are named") {

@@ -168,7 +168,7 @@ TEST_CASE("the folder of golden files has those that tests read, and no others")
     const std::vector<std::string> expected = words(
         "block_reply_n1024_r6_d300_t32 block_request_n1024_d300_t32 ciphertext held_adapter model_layout_blind "
         "model_layout_client_held_b public_key "
-        "reply_blocks_protected_n1024_r1_d3_t5 reply_tiles4_bare_n1024_r3_d200 "
+        "reply_tiles4_bare_n1024_r3_d200 "
         "reply_tiles4_calibrated5_n1024_r3_d200 reply_tiles4_protected_n1024_r3_d200 "
         "request_tiles4_n1024_d200 seeded_ciphertext token_reply_n1024_r6_d300_t32 "
         "token_request_n1024_d300_t32 zero_key");

@@ -21,21 +21,19 @@ const auto of_six = plan<tiles, protects>(6, 300, 1);
 const auto bare_of_six = plan<tiles, bare>(6, 300, 1);
 
 template <class Plan>
-auto reader(const Plan& l, std::size_t tokens = 1) {
-    return
-        [&l, tokens](const byte_vector& message) { static_cast<void>(wire::read_reply(message, l, tokens)); };
+auto reader(const Plan& l) {
+    return [&l](const byte_vector& message) { static_cast<void>(wire::read_reply(message, l)); };
 }
 
 template <class Packing, class Protection>
-void goes_through(const plan<Packing, Protection>& l, std::size_t tokens) {
-    const auto r = some_reply(l, tokens, l.rank());
+void goes_through(const plan<Packing, Protection>& l) {
+    const auto r = some_reply(l, l.rank());
     const byte_vector message = wire::write_reply(r, {7, 3});
     CHECK(message.size() == r.bytes());
-    const auto cost =
-        lora::cost_of<small, Packing, Protection>({l.rank(), l.d(), 1}, lora::mode::client_held_b, tokens);
+    const auto cost = lora::cost_of(l);
     CHECK(message.size() == cost.bytes_down);
-    CHECK(wire::write_request<Packing, Protection>(some_request(l, tokens, 1)).size() == cost.bytes_up);
-    CHECK(same(wire::read_reply(message, l, tokens), r));
+    CHECK(wire::write_request<Packing, Protection>(some_request(l, 1)).size() == cost.bytes_up);
+    CHECK(same(wire::read_reply(message, l), r));
     CHECK(wire::read_header(message) == wire::header{wire::kind::reply, wire::set_id<small>,
                                                      wire::scheme_id<Packing, Protection>, 7, 3,
                                                      message.size() - 52});
@@ -43,20 +41,17 @@ void goes_through(const plan<Packing, Protection>& l, std::size_t tokens) {
 
 }  // namespace
 
-TEST_CASE("a reply comes back bit for bit, in as many bytes as it says: three packings, three protections") {
+TEST_CASE("a reply comes back bit for bit, in as many bytes as it says: two packings, three protections") {
     for (const std::size_t rank : {1U, 4U, 5U, 32U, 33U}) {
-        goes_through(plan<tiles, protects>(rank, 300, 1), 1);
-        goes_through(plan<tiles, narrow>(rank, 300, 1), 1);
-        goes_through(plan<tiles, bare>(rank, 300, 1), 1);
-        goes_through(plan<lora::replicated_slots<>, protects>(rank, 300, 1), 1);
-    }
-    for (const std::size_t tokens : {1U, 3U, 1024U}) {
-        goes_through(block_plan(2, 3, 1024), tokens);
+        goes_through(plan<tiles, protects>(rank, 300, 1));
+        goes_through(plan<tiles, narrow>(rank, 300, 1));
+        goes_through(plan<tiles, bare>(rank, 300, 1));
+        goes_through(plan<lora::replicated_slots<>, protects>(rank, 300, 1));
     }
 }
 
-TEST_CASE("the body is rank, d, tokens, then c0 and c1 of each product") {
-    const auto r = some_reply(of_six, 1, 1);
+TEST_CASE("the body is rank, d, 1, then c0 and c1 of each product") {
+    const auto r = some_reply(of_six, 1);
     const byte_vector message = wire::write_reply(r);
     CHECK(get<std::uint32_t>(message, 48) == 6);
     CHECK(get<std::uint32_t>(message, 52) == 300);
@@ -70,41 +65,30 @@ TEST_CASE("the body is rank, d, tokens, then c0 and c1 of each product") {
 }
 
 TEST_CASE("golden replies of version 1 read back, and today's writer gives their bytes") {
-    const auto check = [](const char* name, const auto& l, std::size_t tokens) {
-        const auto r = some_reply(l, tokens, 2026);
-        CHECK(same(wire::read_reply(golden(name, wire::write_reply(r, {5, 1})), l, tokens), r));
+    const auto check = [](const char* name, const auto& l) {
+        const auto r = some_reply(l, 2026);
+        CHECK(same(wire::read_reply(golden(name, wire::write_reply(r, {5, 1})), l), r));
     };
-    check("reply_tiles4_protected_n1024_r3_d200", plan<tiles, protects>(3, 200, 1), 1);
-    check("reply_tiles4_calibrated5_n1024_r3_d200", plan<tiles, narrow>(3, 200, 1), 1);
-    check("reply_blocks_protected_n1024_r1_d3_t5", block_plan(1, 3, 8), 5);
-    check("reply_tiles4_bare_n1024_r3_d200", plan<tiles, bare>(3, 200, 1), 1);
+    check("reply_tiles4_protected_n1024_r3_d200", plan<tiles, protects>(3, 200, 1));
+    check("reply_tiles4_calibrated5_n1024_r3_d200", plan<tiles, narrow>(3, 200, 1));
+    check("reply_tiles4_bare_n1024_r3_d200", plan<tiles, bare>(3, 200, 1));
 }
 
 TEST_CASE("a reply that is cut, lengthened or changed by one bit is refused") {
-    const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1), {1, 2});
+    const byte_vector good = wire::write_reply(some_reply(of_six, 1), {1, 2});
     every_truncation_is_refused(good, reader(of_six));
     every_flipped_bit_is_refused(good, reader(of_six));
-    const byte_vector plain = wire::write_reply(some_reply(bare_of_six, 1, 1));
+    const byte_vector plain = wire::write_reply(some_reply(bare_of_six, 1));
     every_truncation_is_refused(plain, reader(bare_of_six));
     every_flipped_bit_is_refused(plain, reader(bare_of_six));
 }
 
 TEST_CASE("a reply to something else is refused and both are named") {
-    const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1));
+    const byte_vector good = wire::write_reply(some_reply(of_six, 1));
     CHECK_THROWS_WITH_AS(
         reader(plan<tiles, protects>(7, 300, 1))(good),
-        "read_reply: got a reply for a 6 x 300 matrix and 1 hidden states, expected a 7 x 300 matrix and 1 "
-        "hidden "
-        "states",
+        "read_reply: got a reply for a 6 x 300 matrix and 1 hidden states, expected a 7 x 300 matrix and 1",
         shape_error);
-    const auto batch = block_plan(2, 3, 32);
-    const byte_vector of_five = wire::write_reply(some_reply(batch, 5, 1));
-    CHECK_THROWS_WITH_AS(reader(batch, 4)(of_five),
-                         Contains("and 5 hidden states, expected a 2 x 3 matrix and 4 hidden states"),
-                         shape_error);
-    for (const std::size_t tokens : {std::size_t{0}, std::size_t{33}}) {
-        CHECK_THROWS_WITH_AS(reader(batch, tokens)(of_five), Contains("expected 1 to 32"), shape_error);
-    }
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     for (const std::size_t at : {48U, 52U, 56U}) {
         for (const std::uint32_t value : {std::uint32_t{0}, std::uint32_t{7}, most}) {
@@ -114,7 +98,7 @@ TEST_CASE("a reply to something else is refused and both are named") {
 }
 
 TEST_CASE("a reply of another packing or protection is refused and both are named") {
-    const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1));
+    const byte_vector good = wire::write_reply(some_reply(of_six, 1));
     const auto message = [&](const auto& l) { return refusal<parameter_error>([&] { reader(l)(good); }); };
     const std::string got =
         "reply: packing and protection: got coefficient_tiles 4, protects_adapter_rows, "
@@ -143,17 +127,17 @@ TEST_CASE("a reply of another packing or protection is refused and both are name
 }
 
 TEST_CASE("an erased c1 and unused bits are refused, in every product, and what was there before stays") {
-    const auto before = some_reply(of_six, 1, 1);
+    const auto before = some_reply(of_six, 1);
     auto into = before;
     for (std::size_t o = 0; o < 2; ++o) {
-        auto erased = some_reply(of_six, 1, 2);
+        auto erased = some_reply(of_six, 2);
         byte_vector message = wire::write_reply(erased);
         const auto c1 = std::search(message.begin(), message.end(), erased.outputs[o].c1.begin(),
                                     erased.outputs[o].c1.end());
         REQUIRE(c1 != message.end());
         std::fill_n(c1, erased.outputs[o].c1.size(), std::uint8_t{0});
         message = sealed(std::move(message));
-        CHECK(contains(refusal<format_error>([&] { wire::read_reply(message, of_six, 1, into); }),
+        CHECK(contains(refusal<format_error>([&] { wire::read_reply(message, of_six, into); }),
                        "the c1 of product " + std::to_string(o) + " is zero"));
         std::fill(erased.outputs[o].c1.begin(), erased.outputs[o].c1.end(), std::uint8_t{0});
         CHECK(contains(refusal<parameter_error>([&] { wire::write_reply(erased); }),
@@ -163,23 +147,23 @@ TEST_CASE("an erased c1 and unused bits are refused, in every product, and what 
     }
     const int bits = of_six.reply_bits(1);
     REQUIRE(2 * bits % 8 != 0);
-    auto padded = some_reply(of_six, 1, 2);
+    auto padded = some_reply(of_six, 2);
     padded.outputs[1].c0.back() |= static_cast<std::uint8_t>(1U << 2 * bits % 8);
     const byte_vector message = wire::write_reply(padded);
-    CHECK_THROWS_WITH_AS(wire::read_reply(message, of_six, 1, into),
+    CHECK_THROWS_WITH_AS(wire::read_reply(message, of_six, into),
                          "read_reply: the unused bits after c0 of product 1 are not zero", format_error);
     CHECK(same(into, before));
 }
 
 TEST_CASE("a bare residue that is not below its prime is refused, and names limb and prime") {
-    auto r = some_reply(bare_of_six, 1, 1);
+    auto r = some_reply(bare_of_six, 1);
     const auto refused = [&](const char* text) {
         const byte_vector message = wire::write_reply(r);
         return contains(refusal<format_error>([&] { reader(bare_of_six)(message); }), text);
     };
     r.outputs[1].c0[1][2] = small::basis::prime<1>;
     CHECK(refused("reply: c0, limb 1: got a residue "));
-    r = some_reply(bare_of_six, 1, 1);
+    r = some_reply(bare_of_six, 1);
     r.outputs[0].c1.limb<0>()[1023] = small::basis::prime<0>;
     CHECK(refused("reply: c1, limb 0: got a residue "));
     r.outputs[0].c1.limb<0>()[1023] = small::basis::prime<0> - 1;
@@ -188,7 +172,7 @@ TEST_CASE("a bare residue that is not below its prime is refused, and names limb
 
 TEST_CASE("a bare c1 of zeros is refused where it shows the product, and is that of a zero matrix else") {
     for (std::size_t o = 0; o < 2; ++o) {
-        auto r = some_reply(bare_of_six, 1, 1);
+        auto r = some_reply(bare_of_six, 1);
         byte_vector message = wire::write_reply(r);
         // Limb 1 of c1, of 44 bits a residue, is the last of a product.
         constexpr std::size_t limb_bytes = 1024 / 8 * 44;
@@ -209,34 +193,34 @@ TEST_CASE("a bare c1 of zeros is refused where it shows the product, and is that
 }
 
 TEST_CASE("what no reader takes is not written") {
-    auto r = some_reply(bare_of_six, 1, 1);
+    auto r = some_reply(bare_of_six, 1);
     r.outputs[1].c0[1] = tensafe::memory::buffer<word>(5);
     CHECK_THROWS_WITH_AS(wire::write_reply(r), Contains("got a limb of 5 coefficients, expected 4"),
                          shape_error);
-    r = some_reply(bare_of_six, 1, 1);
+    r = some_reply(bare_of_six, 1);
     static_cast<void>(std::move(r.outputs[0].c1).take());
     CHECK_THROWS_AS(wire::write_reply(r), shape_error);
-    auto wide = some_reply(of_six, 1, 1);
+    auto wide = some_reply(of_six, 1);
     wide.rank = std::size_t{1} << 32;
     CHECK_THROWS_AS(wire::write_reply(wide), parameter_error);
 }
 
 TEST_CASE("a reply is read into one of another shape") {
     const auto large = plan<tiles, bare>(12, 300, 1);
-    auto r = some_reply(large, 1, 1);
-    const auto expected = some_reply(bare_of_six, 1, 2);
-    wire::read_reply(wire::write_reply(expected), bare_of_six, 1, r);
+    auto r = some_reply(large, 1);
+    const auto expected = some_reply(bare_of_six, 2);
+    wire::read_reply(wire::write_reply(expected), bare_of_six, r);
     CHECK(same(r, expected));
-    wire::read_reply(wire::write_reply(some_reply(large, 1, 3)), large, 1, r);
-    CHECK(same(r, some_reply(large, 1, 3)));
+    wire::read_reply(wire::write_reply(some_reply(large, 3)), large, r);
+    CHECK(same(r, some_reply(large, 3)));
 }
 
 TEST_CASE("random bodies with right checksums are refused, or are replies of the right shape") {
     const auto check = [](const auto& l) {
-        const byte_vector good = wire::write_reply(some_reply(l, 1, 1));
+        const byte_vector good = wire::write_reply(some_reply(l, 1));
         const std::size_t taken = read_random_bodies(good, 1, 200, [&](const byte_vector& message) {
             const auto r = wire::read_reply(message, l);
-            REQUIRE((r.rank == l.rank() && r.d == l.d() && r.tokens == 1 && r.outputs.size() == l.outputs()));
+            REQUIRE((r.rank == l.rank() && r.d == l.d() && r.outputs.size() == l.outputs()));
         });
         CHECK(taken > 0);
     };

@@ -19,7 +19,7 @@ const tile_plan of_300(6, 300, 1);
 // Where the numbers of the body stand.
 constexpr std::size_t d_at = 48;
 constexpr std::size_t block_at = 52;
-constexpr std::size_t tokens_at = 56;
+constexpr std::size_t one_at = 56;
 
 /// As one for tiles, unless it says what else it was made for.
 template <class Packing = tiles, class Protection = protects>
@@ -35,9 +35,8 @@ auto reader(const tile_plan& l) {
 
 TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatever its packing") {
     const auto goes_through = []<class Packing, class Protection>(
-                                  const lora::packing_plan<small, Packing, Protection>& l,
-                                  std::size_t tokens) {
-        const auto r = some_request(l, tokens, l.d());
+                                  const lora::packing_plan<small, Packing, Protection>& l) {
+        const auto r = some_request(l, l.d());
         const byte_vector message = write<Packing, Protection>(r, {7, 3});
         CHECK(message.size() == r.bytes());
         CHECK(same(wire::read_request(message, l), r));
@@ -46,20 +45,18 @@ TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatev
                                                          message.size() - 52});
     };
     for (const std::size_t d : {1U, 255U, 256U, 257U, 300U, 1024U}) {
-        goes_through(tile_plan(6, d, 1), 1);
+        goes_through(tile_plan(6, d, 1));
     }
-    goes_through(lora::packing_plan<small, tiles, bare>(6, 300, 1), 1);
-    goes_through(lora::packing_plan<small, lora::replicated_slots<>, protects>(6, 300, 1), 1);
-    goes_through(block_plan(6, 5, 32), 1);
-    goes_through(block_plan(6, 5, 32), 32);
+    goes_through(lora::packing_plan<small, tiles, bare>(6, 300, 1));
+    goes_through(lora::packing_plan<small, lora::replicated_slots<>, protects>(6, 300, 1));
 }
 
-TEST_CASE("the body is d, block, tokens, the seed and the packed residues, in this order") {
-    const auto r = some_request(of_300, 1, 1);
+TEST_CASE("the body is d, block, 1, the seed and the packed residues, in this order") {
+    const auto r = some_request(of_300, 1);
     const byte_vector message = write(r);
     CHECK(get<std::uint32_t>(message, d_at) == 300);
     CHECK(get<std::uint32_t>(message, block_at) == 256);
-    CHECK(get<std::uint32_t>(message, tokens_at) == 1);
+    CHECK(get<std::uint32_t>(message, one_at) == 1);
     CHECK(std::equal(r.seed.bytes.begin(), r.seed.bytes.end(), message.begin() + 60));
     CHECK(std::equal(r.inputs[0].begin(), r.inputs[0].end(), message.begin() + 92));
     CHECK(std::equal(r.inputs[1].begin(), r.inputs[1].end(), message.begin() + 92 + 11392));
@@ -67,20 +64,20 @@ TEST_CASE("the body is d, block, tokens, the seed and the packed residues, in th
 
 TEST_CASE("a golden request of version 1 reads back, and today's writer gives its bytes") {
     const auto l = tile_plan(6, 200, 1);
-    const auto r = some_request(l, 1, 2026);
+    const auto r = some_request(l, 2026);
     const byte_vector kept = golden("request_tiles4_n1024_d200", write(r, {0x0102030405060708, 9}));
     CHECK(same(wire::read_request(kept, l), r));
     CHECK(wire::read_header(kept).envelope() == wire::envelope{0x0102030405060708, 9});
 }
 
 TEST_CASE("a request that is cut, lengthened or changed by one bit is refused") {
-    const byte_vector good = write(some_request(of_300, 1, 1), {1, 2});
+    const byte_vector good = write(some_request(of_300, 1), {1, 2});
     every_truncation_is_refused(good, reader(of_300));
     every_flipped_bit_is_refused(good, reader(of_300));
 }
 
 TEST_CASE("a request for another layout is refused and both are named") {
-    const byte_vector good = write(some_request(of_300, 1, 1));
+    const byte_vector good = write(some_request(of_300, 1));
     const auto message_for = [&](const byte_vector& message, const auto& l) {
         return refusal<shape_error>([&] { wire::read_request(message, l); });
     };
@@ -88,12 +85,10 @@ TEST_CASE("a request for another layout is refused and both are named") {
           "read_request: got a request of 1 hidden states of 300 entries, 256 in a ciphertext, expected 1 "
           "hidden "
           "states of 301 entries, 256 in a ciphertext");
-    CHECK(contains(message_for(write<blocks>(some_request(block_plan(6, 301, 32), 1, 1)), block_plan(6, 300, 32)),
-                   "expected 1 to 32 hidden states of 300 entries, 32 in a ciphertext"));
 }
 
 TEST_CASE("a request for another packing or protection is refused and both are named") {
-    const byte_vector good = write(some_request(of_300, 1, 1));
+    const byte_vector good = write(some_request(of_300, 1));
     const auto message_for = [&](const auto& l) {
         return refusal<parameter_error>([&] { wire::read_request(good, l); });
     };
@@ -108,40 +103,30 @@ TEST_CASE("a request for another packing or protection is refused and both are n
 }
 
 TEST_CASE("shapes that lie are refused before memory is taken for them") {
-    const byte_vector good = write(some_request(of_300, 1, 1));
+    const byte_vector good = write(some_request(of_300, 1));
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     const auto refused = [&](std::size_t at, std::uint32_t value) {
         const byte_vector bad = with_number<std::uint32_t>(good, at, value);
         CHECK(contains(refusal<shape_error>([&] { reader(of_300)(bad); }), std::to_string(value)));
     };
-    for (const std::size_t at : {d_at, block_at, tokens_at}) {
+    for (const std::size_t at : {d_at, block_at, one_at}) {
         refused(at, 0);
         refused(at, most);
     }
-    refused(tokens_at, 2);
+    refused(one_at, 2);
     refused(d_at, 299);
 
-    // Tokens of a batch, up to a block.
-    const auto l = block_plan(3, 2, 32);
-    const byte_vector batch = write<blocks>(some_request(l, 10, 1));
-    for (const std::uint32_t tokens : {std::uint32_t{0}, std::uint32_t{33}, most}) {
-        const byte_vector bad = with_number<std::uint32_t>(batch, tokens_at, tokens);
-        CHECK_THROWS_AS(wire::read_request(bad, l), shape_error);
-    }
-    // Another number of tokens has another length.
-    CHECK_THROWS_AS(wire::read_request(with_number<std::uint32_t>(batch, tokens_at, 11), l), format_error);
-
     // One ciphertext too few, one too many: the shape is right, the length is not.
-    auto r = some_request(of_300, 1, 1);
+    auto r = some_request(of_300, 1);
     r.inputs.pop_back();
     CHECK_THROWS_AS(reader(of_300)(write(r)), format_error);
-    r = some_request(of_300, 1, 1);
+    r = some_request(of_300, 1);
     r.inputs.push_back(r.inputs.front());
     CHECK_THROWS_AS(reader(of_300)(write(r)), format_error);
 }
 
 TEST_CASE("a message of another kind, set or scheme is refused and both are named") {
-    const byte_vector good = write(some_request(of_300, 1, 1));
+    const byte_vector good = write(some_request(of_300, 1));
     byte_vector other = good;
     other[5] = 17;
     CHECK_THROWS_WITH_AS(reader(of_300)(sealed(other)), "message: got a reply, expected a request",
@@ -161,34 +146,34 @@ TEST_CASE("a layout that no matrix has makes no plan, so that no message is read
 }
 
 TEST_CASE("a refused request leaves what was there before") {
-    const auto before = some_request(of_300, 1, 1);
+    const auto before = some_request(of_300, 1);
     auto r = before;
     const auto other_layout = tile_plan(6, 200, 1);
-    const byte_vector other = write(some_request(other_layout, 1, 2));
+    const byte_vector other = write(some_request(other_layout, 2));
     CHECK_THROWS_AS(wire::read_request(other, of_300, r), shape_error);
-    byte_vector cut = write(some_request(of_300, 1, 3));
+    byte_vector cut = write(some_request(of_300, 3));
     cut.resize(cut.size() - 5);
     CHECK_THROWS_AS(wire::read_request(sealed(cut), of_300, r), format_error);
     CHECK(same(r, before));
     wire::read_request(other, other_layout, r);
-    CHECK(same(r, some_request(other_layout, 1, 2)));
+    CHECK(same(r, some_request(other_layout, 2)));
 }
 
 TEST_CASE("what no reader takes is not written") {
-    auto r = some_request(of_300, 1, 1);
+    auto r = some_request(of_300, 1);
     r.inputs[1].pop_back();
     CHECK_THROWS_WITH_AS(write(r), Contains("got a ciphertext of 11391 bytes, expected 11392"), shape_error);
-    r = some_request(of_300, 1, 1);
+    r = some_request(of_300, 1);
     r.d = std::size_t{1} << 32;
     CHECK_THROWS_WITH_AS(write(r), Contains("got 4294967296 for d"), parameter_error);
 }
 
 TEST_CASE("random bodies with right checksums are refused, or are requests of the right shape") {
     const auto l = tile_plan(6, 200, 1);
-    const byte_vector good = write(some_request(l, 1, 1));
+    const byte_vector good = write(some_request(l, 1));
     const std::size_t taken = read_random_bodies(good, 1, 300, [&](const byte_vector& message) {
         const auto r = wire::read_request(message, l);
-        REQUIRE((r.d == 200 && r.block == 256 && r.tokens == 1 && r.inputs.size() == 1));
+        REQUIRE((r.d == 200 && r.block == 256 && r.inputs.size() == 1));
     });
     CHECK(taken > 0);  // those that differ in seed and residues only
 }

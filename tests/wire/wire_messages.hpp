@@ -34,45 +34,53 @@ std::vector<std::uint8_t> packed(std::mt19937_64& generator, std::size_t count, 
     return result;
 }
 
+inline tensafe::random::seed some_seed(std::mt19937_64& generator) {
+    tensafe::random::seed seed;
+    for (auto& byte : seed.bytes) {
+        byte = static_cast<std::uint8_t>(generator());
+    }
+    return seed;
+}
+
+/// So many residues of each limb.
+inline std::vector<std::uint8_t> some_residues(std::mt19937_64& generator, std::size_t count) {
+    std::vector<std::uint8_t> result;
+    for (const word q : small::basis::primes) {
+        const auto limb = packed<word>(generator, count, static_cast<int>(std::bit_width(q)), q);
+        result.insert(result.end(), limb.begin(), limb.end());
+    }
+    return result;
+}
+
 /// For blocks of so many tokens.
-inline lora::packing_plan<small, blocks, protects> block_plan(std::size_t rank, std::size_t d,
-                                                              std::size_t tokens) {
-    return lora::packing_plan<small, blocks, protects>(
-        lora::layout<small, blocks, protects>::of(rank, d, 1, tokens));
+template <class Protection = protects>
+lora::packing_plan<small, blocks, Protection> block_plan(std::size_t rank, std::size_t d, std::size_t tokens) {
+    return lora::packing_plan<small, blocks, Protection>(
+        lora::layout<small, blocks, Protection>::of(rank, d, 1, tokens));
 }
 
 template <class Plan>
-lora::request<small> some_request(const Plan& l, std::size_t tokens, std::uint64_t seed) {
+lora::request<small> some_request(const Plan& l, std::uint64_t seed) {
     std::mt19937_64 generator(seed);
-    lora::request<small> r{l.d(), l.entries_per_input(), tokens, {}, {}};
-    for (auto& byte : r.seed.bytes) {
-        byte = static_cast<std::uint8_t>(generator());
-    }
-    constexpr bool in_blocks = std::is_same_v<typename Plan::layout_type, lora::layout<small, blocks, protects>>;
-    for (std::size_t i = 0; i < (in_blocks ? tokens : l.inputs()); ++i) {
-        std::vector<std::uint8_t> c0;
-        for (const word q : small::basis::primes) {
-            const auto limb = packed<word>(generator, in_blocks ? l.d() : small::degree, static_cast<int>(std::bit_width(q)), q);
-            c0.insert(c0.end(), limb.begin(), limb.end());
-        }
-        r.inputs.push_back(std::move(c0));
+    lora::request<small> r{l.d(), l.entries_per_input(), some_seed(generator), {}};
+    for (std::size_t i = 0; i < l.inputs(); ++i) {
+        r.inputs.push_back(some_residues(generator, small::degree));
     }
     return r;
 }
 
 template <class Packing, class Protection>
 lora::reply<small, Packing, Protection> some_reply(const lora::packing_plan<small, Packing, Protection>& l,
-                                                   std::size_t tokens, std::uint64_t seed) {
+                                                   std::uint64_t seed) {
     std::mt19937_64 generator(seed);
     lora::reply<small, Packing, Protection> r;
     r.rank = l.rank();
     r.d = l.d();
-    r.tokens = tokens;
     r.outputs.resize(l.outputs());
     for (std::size_t o = 0; o < l.outputs(); ++o) {
         if constexpr (Protection::protects) {
             const int bits = l.reply_bits(o);
-            r.outputs[o].c0 = packed<std::uint32_t>(generator, l.targets(o, tokens), bits, word{1} << bits);
+            r.outputs[o].c0 = packed<std::uint32_t>(generator, l.targets(o), bits, word{1} << bits);
             r.outputs[o].c1 = packed<std::uint32_t>(generator, small::degree, bits, word{1} << bits);
         } else {
             auto& product = r.outputs[o];
@@ -88,15 +96,48 @@ lora::reply<small, Packing, Protection> some_reply(const lora::packing_plan<smal
     return r;
 }
 
+template <class Plan>
+lora::block_request some_block_request(const Plan& l, std::uint64_t seed) {
+    std::mt19937_64 generator(seed);
+    return {l.d(), l.layout().tokens, some_seed(generator)};
+}
+
+template <class Plan>
+lora::block_reply some_block_reply(const Plan& l, std::uint64_t seed) {
+    std::mt19937_64 generator(seed);
+    lora::block_reply r{l.rank(), l.d(), l.layout().tokens, {}};
+    for (std::size_t o = 0; o < l.outputs(); ++o) {
+        const int bits = l.reply_bits(o);
+        r.c1.push_back(packed<std::uint32_t>(generator, small::degree, bits, word{1} << bits));
+    }
+    return r;
+}
+
+template <class Plan>
+lora::token_request some_token_request(const Plan& l, std::size_t position, std::uint64_t seed) {
+    std::mt19937_64 generator(seed);
+    return {l.d(), position, 0x1122334455667788, some_residues(generator, l.d())};
+}
+
+template <class Plan>
+lora::token_reply some_token_reply(const Plan& l, std::size_t position, std::uint64_t seed) {
+    std::mt19937_64 generator(seed);
+    lora::token_reply r{l.rank(), l.d(), position, {}};
+    l.for_each_width([&](std::size_t, std::size_t count, int bits) {
+        const auto part = packed<std::uint32_t>(generator, count, bits, word{1} << bits);
+        r.c0.insert(r.c0.end(), part.begin(), part.end());
+    });
+    return r;
+}
+
 inline bool same(const lora::request<small>& a, const lora::request<small>& b) {
-    return a.d == b.d && a.block == b.block && a.tokens == b.tokens && a.seed == b.seed &&
-           a.inputs == b.inputs;
+    return a.d == b.d && a.block == b.block && a.seed == b.seed && a.inputs == b.inputs;
 }
 
 template <class Packing, class Protection>
 bool same(const lora::reply<small, Packing, Protection>& a,
           const lora::reply<small, Packing, Protection>& b) {
-    return a.rank == b.rank && a.d == b.d && a.tokens == b.tokens &&
+    return a.rank == b.rank && a.d == b.d &&
            std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(), b.outputs.end(),
                       [](const auto& x, const auto& y) {
                           if constexpr (Protection::protects) {

@@ -79,7 +79,7 @@ TEST_CASE("a set that cannot hold the replies is named together with the site") 
     CHECK(contains(message, "its modulus is too short"));
 }
 
-TEST_CASE("batches are forecast by the hidden state") {
+TEST_CASE("blocks are forecast by the hidden state") {
     const lora::adapter_site site = random_site(4, 2, 32, 1);
     const auto forecast = lora::estimate<set, lora::token_blocks>(site);
     CHECK(forecast.cost.hidden_states == 32);

@@ -69,6 +69,8 @@ template <class P, class Packing, class Protection>
 struct served {
     using server_type = lora::model_server<P, Packing, Protection>;
     using client_type = lora::model_client<P, Packing, Protection>;
+    using block_workspace = lora::block_workspace<P>;
+    using server_block = lora::server_block<P>;
 
     explicit served(const lora::adapter& from, const lora::model_options& options = with_blocks())
         : server(from, options),
@@ -125,14 +127,28 @@ void check_deltas(const Served& s, const lora::adapter& from, std::size_t group,
     }
 }
 
-lora::matrix random_states(std::size_t tokens, std::size_t d) {
-    lora::matrix states(tokens, d);
-    for (std::size_t t = 0; t < tokens; ++t) {
-        const auto h = random_state(d, 100 * d + t);
-        std::copy(h.begin(), h.end(), states.row(t).begin());
+/// A block of a group, prepared by both sides.
+template <class Served>
+struct prepared_block {
+    prepared_block(Served& s, std::size_t group) : of_client(s.client.prepare(group)) {
+        s.session.prepare(here, s.server, group, of_client.request(), work, of_server, ahead);
+        s.client.accept(of_client, ahead);
     }
-    return states;
-}
+    /// A*h of the next position.
+    void product(Served& s, std::size_t group, const std::vector<float>& h, std::vector<double>& to) {
+        of_client.encrypt(h, query);
+        s.server.blocks(group).answer(of_server, query.request, work, reply);
+        to.resize(of_client.plan().rank());
+        of_client.decrypt(reply, query, to);
+    }
+
+    typename Served::client_type::block_type of_client;
+    typename Served::block_workspace work;
+    typename Served::server_block of_server;
+    lora::block_reply ahead;
+    lora::token_query query;
+    lora::token_reply reply;
+};
 
 template <class Served>
 void check_tokens_and_blocks(Served& s, const lora::adapter& from) {
@@ -144,15 +160,12 @@ void check_tokens_and_blocks(Served& s, const lora::adapter& from) {
         s.session.apply(s.server, g, query.request, reply);
         check_deltas(s, from, g, s.server.decode(g).layout(), s.client.deltas(g, reply, query), h);
 
-        const auto states = random_states(3, d);
-        const auto batch = s.client.encrypt(g, states);
-        typename Served::client_type::batch_reply_type answers;
-        s.session.apply(s.server, g, batch.request, answers);
-        const auto deltas = s.client.deltas(g, answers, batch);
-        REQUIRE(deltas.size() == 3);
+        prepared_block block(s, g);
         for (std::size_t t = 0; t < 3; ++t) {
-            const std::vector<float> row(states.row(t).begin(), states.row(t).end());
-            check_deltas(s, from, g, s.server.blocks(g).layout(), deltas[t], row);
+            const auto state = random_state(d, 100 * d + t);
+            std::vector<double> product;
+            block.product(s, g, state, product);
+            check_deltas(s, from, g, s.server.blocks(g).layout(), s.client.deltas(g, product), state);
         }
     }
 }
@@ -305,10 +318,10 @@ TEST_CASE("bytes_for before packing is bytes after it, and packing asks for litt
         CHECK(server.bytes() == with);
         options.tokens_ahead = 0;
         CHECK(model_server(from, options).bytes() == model_server::bytes_for(from, options));
-        // Prefill keeps A as 64-bit integers.
+        // Blocks keep A as 32-bit integers.
         std::size_t integers = 0;
         for (const auto& group : server.layout().groups) {
-            integers += group.rows(mode) * group.d * 8;
+            integers += group.rows(mode) * group.d * 4;
         }
         CHECK(with - model_server::bytes_for(from, options) == integers);
     }
@@ -493,14 +506,23 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
         Contains("input \"model.layers.0.self_attn.o_proj\": client::encrypt: got a hidden state of 70"),
         shape_error);
     CHECK_THROWS_AS(s.client.encrypt(4, random_state(70, 1)), parameter_error);
-    CHECK_THROWS_WITH_AS(s.client.encrypt(0, lora::matrix(129, 70)),
-                         Contains("got a batch of 129 hidden states, expected 1 to 128"), shape_error);
-    // The server does not rely on clients for the length of batches.
-    auto batch = s.client.encrypt(3, lora::matrix(128, 11));
-    batch.request.inputs.push_back(batch.request.inputs[0]);
-    ++batch.request.tokens;
-    model_client::batch_reply_type answers;
-    CHECK_THROWS_AS(s.session.apply(s.server, 3, batch.request, answers), shape_error);
+
+    // Blocks.
+    const auto block = s.client.prepare(0);
+    auto& zeros = s.session.zeros(7);
+    zeros.fill(12);
+    lora::block_workspace<small> work;
+    lora::server_block<small> of_server;
+    lora::block_reply ahead;
+    CHECK_THROWS_WITH_AS(
+        s.session.prepare(here, s.server, 1, block.request(), work, of_server, ahead),
+        Contains("model_session::prepare: input \"model.layers.0.self_attn.o_proj\": server::prepare"),
+        shape_error);
+    CHECK(zeros.size() == 12);
+    s.session.prepare(here, s.server, 0, block.request(), work, of_server, ahead);
+    CHECK(zeros.size() == 0);
+    auto of_another = s.client.prepare(1);
+    CHECK_THROWS_AS(s.client.accept(of_another, ahead), shape_error);
 }
 
 TEST_CASE("no call of either side takes a group that the model has not, with blocks or without") {
@@ -510,37 +532,51 @@ TEST_CASE("no call of either side takes a group that the model has not, with blo
         served_small s(random_adapter(1), options);
         const auto query = s.client.encrypt(0, random_state(70, 1));
         model_client::reply_type reply;
-        model_client::batch_reply_type answers;
         model_session::workspace work;
         lora::block_workspace<small> block_work;
+        lora::server_block<small> block;
+        const lora::block_request ahead{70, tokens_ahead, {}};
+        lora::block_reply of_block;
         model_client::workspace reading;
         std::vector<double> product;
         using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
         const std::vector<task> tasks{{&s.session, &query.request, &reply}};
         const std::span<const task> one(tasks);
-        const lora::query<small>& batch = query;
         for (const std::size_t group : {std::size_t{4}, ~std::size_t{0}}) {
             const std::string expected = "got group " + std::to_string(group);
             const auto refused = [&](auto call) {
                 return contains(refusal<parameter_error>(call), expected);
             };
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, reply); }));
-            CHECK(refused([&] { s.session.apply(s.server, group, query.request, answers); }));
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, work, reply); }));
-            CHECK(refused([&] { s.session.apply(s.server, group, query.request, block_work, answers); }));
             CHECK(refused([&] { model_session::apply(here, s.server, group, one, work); }));
+            CHECK(refused([&] { s.session.prepare(here, s.server, group, ahead, block_work, block, of_block); }));
             CHECK(refused([&] { static_cast<void>(s.server.decode(group)); }));
             CHECK(refused([&] { static_cast<void>(s.server.blocks(group)); }));
             CHECK(refused([&] { static_cast<void>(s.client.encrypt(group, random_state(70, 1))); }));
-            CHECK(refused([&] { static_cast<void>(s.client.encrypt(group, lora::matrix(2, 70))); }));
+            CHECK(refused([&] { static_cast<void>(s.client.prepare(group)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.plan(group)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.plan_of_blocks(group)); }));
             CHECK(refused([&] { static_cast<void>(s.client.decrypt(group, reply, query)); }));
-            CHECK(refused([&] { static_cast<void>(s.client.decrypt(group, answers, batch)); }));
             CHECK(refused([&] { s.client.decrypt(group, reply, query, reading, product); }));
             CHECK(refused([&] { static_cast<void>(s.client.deltas(group, product)); }));
             CHECK(refused([&] { static_cast<void>(s.client.deltas(group, reply, query)); }));
-            CHECK(refused([&] { static_cast<void>(s.client.deltas(group, answers, batch)); }));
         }
     }
+}
+
+TEST_CASE("a model without blocks says so on both sides") {
+    served_small s(random_adapter(1), {});
+    lora::block_workspace<small> work;
+    lora::server_block<small> block;
+    lora::block_reply reply;
+    CHECK_THROWS_WITH_AS(s.session.prepare(here, s.server, 0, {70, 8, {}}, work, block, reply),
+                         Contains("this model was packed without blocks (model_options::tokens_ahead)"),
+                         parameter_error);
+    CHECK_THROWS_WITH_AS(s.client.prepare(0), Contains("this model has no blocks"), parameter_error);
+    CHECK_THROWS_AS(s.client.plan_of_blocks(0), parameter_error);
+    CHECK_THROWS_AS(s.session.fill_blocks(here, s.server, 1), parameter_error);
+    CHECK(s.server.zeros_per_block() == 0);
 }
 
 TEST_CASE("a session makes a pool when it is asked for, not before") {
@@ -574,7 +610,7 @@ TEST_CASE(
     s.session.fill(here, s.server, 2);
     s.session.fill_blocks(here, s.server, 1);
     CHECK(s.session.zeros(2).size() == 2 * s.server.zeros_per_token());
-    CHECK(s.session.zeros(10).size() == s.server.zeros_per_block());
+    CHECK(s.session.zeros(7).size() == s.server.zeros_per_block());  // blocks of 2^7 tokens
     CHECK(s.session.zeros(3).size() == 0);
     CHECK_THROWS_AS(s.session.fill(here, s.server, ~std::size_t{0}), parameter_error);
 }
@@ -631,8 +667,13 @@ TEST_CASE("a loop that keeps its memory allocates nothing from the second token 
     for (const auto& group : s.server.layout().groups) {
         states.push_back(random_state(group.d, group.d));
     }
+    std::vector<prepared_block<served_small>> blocks;
+    for (std::size_t g = 0; g < groups; ++g) {
+        blocks.emplace_back(s, g);
+    }
     const auto token = [&] {
         for (std::size_t g = 0; g < groups; ++g) {
+            blocks[g].product(s, g, states[g], products[g]);
             s.client.encrypt(g, states[g], queries[g]);
             s.session.apply(s.server, g, queries[g].request, replies[g]);
             s.client.decrypt(g, replies[g], queries[g], reading, products[g]);

@@ -79,6 +79,36 @@ TEST_CASE("nor does one whose encryptions of zero were made before") {
     CHECK(allocations - before == 0);
 }
 
+TEST_CASE("nor does a token of a block, the first of a next block of the same memory included") {
+    using P = ckks::private_n4096;
+    using server_type = lora::server<P, lora::token_blocks>;
+    for_each_backend([](tensafe::exec::backend) {
+        const server_type server(random_matrix(32, 512, 1), 32);
+        const lora::matrix h = random_matrix(1, 512, 2);
+        lora::client<P> client;
+        const auto nonce = tensafe::random::fresh_seed();
+        auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
+        server_type::workspace work;
+        lora::server_block<P> of_server;
+        lora::block_reply ahead;
+        lora::token_query query;
+        lora::token_reply reply;
+        std::vector<double> answers(32);
+        for (int round = 0; round < 2; ++round) {
+            auto block = client.prepare(server.plan());
+            server.prepare(block.request(), zeros, work, of_server, ahead);
+            client.accept(block, ahead);
+            for (std::size_t t = 0; t < 4; ++t) {
+                const std::size_t before = allocations;
+                block.encrypt(h.row(0), query);
+                server.answer(of_server, query.request, work, reply);
+                block.decrypt(reply, query, answers);
+                CHECK((allocations == before || (round == 0 && t == 0)));
+            }
+        }
+    });
+}
+
 TEST_CASE("making a classic request again allocates nothing") {
     using P = ckks::n8192_l4;
     const lora::server<P, lora::replicated_slots<>, lora::reveals_adapter_rows> server(

@@ -159,56 +159,6 @@ TEST_CASE("one bad request of a batch takes no encryption of zero from anybody")
                               with.states[3]) < most_deviations);
 }
 
-TEST_CASE("a block on two threads gives the bytes of one") {
-    using blocks = server<small, token_blocks>;
-    const matrix a = random_matrix(3, 40, 5);
-    const blocks s(a, 8);
-    const matrix states = random_matrix(7, 40, 6);
-    client<small> key_holder(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
-    const auto query = key_holder.encrypt(s.plan(), states);
-    const auto rerandomization_key = key_holder.rerandomization_key(numbered(3));
-    std::vector<blocks::reply_type> replies(2);
-    for (std::size_t i = 0; i < 2; ++i) {
-        auto pool = s.pool(numbered(3), rerandomization_key, random_source::generator(numbered(4)));
-        blocks::workspace work;
-        work.generator = random_source::generator(numbered(5));
-        if (i == 0) {
-            s.apply(query.request, pool, work, replies[i]);
-        } else {
-            const blocks::task one{&query.request, &pool, &replies[i]};
-            s.apply(exec::host_parallel(2), std::span(&one, 1), work);
-        }
-    }
-    CHECK(replies[0].outputs.size() == 3);
-    for (std::size_t o = 0; o < 3; ++o) {
-        CHECK(replies[0].outputs[o].c0 == replies[1].outputs[o].c0);
-        CHECK(replies[0].outputs[o].c1 == replies[1].outputs[o].c1);
-    }
-    const auto answers = key_holder.decrypt(s.plan(), replies[1], query);
-    for (std::size_t t = 0; t < states.rows; ++t) {
-        CHECK(largest_difference(answers[t], product(a, row_of(states, t))) < 1e-2);
-    }
-}
-
-TEST_CASE("a batch of a wrong size takes no encryption of zero from the requests before it") {
-    using blocks = server<small, token_blocks>;
-    const blocks s(random_matrix(2, 20, 5), 4);
-    client<small> key_holder;
-    const auto nonce = numbered(3);
-    auto pool = s.pool(nonce, key_holder.rerandomization_key(nonce));
-    pool.fill(5);
-    const matrix states = random_matrix(3, 20, 6);
-    const auto good = key_holder.encrypt(s.plan(), states);
-    auto bad = key_holder.encrypt(s.plan(), states);
-    bad.request.inputs[1].pop_back();
-    std::vector<blocks::reply_type> replies(2);
-    const std::vector<blocks::task> tasks{{&good.request, &pool, &replies[0]},
-                                           {&bad.request, &pool, &replies[1]}};
-    blocks::workspace work;
-    CHECK_THROWS_AS(s.apply(tasks, work), shape_error);
-    CHECK(pool.size() == 5);
-}
-
 TEST_CASE("a task that lacks a part is refused by its number") {
     const tiles<4> s(random_matrix(4, 300, 1));
     conversation<tiles<4>> with(s);

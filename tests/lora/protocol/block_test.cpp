@@ -1,15 +1,22 @@
+#include <tensafe/exec/host_parallel.hpp>
 #include <tensafe/lora/protocol/block_server.hpp>
+#include <tensafe/rns/crt.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../backends.hpp"
+#include "../../exec/thread_sanitizer.hpp"
 #include "../tiles_fixture.hpp"
 
 using namespace tests;
 using namespace tiles_fixture;
 
 namespace {
+
+using tensafe::arith::uint128;
+using tensafe::arith::word;
+using basis = traced_product<small>::basis;
 
 template <class Protection = protects_adapter_rows<>>
 using block_server = server<small, token_blocks, Protection>;
@@ -65,6 +72,160 @@ void check_answers(std::size_t tokens, std::size_t rank, std::size_t d) {
     CHECK(block.of_server.left() == 0);
 }
 
+random_source::seed numbered(std::uint8_t number) {
+    random_source::seed seed;
+    seed.bytes.fill(number);
+    return seed;
+}
+
+double root_mean_square(const std::vector<double>& values) {
+    return norm(values) / std::sqrt(static_cast<double>(values.size()));
+}
+
+// What blocks keep: an explicit instantiation may name private members. As they are declared here they are
+// wiped on release.
+using secret_words = std::array<tensafe::memory::secret_buffer<word>, 2>;
+template <class Tag, typename Tag::type Member>
+struct opened {
+    friend typename Tag::type member_of(Tag) { return Member; }
+};
+struct masks_tag {
+    using type = secret_words client_block<small, protects_adapter_rows<>>::*;
+    friend type member_of(masks_tag);
+};
+struct zeros_tag {
+    using type = secret_words server_block<small>::*;
+    friend type member_of(zeros_tag);
+};
+template struct opened<masks_tag, &client_block<small, protects_adapter_rows<>>::masks_>;
+template struct opened<zeros_tag, &server_block<small>::c0_>;
+
+using polynomial = rns::poly<basis, rns::coefficient_form>;
+
+polynomial times_key(const polynomial& p, const ckks::secret_key<small>& key) {
+    auto product = rns::forward(p);
+    rns::for_each_limb<basis>([&]<int I>() {
+        const auto limb = product.limb<I>();
+        rns::limb::multiply(rns::variable_arithmetic<basis::prime<I>>, limb, limb, key.value().limb<I>());
+    });
+    return rns::inverse(std::move(product));
+}
+
+/// Of so many residues a limb, as clients pack them.
+std::array<std::vector<word>, 2> unpacked(std::span<const std::uint8_t> bytes, std::size_t count) {
+    std::array<std::vector<word>, 2> result;
+    rns::for_each_limb<basis>([&]<int I>() {
+        constexpr int bits = std::bit_width(basis::prime<I>);
+        result[I].resize(count);
+        const std::size_t of_limb = tensafe::memory::packed_bytes(count, bits);
+        tensafe::memory::unpack_bits(bytes.first(of_limb), bits, std::span(result[I]));
+        bytes = bytes.subspan(of_limb);
+    });
+    return result;
+}
+
+/// What a server never sends of a block: its products, and what hides them.
+class bare_block {
+  public:
+    using server_type = block_server<>;
+
+    bare_block(const server_type& s, const matrix& a, const ckks::secret_key<small>& key,
+               const random_source::seed& seed)
+        : server_(s), a_(a), key_(key), c1_(s.plan().outputs()) {
+        tensafe::lora::detail::block_products_workspace<small> work;
+        rns::for_each_limb<basis>([&]<int I>() {
+            weights().template multiply<I>(seed, 0, c1_.size(), work, [&](std::size_t o, std::span<const word> product) {
+                std::ranges::copy(product, c1_[o].limb<I>().begin());
+            });
+        });
+        for (const polynomial& c1 : c1_) {
+            c1_times_s_.push_back(times_key(c1, key));
+        }
+    }
+
+    /// The target coefficients of the products, less A*h in the integers that stand for both.
+    std::vector<double> noise(const token_query& query, const std::vector<float>& h) const {
+        const auto& plan = server_.plan();
+        const std::size_t at = query.request.position * plan.entries_per_input();
+        const auto token = unpacked(query.request.c0, h.size());
+        std::vector<std::array<word, 2>> differences(plan.outputs());
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr word q = basis::prime<I>;
+            std::vector<word> sums(plan.outputs());
+            weights().template multiply_token<I>(token[I], sums);
+            for (std::size_t o = 0; o < sums.size(); ++o) {
+                word exact = 0;
+                for (std::size_t k = 0; k < h.size(); ++k) {
+                    exact = (exact + product_modulo(q, std::round(static_cast<double>(h[k]) * query.scale),
+                                                    plan.layout().rows().integer_weight(a_, plan.budget(), o,
+                                                                                        k))) %
+                            q;
+                }
+                differences[o][I] = (sums[o] + c1_times_s_[o].limb<I>()[at] + q - exact) % q;
+            }
+        });
+        return integers(differences);
+    }
+
+    /// What the encryptions of zero decrypt to, of each product at position 0, then at position 1, ...
+    /// @param c1  as the server has prepared it: with the zeros' halves
+    std::vector<double> noise_of_zeros(std::span<const rns::secret_poly<basis, rns::coefficient_form>> c1,
+                                       const secret_words& c0) const {
+        const auto& plan = server_.plan();
+        std::vector<std::array<word, 2>> sums(plan.outputs() * plan.layout().tokens);
+        for (std::size_t o = 0; o < plan.outputs(); ++o) {
+            polynomial of_zero;
+            rns::for_each_limb<basis>([&]<int I>() {
+                rns::limb::subtract(rns::modulus_of<basis::prime<I>>(basis::prime<I>), of_zero.limb<I>(),
+                                    c1[o].limb<I>(), c1_[o].limb<I>());
+            });
+            const polynomial product = times_key(of_zero, key_);
+            for (std::size_t t = 0; t < plan.layout().tokens; ++t) {
+                rns::for_each_limb<basis>([&]<int I>() {
+                    const std::size_t at = t * plan.outputs() + o;
+                    sums[at][I] =
+                        (c0[I][at] + product.limb<I>()[t * plan.entries_per_input()]) % basis::prime<I>;
+                });
+            }
+        }
+        return integers(sums);
+    }
+
+  private:
+    static word product_modulo(uint128 q, double integer, std::int32_t weight) {
+        const auto magnitude = static_cast<uint128>(std::fabs(integer)) % q *
+                               static_cast<uint128>(std::abs(weight)) % q;
+        const bool negative = (integer < 0) != (weight < 0);
+        return static_cast<word>(negative ? (q - magnitude) % q : magnitude);
+    }
+    static std::vector<double> integers(const std::vector<std::array<word, 2>>& residues) {
+        std::vector<double> result;
+        for (const auto& each : residues) {
+            result.push_back(rns::to_double<basis>(each));
+        }
+        return result;
+    }
+    const auto& weights() const { return tensafe::lora::detail::server_internals::weights(server_); }
+
+    const server_type& server_;
+    const matrix& a_;
+    const ckks::secret_key<small>& key_;
+    std::vector<polynomial> c1_;
+    std::vector<polynomial> c1_times_s_;
+};
+
+/// Which of the positions are zeros, in all limbs.
+std::vector<bool> wiped_positions(const secret_words& words, std::size_t tokens) {
+    std::vector<bool> result(tokens, true);
+    for (const auto& limb : words) {
+        REQUIRE(limb.size() % tokens == 0);
+        for (std::size_t k = 0; k < limb.size(); ++k) {
+            result[k / (limb.size() / tokens)] = result[k / (limb.size() / tokens)] && limb[k] == 0;
+        }
+    }
+    return result;
+}
+
 }  // namespace
 
 TEST_CASE("every position of a block gives A*h, for any number of tokens and shape") {
@@ -77,6 +238,152 @@ TEST_CASE("every position of a block gives A*h, for any number of tokens and sha
         check_answers(128, 2, 70);
         check_answers(1024, 2, 3);
     });
+    check_answers(8, 130, 40);    // more products than are made together,
+    check_answers(512, 1, 2050);  // and more ciphertexts
+}
+
+TEST_CASE("noise and error are within a bit of the budget at every position, the first and last included") {
+    constexpr std::size_t tokens = 16;
+    constexpr std::size_t rank = 8;
+    constexpr std::size_t d = 300;  // the last ciphertext is not full
+    constexpr std::size_t blocks = 12;
+    const matrix a = balanced(random_matrix(rank, d, 1));
+    const block_server<> s(a, tokens);
+    const ckks::secret_key<small> key(numbered(1));
+    client<small> c(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
+    auto zeros = s.pool(numbered(3), c.rerandomization_key(numbered(3)), random_source::generator(numbered(4)));
+    block_server<>::workspace work;
+    work.generator = random_source::generator(numbered(5));
+    std::vector<std::vector<double>> noises(tokens);
+    std::vector<std::vector<double>> errors(tokens);
+    std::vector<std::vector<double>> noises_of_zeros(tokens);
+    server_block<small> of_server;
+    block_reply ahead;
+    token_query query;
+    token_reply reply;
+    std::vector<double> answers(rank);
+    for (std::size_t b = 0; b < blocks; ++b) {
+        auto block = c.prepare(s.plan());
+        s.prepare(block.request(), zeros, work, of_server, ahead);
+        c.accept(block, ahead);
+        const bare_block bare(s, a, key, block.request().seed);
+        const auto of_zeros = bare.noise_of_zeros(work.c1, of_server.*member_of(zeros_tag()));
+        for (std::size_t k = 0; k < of_zeros.size(); ++k) {
+            noises_of_zeros[k / rank].push_back(of_zeros[k] / s.plan().budget().zero_deviation);
+        }
+        for (std::size_t t = 0; t < tokens; ++t) {
+            const auto h = random_state(d, 1000 + b * tokens + t);  // not the numbers of A
+            block.encrypt(h, query);
+            for (const double x : bare.noise(query, h)) {
+                noises[t].push_back(x / s.plan().budget().noise_deviation);
+            }
+            s.answer(of_server, query.request, work, reply);
+            block.decrypt(reply, query, answers);
+            const auto expected = product(a, h);
+            for (std::size_t r = 0; r < rank; ++r) {
+                errors[t].push_back((answers[r] - expected[r]) / deviation(s.layout(), norm(h)));
+            }
+        }
+    }
+    const auto largest_of = [](const std::vector<double>& values) {
+        return std::fabs(*std::ranges::max_element(values, {}, [](double x) { return std::fabs(x); }));
+    };
+    std::vector<double> all;
+    std::vector<double> all_of_zeros;
+    for (std::size_t t = 0; t < tokens; ++t) {
+        CAPTURE(t);
+        // The root mean square of 96 values spreads by 7 %: half and double are seven spreads away and more.
+        for (const auto* of : {&noises[t], &noises_of_zeros[t], &errors[t]}) {
+            CHECK(of->size() == rank * blocks);
+            CHECK(root_mean_square(*of) > 0.5);
+            CHECK(root_mean_square(*of) < 2);
+            CHECK(largest_of(*of) < most_deviations);
+        }
+        all.insert(all.end(), noises[t].begin(), noises[t].end());
+        all_of_zeros.insert(all_of_zeros.end(), noises_of_zeros[t].begin(), noises_of_zeros[t].end());
+    }
+    // These spread by 1.8 %, those of zeros by the norms of the key and its errors too, 3 % each.
+    CHECK(std::fabs(root_mean_square(all) - 1) < 0.1);
+    CHECK(std::fabs(root_mean_square(all_of_zeros) - 1) < 0.2);
+    const reply_budget& budget = s.plan().budget();
+    CHECK(largest_of(all) * budget.noise_deviation <= budget.noise_worst);
+    CHECK(largest_of(all_of_zeros) * budget.zero_deviation <= budget.zero_worst);
+}
+
+TEST_CASE("what hides a state are samples of RLWE, each with an error of its own") {
+    constexpr std::size_t tokens = 8;
+    constexpr std::size_t d = 300;
+    const ckks::secret_key<small> key(numbered(1));
+    client<small> c(ckks::secret_key<small>(numbered(1)));
+    const block_server<>::plan_type plan(block_server<>::layout_type::of(2, d, 1, tokens));
+    const std::size_t columns = plan.entries_per_input();
+    // Of each ciphertext of two blocks: at coefficient after coefficient.
+    std::vector<std::vector<double>> errors;
+    for (int b = 0; b < 2; ++b) {
+        auto block = c.prepare(plan);
+        std::vector<polynomial> c1_times_s;
+        for (std::size_t i = 0; i < plan.inputs(); ++i) {
+            rns::poly<basis, rns::evaluation_form> c1(tensafe::memory::uninitialized);
+            ckks::expand_uniform(block.request().seed, random_source::stream_domain::uplink, c1,
+                                 static_cast<std::uint32_t>(2 * i));
+            c1_times_s.push_back(times_key(rns::inverse(std::move(c1)), key));
+            errors.emplace_back();
+        }
+        for (std::size_t t = 0; t < tokens; ++t) {
+            token_query query;
+            block.encrypt(std::vector<float>(d), query);
+            const auto masks = unpacked(query.request.c0, d);
+            for (std::size_t k = 0; k < d; ++k) {
+                const polynomial& product = c1_times_s[k / columns];
+                const std::size_t at = t * columns + k % columns;
+                errors[errors.size() - plan.inputs() + k / columns].push_back(rns::to_double<basis>(
+                    std::array{(masks[0][k] + product.limb<0>()[at]) % basis::prime<0>,
+                               (masks[1][k] + product.limb<1>()[at]) % basis::prime<1>}));
+            }
+        }
+    }
+    const double deviation = std::sqrt(random_source::centred_binomial_eta / 2.0);
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+        CAPTURE(i);
+        // Of 352 values, which the last ciphertext has, it spreads by 4 %.
+        CHECK(root_mean_square(errors[i]) > 0.7 * deviation);
+        CHECK(root_mean_square(errors[i]) < 1.4 * deviation);
+        CHECK(std::ranges::all_of(
+            errors[i], [](double x) { return std::fabs(x) <= random_source::centred_binomial_eta; }));
+        for (std::size_t j = 0; j < i; ++j) {
+            std::size_t same = 0;
+            const std::size_t count = std::min(errors[i].size(), errors[j].size());
+            for (std::size_t k = 0; k < count; ++k) {
+                same += errors[i][k] == errors[j][k] ? 1U : 0U;
+            }
+            CHECK(same < count / 3);  // of independent ones 12 %
+        }
+    }
+}
+
+TEST_CASE("answers that fill the range do not wrap around, and nothing of the range is given away") {
+    const std::size_t d = 60;
+    const std::vector<float> h = random_state(d, 1);
+    matrix a(2, d);
+    for (std::size_t k = 0; k < d; ++k) {
+        a.row(0)[k] = h[k];
+        a.row(1)[k] = -h[k];
+    }
+    prepared_block<block_server<>> block(a, 4);
+    const auto& budget = block.s.plan().budget();
+    for (const float factor : {1.0F, -1e9F, 1e-9F}) {
+        auto state = h;
+        scale(std::span(state), factor);
+        CHECK(error_in_deviations(block.answers(state), block.s, a, state) < most_deviations);
+        CHECK(budget.weight_norm * block.query.scale * norm(state) > 0.98 * budget.modulus / 2);
+    }
+}
+
+TEST_CASE("zeros on either side give zeros") {
+    prepared_block<block_server<>> nothing(matrix(3, 20), 4);
+    CHECK(norm(nothing.answers(random_state(20, 1))) == 0);
+    prepared_block<block_server<>> block(random_matrix(3, 20, 1), 4);
+    CHECK(norm(block.answers(std::vector<float>(20))) < 1e-100);
 }
 
 TEST_CASE("answers of an average-case range come with checksum rows, which show an overflow") {
@@ -132,6 +439,8 @@ TEST_CASE("what is refused uses up no position") {
     bad[17] = std::numeric_limits<float>::quiet_NaN();
     CHECK_THROWS_AS(block.of_client.encrypt(random_state(199, 1), block.query), shape_error);
     CHECK_THROWS_AS(block.of_client.encrypt(random_state(200, 1), block.query, 0.5), parameter_error);
+    CHECK_THROWS_WITH_AS(block.of_client.encrypt(bad, block.query),
+                         Contains("entry 17 of the hidden state is not a number"), encoding_error);
     CHECK(block.of_client.left() == 4);
     block.of_client.encrypt(random_state(200, 1), block.query);
     const auto refused = [&](auto change) {
@@ -145,6 +454,114 @@ TEST_CASE("what is refused uses up no position") {
     refused([](auto& r) { r.c0.pop_back(); });
     refused([](auto& r) { std::fill(r.c0.begin(), r.c0.end(), 255); });
     block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+
+    // Zeros in the place of such a state are a state: they take a position, and look like any other.
+    CHECK(!block.of_client.encrypt_or_zeros(bad, block.query));
+    CHECK(block.query.request.position == 1);
+    block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+    CHECK(norm(block.decrypted()) < 1e-100);
+}
+
+TEST_CASE("blocks of other sizes, and zeros of another degree, are refused before a zero is taken") {
+    const matrix a = random_matrix(3, 200, 1);
+    for (const std::size_t tokens : {0UL, 1UL, 3UL, 24UL, 2048UL}) {
+        CHECK(contains(refusal<shape_error>([&] { block_server<>(a, tokens, trusts_clients()); }),
+                       "expected a power of two from 2 to N = 1024"));
+    }
+    const block_server<> s(a, 4);
+    session with(s.plan().subring_log_n());
+    with.zeros.fill(3);
+    session other(s.plan().subring_log_n() + 1);
+    const auto of_client = with.key_holder.prepare(s.plan());
+    block_server<>::workspace work;
+    server_block<small> of_server;
+    block_reply reply;
+    const auto refused = [&](auto change) {
+        block_request r = of_client.request();
+        change(r);
+        CHECK_THROWS_AS(s.prepare(r, with.zeros, work, of_server, reply), shape_error);
+    };
+    refused([](auto& r) { r.d = 201; });
+    refused([](auto& r) { r.tokens = 8; });
+    refused([](auto& r) { r = {}; });
+    CHECK(contains(refusal<parameter_error>(
+                       [&] { s.prepare(of_client.request(), other.zeros, work, of_server, reply); }),
+                   "traced to degree 2^3, expected 2^2"));
+    CHECK(with.zeros.size() == 3);
+    CHECK(of_server.tokens() == 0);
+    matrix infinite = a;
+    infinite.row(1)[2] = std::numeric_limits<float>::infinity();
+    CHECK(contains(refusal<encoding_error>([&] { block_server<>(infinite, 4); }), "row 1, column 2"));
+}
+
+TEST_CASE("a block takes encryptions of zero of its own, also if the same request comes again") {
+    const matrix a = random_matrix(3, 200, 1);
+    const block_server<> s(a, 4);
+    session with(s.plan().subring_log_n());
+    with.zeros.fill(6);
+    const auto of_client = with.key_holder.prepare(s.plan());
+    block_server<>::workspace work;
+    server_block<small> first;
+    server_block<small> second;
+    block_reply of_first;
+    block_reply of_second;
+    s.prepare(of_client.request(), with.zeros, work, first, of_first);
+    CHECK(with.zeros.size() == 3);
+    s.prepare(of_client.request(), with.zeros, work, second, of_second);
+    CHECK(with.zeros.size() == 0);
+    const auto& zeros_of_first = first.*member_of(zeros_tag());
+    const auto& zeros_of_second = second.*member_of(zeros_tag());
+    for (std::size_t o = 0; o < 3; ++o) {
+        CHECK(of_first.c1[o] != of_second.c1[o]);
+        CHECK(zeros_of_first[0][o] != zeros_of_second[0][o]);
+        for (std::size_t p = 0; p < o; ++p) {  // one for each product
+            CHECK(of_first.c1[o] != of_first.c1[p]);
+            CHECK(zeros_of_first[0][o] != zeros_of_first[0][p]);
+        }
+    }
+}
+
+TEST_CASE("a mask is gone when it was read, and so is what hid an answer") {
+    prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
+    const auto& masks = block.of_client.*member_of(masks_tag());
+    const auto& zeros = block.of_server.*member_of(zeros_tag());
+    CHECK(wiped_positions(masks, 4) == std::vector<bool>{false, false, false, false});
+    static_cast<void>(block.answers(random_state(200, 1)));
+    CHECK(wiped_positions(masks, 4) == std::vector<bool>{true, false, false, false});
+    CHECK(wiped_positions(zeros, 4) == std::vector<bool>{true, false, false, false});
+    block.of_client.encrypt(random_state(200, 2), block.query);
+    block.of_client.encrypt(random_state(200, 3), block.query);
+    block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+    CHECK(wiped_positions(masks, 4) == std::vector<bool>{true, true, true, false});
+    CHECK(wiped_positions(zeros, 4) == std::vector<bool>{true, false, true, false});
+}
+
+TEST_CASE("threads, and a workspace that served other shapes, change no byte of a block") {
+    const auto check = [](block_server<>::workspace& kept, const auto& where, std::size_t tokens,
+                          std::size_t rank, std::size_t d) {
+        const block_server<> s(random_matrix(rank, d, 1), tokens);
+        client<small> c(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
+        const auto key = c.rerandomization_key(numbered(3));
+        const auto of_client = c.prepare(s.plan());
+        const auto prepared = [&](const auto& here, block_server<>::workspace& work) {
+            auto zeros = s.pool(numbered(3), key, random_source::generator(numbered(4)));
+            work.generator = random_source::generator(numbered(5));
+            server_block<small> block;
+            block_reply reply;
+            s.prepare(here, of_client.request(), zeros, work, block, reply);
+            return reply.c1;
+        };
+        block_server<>::workspace fresh;
+        CHECK(prepared(where, kept) == prepared(tensafe::exec::host{}, fresh));
+    };
+    block_server<>::workspace kept;
+    const tensafe::exec::host_parallel two(2);
+    const tensafe::exec::host_parallel three(3);
+    check(kept, two, 8, 5, 300);
+    check(kept, tensafe::exec::host{}, 32, 9, 70);
+    check(kept, three, 4, 130, 10);
+    check(kept, two, 1024, 1, 3);
+    check(kept, tensafe::exec::host{}, 8, 5, 300);
 }
 
 TEST_CASE("a block belongs to the server that prepared it, and to its process") {
@@ -188,6 +605,12 @@ TEST_CASE("replies that do not fit are refused, and a block without its server's
     refused([](auto& r) { r.position = 1; });
     refused([](auto& r) { r.rank = 4; });
     refused([](auto& r) { r.c0.push_back(0); });
+    auto query = block.query;
+    query.scale = 0;  // of no query
+    std::vector<double> room(3);
+    CHECK_THROWS_AS(block.of_client.decrypt(block.reply, query, room), parameter_error);
+    room.pop_back();
+    CHECK_THROWS_AS(block.of_client.decrypt(block.reply, block.query, room), shape_error);
     auto fresh = block.with.key_holder.prepare(block.s.plan());
     std::vector<double> answers(3);
     CHECK(contains(refusal<parameter_error>([&] { fresh.decrypt(block.reply, block.query, answers); }),
@@ -203,13 +626,59 @@ TEST_CASE("replies that do not fit are refused, and a block without its server's
     refused_block([](auto& r) { std::fill(r.c1[1].begin(), r.c1[1].end(), 0); });
 }
 
-TEST_CASE("more targets under a zero than a client that cheats may have need a tag") {
-    using set = ckks::private_n4096;
-    const matrix a = random_matrix(1, 64, 1);
-    static_assert(most_targets<set, protects_adapter_rows<>> == 38);
-    const server<set, token_blocks> s(a, 32);
-    const auto too_many = [&] {
-        const server<set, token_blocks> t(a, 64);
+TEST_CASE("unused bits of a reply are zero") {
+    prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
+    static_cast<void>(block.answers(random_state(200, 1)));
+    const int bits = block.s.plan().reply_bits(0);
+    REQUIRE(3 * bits % 8 != 0);
+    block.reply.c0.back() |= 0x80U;
+    CHECK_THROWS_AS(block.decrypted(), format_error);
+}
+
+TEST_CASE("more targets under one zero than leave RLWE at 128 bits are refused, but with trusts_clients") {
+    static_assert(most_targets<ckks::private_n4096, protects_adapter_rows<>> == 38);
+    static_assert(most_targets<ckks::quantum_n4096, protects_adapter_rows<>> == 59);
+    static_assert(most_targets<ckks::compact_n4096, protects_adapter_rows<average_case<6>>> == 126);
+    static_assert(
+        most_targets<ckks::minimal_n2048, protects_adapter_rows<average_case<5>, reduced_precision>> == 46);
+    using blocks = server<ckks::private_n4096, token_blocks>;
+    using rows = server<ckks::private_n4096, coefficient_tiles<64>>;
+    const matrix a = random_matrix(64, 2, 1);
+    CHECK_NOTHROW(blocks(a, 32));
+    CHECK_THROWS_WITH_AS(blocks(a, 64),
+                         Contains("got 64 target coefficients under one encryption of zero, "
+                                  "expected at most 38; pass lora::trusts_clients"),
+                         parameter_error);
+    CHECK_NOTHROW(blocks(a, 64, trusts_clients{}));
+    CHECK_THROWS_WITH_AS(rows{a}, Contains("got 64 target coefficients"), parameter_error);
+    CHECK_NOTHROW(rows(a, trusts_clients{}));
+    CHECK_NOTHROW(rows(random_matrix(38, 2, 1)));
+}
+
+TEST_CASE_TEMPLATE("no shape makes a target coefficient tell more of v than most_targets counts with",
+                   Protection, protects_adapter_rows<>, protects_adapter_rows<average_case<6>>,
+                   protects_adapter_rows<worst_case, answer_bits<6>>) {
+    const auto most_of = []<class P>(P) {
+        double most = 0;
+        const auto look = [&](const reply_geometry& geometry) {
+            const auto [budget, problem] = tensafe::lora::detail::compute_budget<P, Protection>(geometry);
+            most = problem == nullptr ? std::fmax(most, budget.channel_bits() / std::log2(3.0)) : most;
+        };
+        for (double d = tensafe::lora::detail::largest_dimension; d >= 1; d /= 1.1) {
+            const auto columns = static_cast<std::size_t>(d);
+            look(layout<P, coefficient_tiles<4>, Protection>::geometry(32, columns));
+            look(layout<P, token_blocks, Protection>::geometry(1, columns));
+            if constexpr (!Protection::range::can_overflow) {
+                look(layout<P, replicated_slots<>, Protection>{32, columns, 1}.geometry());
+                look(layout<P, replicated_slots<>, Protection>{512, columns, 1}.geometry());
+            }
+        }
+        return most;
     };
-    CHECK(contains(refusal<parameter_error>(too_many), "got 64 target coefficients"));
+    constexpr int counted = tensafe::lora::detail::most_digits<Protection>;
+    const double of_short = most_of(ckks::private_n4096());
+    CHECK(of_short <= counted);
+    CHECK(of_short > counted - 2);
+    CHECK(most_of(ckks::n8192_l4()) <= counted);
+    CHECK(most_of(ckks::n16384_l4()) <= counted);
 }

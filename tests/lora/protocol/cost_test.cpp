@@ -32,51 +32,80 @@ using narrow_blocks = served_by<token_blocks, protects_adapter_rows<average_case
 
 constexpr std::size_t tokens = 32;  // of a block
 
-/// What one request and its reply were, with a fresh workspace and an empty pool.
+/// What one request and its reply were, or all messages of a block, with a fresh workspace and an empty pool.
 struct measured {
     work_count work;
     std::size_t bytes_up;
     std::size_t bytes_down;
     std::size_t inputs;
     std::size_t outputs;
+    std::size_t targets;      ///< coefficients of c0 in the reply
     std::size_t transformed;  ///< outputs of which the client wants more than a few coefficients
     reply_budget budget;
+    std::size_t online_up = 0;
+    std::size_t online_down = 0;
 };
+
+template <class With>
+measured run_block(const matrix& a) {
+    using server_type = server<small, token_blocks, typename With::protection>;
+    client<small> c;
+    const server_type s(a, tokens);
+    const auto nonce = tensafe::random::fresh_seed();
+    auto zeros = s.pool(nonce, c.rerandomization_key(nonce));
+    typename server_type::workspace work;
+    server_block<small> at_server;
+    block_reply ahead;
+    auto block = c.prepare(s.plan());
+    s.prepare(block.request(), zeros, work, at_server, ahead);
+    c.accept(block, ahead);
+    std::size_t up = block.request().bytes();
+    std::size_t down = ahead.bytes();
+    token_query query;
+    token_reply reply;
+    for (std::size_t t = 0; t < tokens; ++t) {
+        block.encrypt(random_state(a.columns, t), query);
+        s.answer(at_server, query.request, work, reply);
+        up += query.request.bytes();
+        down += reply.bytes();
+    }
+    const std::size_t outputs = ahead.c1.size();
+    return {work.work,
+            up,
+            down,
+            s.plan().inputs(),
+            outputs,
+            tokens * outputs,
+            outputs,
+            s.layout().budget(),
+            query.request.bytes(),
+            reply.bytes()};
+}
 
 template <class With>
 measured run(const matrix& a) {
     constexpr bool protects = With::protection::protects;
-    constexpr bool batched = std::is_same_v<typename With::packing, token_blocks>;
     using server_type = server<small, typename With::packing, typename With::protection>;
     client<small> c;
-    const auto s = [&] {
-        if constexpr (batched) {
-            return server_type(a, tokens);
-        } else {
-            return server_type(a);
-        }
-    }();
+    const server_type s(a);
     const auto nonce = tensafe::random::fresh_seed();
     rerandomization_pool<small> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
     typename server_type::workspace work;
     typename server_type::reply_type reply;
-    request<small> sent;
-    if constexpr (batched) {
-        sent = c.encrypt(s.plan(), random_matrix(tokens, a.columns, 1)).request;
-    } else {
-        sent = c.encrypt(s.plan(), random_state(a.columns, 1)).request;
-    }
+    const request<small> sent = c.encrypt(s.plan(), random_state(a.columns, 1)).request;
     if constexpr (protects) {
         s.apply(sent, zeros, work, reply);
     } else {
         s.apply(sent, work, reply);
     }
+    std::size_t targets = 0;
     std::size_t transformed = 0;
     for (std::size_t o = 0; o < reply.outputs.size(); ++o) {
-        transformed += s.layout().targets(o, sent.tokens) > 16 ? 1U : 0U;
+        targets += protects ? s.layout().targets(o) : 0;
+        transformed += s.layout().targets(o) > 16 ? 1U : 0U;
     }
-    return {work.work,   sent.bytes(),       reply.bytes(), s.plan().inputs(), reply.outputs.size(),
-            transformed, s.layout().budget()};
+    return {work.work, sent.bytes(), reply.bytes(), s.plan().inputs(), reply.outputs.size(),
+            targets,   transformed,  s.layout().budget()};
 }
 
 /// What the client transforms: the code counts nothing there, so this follows from what it sends and gets.
@@ -118,11 +147,18 @@ TEST_CASE_TEMPLATE("the cost of a site is what its request and its reply then ar
         const std::size_t rows = served_rows(e.how, shape.rank, shape.d_out);
         CHECK(rows == (e.how == mode::blind ? shape.d_out : shape.rank));
 
+        constexpr bool in_blocks = std::is_same_v<typename With::packing, token_blocks>;
         const token_cost cost =
-            cost_of<small, typename With::packing, typename With::protection>(
-                shape, e.how, std::is_same_v<typename With::packing, token_blocks> ? tokens : 0);
+            cost_of<small, typename With::packing, typename With::protection>(shape, e.how, tokens);
         // Unbalanced on purpose: no number of the cost may depend on the norms.
-        const measured got = run<With>(random_matrix(rows, shape.d_in, 1));
+        const matrix a = random_matrix(rows, shape.d_in, 1);
+        const measured got = [&] {
+            if constexpr (in_blocks) {
+                return run_block<With>(a);
+            } else {
+                return run<With>(a);
+            }
+        }();
         CHECK(cost.server == got.work);
         CHECK(cost.inputs == got.inputs);
         CHECK(cost.outputs == got.outputs);
@@ -136,7 +172,10 @@ TEST_CASE_TEMPLATE("the cost of a site is what its request and its reply then ar
         CHECK(cost.budget.weight_norm == got.budget.weight_norm);
         CHECK(cost.budget.range == got.budget.range);
         CHECK(cost.relative_error == got.budget.relative_error);
-        CHECK(cost.hidden_states == (std::is_same_v<typename With::packing, token_blocks> ? tokens : 1));
+        CHECK(cost.targets == got.targets);
+        CHECK(cost.online_up == got.online_up);
+        CHECK(cost.online_down == got.online_down);
+        CHECK(cost.hidden_states == (in_blocks ? tokens : 1));
     }
 }
 

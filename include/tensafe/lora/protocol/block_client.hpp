@@ -85,38 +85,19 @@ class client_block {
     ///         position is left; encoding_error, naming the entry, for NaN and infinity. None uses up a position
     template <hidden_state State>
     void encrypt(const State& h, token_query& to, double overflow_margin = 1) {
-        if (!encrypt_or_zeros(h, to, overflow_margin)) {
-            detail::refuse_state(detail::view_of_state(h));
+        const auto state = detail::view_of_state(h);
+        const detail::masked_norm of_state(state, plan_.d());
+        if (of_state.kept == 0) {
+            detail::refuse_state(state);
         }
+        hide(state, of_state, to, overflow_margin);
     }
     /// As client::encrypt_or_zeros.
     template <hidden_state State>
     bool encrypt_or_zeros(const State& h, token_query& to, double overflow_margin = 1) {
-        detail::check_overflow_margin(overflow_margin);
-        require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ", request_.tokens,
-                                              "; prepare another block"});
         const auto state = detail::view_of_state(h);
         const detail::masked_norm of_state(state, plan_.d());
-        to.scale = plan_.layout().rows().message_scale(plan_.budget(), of_state.norm) / overflow_margin;
-        for (std::size_t k = 0; k < plan_.d(); ++k) {
-            reals_[k] = detail::masked(static_cast<double>(state[k]), of_state.kept) * to.scale;
-        }
-        to.request.d = plan_.d();
-        to.request.position = next_++;
-        to.request.c0.resize(packed_residues_bytes<P>(plan_.d()));
-        std::span<std::uint8_t> rest = to.request.c0;
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr arith::word q = basis::template prime<I>;
-            constexpr int bits = std::bit_width(q);
-            const auto mask = masks_[I].span().subspan(to.request.position * plan_.d(), plan_.d());
-            rns::limb::round_reals(rns::fixed_arithmetic<q>, sums_.span(), reals_.span());
-            rns::limb::add(rns::modulus_of<q>(q), sums_.span(), sums_.span(), mask);
-            memory::wipe(mask.data(), mask.size_bytes());
-            const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
-            memory::pack_bits(std::span<const arith::word>(sums_.span()), bits, rest.first(bytes));
-            rest = rest.subspan(bytes);
-        });
-        memory::wipe(reals_.data(), reals_.size() * sizeof(double));
+        hide(state, of_state, to, overflow_margin);
         return of_state.kept != 0;
     }
 
@@ -138,7 +119,6 @@ class client_block {
                     plan_.token_reply_bytes());
         std::span<const std::uint8_t> rest = r.c0;
         const auto of_position = products_.span().subspan(r.position * plan_.outputs(), plan_.outputs());
-        detail::make_room(work_.coefficients, plan_.outputs());
         plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             const std::size_t bytes = memory::packed_bytes(count, bits);
             const std::span<std::uint32_t> c0 = work_.c0.span().first(count);
@@ -159,9 +139,38 @@ class client_block {
           request_{plan.d(), plan.layout().tokens, {}},
           reals_(plan.d(), memory::uninitialized),
           sums_(plan.d(), memory::uninitialized) {
+        work_.coefficients = memory::secret_buffer<double>(plan.outputs(), memory::uninitialized);
         for (auto& limb : masks_) {
             limb = memory::secret_buffer<arith::word>(request_.tokens * plan.d(), memory::uninitialized);
         }
+    }
+
+    template <class Real>
+    void hide(std::span<const Real> state, const detail::masked_norm& of_state, token_query& to,
+              double overflow_margin) {
+        detail::check_overflow_margin(overflow_margin);
+        require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ", request_.tokens,
+                                              "; prepare another block"});
+        to.scale = plan_.layout().rows().message_scale(plan_.budget(), of_state.norm) / overflow_margin;
+        for (std::size_t k = 0; k < plan_.d(); ++k) {
+            reals_[k] = detail::masked(static_cast<double>(state[k]), of_state.kept) * to.scale;
+        }
+        to.request.d = plan_.d();
+        to.request.position = next_++;
+        to.request.c0.resize(packed_residues_bytes<P>(plan_.d()));
+        std::span<std::uint8_t> rest = to.request.c0;
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr arith::word q = basis::template prime<I>;
+            constexpr int bits = std::bit_width(q);
+            const auto mask = masks_[I].span().subspan(to.request.position * plan_.d(), plan_.d());
+            rns::limb::round_reals(rns::fixed_arithmetic<q>, sums_.span(), reals_.span());
+            rns::limb::add(rns::modulus_of<q>(q), sums_.span(), sums_.span(), mask);
+            memory::wipe(mask.data(), mask.size_bytes());
+            const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
+            memory::pack_bits(std::span<const arith::word>(sums_.span()), bits, rest.first(bytes));
+            rest = rest.subspan(bytes);
+        });
+        memory::wipe(reals_.data(), reals_.size() * sizeof(double));
     }
 
     plan_type plan_;

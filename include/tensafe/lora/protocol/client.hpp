@@ -219,8 +219,7 @@ class client {
                          NoiseBits noise_bits) const {
         check(q.scales);
         check(plan, r);
-        check_count("client::decrypt: got room for ", answers.size(), " answers, expected ",
-                    q.scales.size() * plan.rank());
+        check_count("client::decrypt: got room for ", answers.size(), " answers, expected ", plan.rank());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             constexpr int limbs = Packing::template reply_limbs<P>;
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
@@ -299,10 +298,9 @@ class client {
     }
 
     static void check(const std::vector<double>& scales) {
-        require<shape_error>(!scales.empty() && scales.size() <= std::size_t{1},
-                             {"client::decrypt: got a query with the scales of ", scales.size(),
-                              " hidden states, expected 1 to ", std::size_t{1}});
-        std::for_each(scales.begin(), scales.end(), detail::check_scale);
+        require<shape_error>(scales.size() == 1, {"client::decrypt: got a query with ", scales.size(),
+                                                  " scales, expected that of its hidden state"});
+        detail::check_scale(scales[0]);
     }
 
     template <class Packing, class Protection>

@@ -41,10 +41,25 @@ void check_against_the_cost_model() {
     CHECK(refused == usage{0, 1, 0, 0, cost.bytes_up, 0});
 }
 
+void check_blocks_against_the_cost_model() {
+    constexpr lora::site_shape shape{.rank = 6, .d_in = 300, .d_out = 9};
+    const auto layout = lora::layout<small, lora::token_blocks, lora::protects_adapter_rows<>>::of(
+        shape.rank, shape.d_in, 1, 32);
+    const auto cost = lora::cost_of<small, lora::token_blocks>(shape);
+    const usage ahead = serving::usage_of(lora::block_request{}, lora::block_reply{}, layout);
+    CHECK(ahead.tokens == 0);
+    CHECK(ahead.products == cost.server.products);
+    const usage token = serving::usage_of(lora::token_request{}, lora::token_reply{}, layout);
+    CHECK(token.requests == 1);
+    CHECK(token.tokens == 1);
+    CHECK(token.products == 0);
+}
+
 }  // namespace
 
 TEST_CASE("what a request used is what the cost model says") {
     check_against_the_cost_model();
+    check_blocks_against_the_cost_model();
 }
 
 TEST_CASE("usages add up counter by counter and stay at the largest value") {

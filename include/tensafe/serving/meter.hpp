@@ -42,7 +42,8 @@ struct usage {
     friend usage operator+(usage a, const usage& b) noexcept { return a += b; }
 };
 
-/// What an answered request used, from the messages and the layout of its server.
+/// What an answered request used, from the messages and the layout of its server. Of a block of tokens the
+/// preparation has the products, and each answer a token.
 template <class Request, class Reply, class Layout>
 requires requires(const Request& request, const Reply& reply, const Layout& layout) {
     request.bytes();
@@ -53,8 +54,8 @@ requires requires(const Request& request, const Reply& reply, const Layout& layo
 usage usage_of(const Request& request, const Reply& reply, const Layout& layout) noexcept {
     usage result;
     result.requests = 1;
-    result.tokens = 1;
-    result.products = std::uint64_t{layout.inputs()} * layout.outputs();
+    result.tokens = requires { request.tokens; } ? 0 : 1;
+    result.products = requires { request.position; } ? 0 : std::uint64_t{layout.inputs()} * layout.outputs();
     result.bytes_up = request.bytes();
     result.bytes_down = reply.bytes();
     return result;

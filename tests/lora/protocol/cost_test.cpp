@@ -268,3 +268,54 @@ TEST_CASE("objective, shape and mode each change the choice") {
     CHECK(best_tiling<wide_site, ckks::private_n4096, least_bytes> != bytes);
     CHECK(best_tiling<qwen, ckks::private_n4096, least_bytes, protects_adapter_rows<>, mode::blind> != bytes);
 }
+
+TEST_CASE("best_tokens_ahead is the best block for what is sent, of those that memory and the server allow") {
+    constexpr std::array<site_shape, 2> shapes{qwen, wide_site};
+    using set = ckks::private_n4096;
+    using nanoseconds = weighted<1000, 1>;
+    const auto check = [&]<class Objective>(Objective, std::size_t tokens, std::size_t most) {
+        const auto value_of = [&](std::size_t t) {
+            double sum = 0;
+            for (const site_shape& shape : shapes) {
+                sum += static_cast<double>((tokens + t - 1) / t) *
+                       Objective::of(cost_of<set, token_blocks>(shape, mode::client_held_b, t));
+            }
+            return sum;
+        };
+        const std::size_t best = best_tokens_ahead<set, protects_adapter_rows<>, Objective>(
+            shapes, tokens, std::numeric_limits<std::size_t>::max(), mode::client_held_b, most);
+        REQUIRE(best >= 2);
+        CHECK(best <= most);
+        for (std::size_t t = 2; t <= most; t *= 2) {
+            CHECK(value_of(best) <= value_of(t));
+        }
+    };
+    for (const std::size_t tokens : {3U, 32U, 33U, 1000U}) {
+        check(least_bytes{}, tokens, most_targets<set, protects_adapter_rows<>>);
+        check(nanoseconds{}, tokens, 256);
+    }
+    const std::array<site_shape, 1> one{qwen};
+    CHECK(best_tokens_ahead<set>(one, 2) == 0);  // a block costs as much as two tokens more
+    CHECK(best_tokens_ahead<set>(one, 3) == 4);
+    CHECK(best_tokens_ahead<set>(one, 1000) == 32);
+    const std::size_t of_sixteen = 16 * 8 * (2 * 2048 + 32);
+    CHECK(best_tokens_ahead<set>(one, 1000, of_sixteen) == 16);
+    CHECK(best_tokens_ahead<set>(one, 1000, of_sixteen - 1) == 8);
+}
+
+TEST_CASE("a token of a block takes a fifth of the bytes of a single one") {
+    const auto bytes_of = []<class P>(const P&, std::size_t tokens) {
+        const token_cost cost = cost_of<P, token_blocks>(qwen, mode::client_held_b, tokens);
+        return static_cast<double>(cost.bytes()) / static_cast<double>(tokens);
+    };
+    CHECK(bytes_of(ckks::private_n4096{}, 32) <= 35'500);
+    CHECK(bytes_of(ckks::private_n4096{}, 128) <= 26'300);
+    const token_cost cost = cost_of<ckks::private_n4096, token_blocks>(qwen);
+    CHECK(cost.online_up <= 22'900);
+    CHECK(cost.online_down <= 200);
+    using coarse = protects_adapter_rows<average_case<5>, reduced_precision>;
+    CHECK(cost_of<ckks::minimal_n2048, token_blocks, coarse>(site_shape{qwen}).bytes() <= 32 * 16'200);
+    const token_cost blind =
+        cost_of<ckks::private_n4096, token_blocks>({.rank = 32, .d_in = 2048, .d_out = 2048}, mode::blind, 128);
+    CHECK(static_cast<double>(blind.bytes()) / 128 <= 229'000);
+}

@@ -22,7 +22,7 @@ struct arguments {
     std::string mode = "client_held_b";
     std::string protection = "protected";
     std::string rows = "auto";
-    std::size_t tokens_ahead = 0;  ///< tokens of a block; 1: no blocks; 0: 32 where there are blocks
+    std::size_t tokens_ahead = 0;  ///< tokens of a block; 1: no blocks; 0: not said
     std::size_t tokens = 128;
     bool pooled = false;
     bool rescale = false;

@@ -54,7 +54,7 @@ void check_combination(arguments& args) {
     }
     const bool in_blocks = args.packing == "token_blocks";
     if (args.tokens_ahead == 0) {
-        args.tokens_ahead = in_blocks ? 32 : 1;
+        args.tokens_ahead = !in_blocks ? 1 : args.blind() ? 128 : 32;  // many rows pay for a block later
     }
     if (!std::has_single_bit(args.tokens_ahead) || in_blocks != (args.tokens_ahead > 1)) {
         throw usage_error("--tokens-ahead: got " + std::to_string(args.tokens_ahead) + ", expected " +

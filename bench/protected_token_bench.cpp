@@ -372,13 +372,14 @@ TENSAFE_BENCH_BLOCKS(private_n4096, 128, worst_case)->Args({2048, 2048});
 TENSAFE_BENCH_BLOCKS(compact_n4096, 32, average_case);
 TENSAFE_BENCH_BLOCKS(minimal_n2048, 32, reduced);
 
-BENCHMARK(online)->Name("protected_block/online")->ArgName("sites")->Unit(benchmark::kMicrosecond)->Arg(1)->Arg(280);
+BENCHMARK(online)->Name("protected_block/online")->ArgName("sites")->Unit(benchmark::kMicrosecond)->Iterations(4 * 280 * 32)->Arg(1)->Arg(280);
 
 #define TENSAFE_BENCH_BLOCK_STEP(step)              \
     BENCHMARK(step_of_block<block_phase::step>)     \
         ->Name("protected_block/" #step)            \
         ->ArgName("tokens")                         \
         ->Unit(benchmark::kMicrosecond)             \
+        ->Iterations(4096)                          \
         ->Arg(32)                                   \
         ->Arg(128)
 

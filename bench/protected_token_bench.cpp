@@ -186,7 +186,8 @@ void token_of_block(benchmark::State& state) {
 /// Encrypting, answering and decrypting alone, over so many sites in turn: of 280 no A is in a cache.
 void online(benchmark::State& state) {
     constexpr std::size_t tokens = 32;
-    block_setting<ckks::private_n4096, worst_case> all(static_cast<std::size_t>(state.range(0)), 32, 2048, tokens);
+    block_setting<ckks::private_n4096, worst_case> all(static_cast<std::size_t>(state.range(0)), 32, 2048,
+                                                       tokens);
     while (state.KeepRunningBatch(state.range(0) * static_cast<std::int64_t>(tokens))) {
         state.PauseTiming();
         for (auto& s : all.sites) {
@@ -230,11 +231,17 @@ void step_of_block(benchmark::State& state) {
     while (state.KeepRunningBatch(state.range(0))) {
         state.PauseTiming();
         run(block_phase::client_prepare, [&] { of_client = all.client.prepare(server.plan()); });
-        run(block_phase::server_prepare, [&] { server.prepare(of_client->request(), all.zeros, all.work, of_server, all.ahead); });
+        run(block_phase::server_prepare,
+            [&] { server.prepare(of_client->request(), all.zeros, all.work, of_server, all.ahead); });
         run(block_phase::accept, [&] { all.client.accept(*of_client, all.ahead); });
-        for_tokens(block_phase::encrypt, [&](auto& query, auto&) { of_client->encrypt(all.h.row(0), query); });
-        for_tokens(block_phase::answer, [&](const auto& query, auto& reply) { server.answer(of_server, query.request, all.work, reply); });
-        for_tokens(block_phase::decrypt, [&](const auto& query, const auto& reply) { of_client->decrypt(reply, query, all.answers); });
+        for_tokens(block_phase::encrypt,
+                   [&](auto& query, auto&) { of_client->encrypt(all.h.row(0), query); });
+        for_tokens(block_phase::answer, [&](const auto& query, auto& reply) {
+            server.answer(of_server, query.request, all.work, reply);
+        });
+        for_tokens(block_phase::decrypt, [&](const auto& query, const auto& reply) {
+            of_client->decrypt(reply, query, all.answers);
+        });
         state.ResumeTiming();
     }
 }
@@ -372,15 +379,21 @@ TENSAFE_BENCH_BLOCKS(private_n4096, 128, worst_case)->Args({2048, 2048});
 TENSAFE_BENCH_BLOCKS(compact_n4096, 32, average_case);
 TENSAFE_BENCH_BLOCKS(minimal_n2048, 32, reduced);
 
-BENCHMARK(online)->Name("protected_block/online")->ArgName("sites")->Unit(benchmark::kMicrosecond)->Iterations(4 * 280 * 32)->Arg(1)->Arg(280);
+BENCHMARK(online)
+    ->Name("protected_block/online")
+    ->ArgName("sites")
+    ->Unit(benchmark::kMicrosecond)
+    ->Iterations(4 * 280 * 32)
+    ->Arg(1)
+    ->Arg(280);
 
-#define TENSAFE_BENCH_BLOCK_STEP(step)              \
-    BENCHMARK(step_of_block<block_phase::step>)     \
-        ->Name("protected_block/" #step)            \
-        ->ArgName("tokens")                         \
-        ->Unit(benchmark::kMicrosecond)             \
-        ->Iterations(4096)                          \
-        ->Arg(32)                                   \
+#define TENSAFE_BENCH_BLOCK_STEP(step)          \
+    BENCHMARK(step_of_block<block_phase::step>) \
+        ->Name("protected_block/" #step)        \
+        ->ArgName("tokens")                     \
+        ->Unit(benchmark::kMicrosecond)         \
+        ->Iterations(4096)                      \
+        ->Arg(32)                               \
         ->Arg(128)
 
 TENSAFE_BENCH_BLOCK_STEP(client_prepare);

@@ -5,6 +5,8 @@
 //   whole_model --protect 0-9,30-39        the other layers go to the client in the clear
 //   whole_model --tokens-ahead 128         larger blocks of tokens, prepared before they exist; 1: no blocks
 
+#include "common/whole_model.hpp"
+
 #include <tensafe/lora/model/forecast.hpp>
 
 #include <CLI/CLI.hpp>
@@ -17,8 +19,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "common/whole_model.hpp"
 
 namespace {
 

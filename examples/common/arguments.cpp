@@ -56,8 +56,9 @@ void add_options(CLI::App& app, arguments& args) {
         ->check(CLI::Range(std::size_t{1}, std::size_t{1000000}))
         ->type_name("N")
         ->capture_default_str();
-    app.add_flag("--pooled", args.pooled,
-                 "make encryptions of zero before each token or block, off the clock, as an idle server does");
+    app.add_flag(
+        "--pooled", args.pooled,
+        "make encryptions of zero before each token or block, off the clock, as an idle server does");
     app.add_flag("--rescale", args.rescale, "rescale bare replies: shorter, and more server time");
     app.add_flag("--json", args.json, "print the results as one JSON object on the last line");
 }

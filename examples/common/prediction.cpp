@@ -56,8 +56,9 @@ knowledge what_each_side_learns(const arguments& args, const prediction& predict
         }
     }
     if (predicted.trusts_client) {
-        result.client += "; a client that cheats can learn more from so many answers under one encryption of zero "
-                         "(docs/security.md)";
+        result.client +=
+            "; a client that cheats can learn more from so many answers under one encryption of zero "
+            "(docs/security.md)";
     }
     // Not a matter of encryption: answers are linear in h.
     result.client += ". In any case " + std::to_string(predicted.d) + " independent h and their answers " +

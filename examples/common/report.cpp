@@ -134,7 +134,8 @@ void report::print_table() const {
         const auto predicted_of = [&](std::size_t of_block, std::size_t online) {
             return of_token(blocks * (of_block - args.tokens_ahead * online) + args.tokens * online);
         };
-        std::printf(" (predicted %zu)", predicted_of(cost.bytes_up, cost.online_up) + predicted_of(cost.bytes_down, cost.online_down));
+        std::printf(" (predicted %zu)", predicted_of(cost.bytes_up, cost.online_up) +
+                                            predicted_of(cost.bytes_down, cost.online_down));
     }
     if (cost.session_bytes > 0) {
         std::printf(", and %zu once per session", cost.session_bytes);

@@ -68,8 +68,8 @@ struct report {
     ///                    `tolerance` times that
     void compare(std::span<const double> delta, std::span<const double> expected, double error_norm);
     static constexpr double tolerance = 5;
-    /// A token's share of a phase, of all phases, and of encrypting, answering and decrypting once its block is
-    /// prepared: from medians over blocks and tokens, unused positions included.
+    /// A token's share of a phase, of all phases, and of encrypting, answering and decrypting once its block
+    /// is prepared: from medians over blocks and tokens, unused positions included.
     double ms_of_phase(std::size_t p) const;
     double ms_per_token() const;
     double ms_online() const { return median_of_tokens(static_cast<std::size_t>(phase::b)); }

@@ -24,8 +24,9 @@ enum class phase : std::size_t {
     decrypt,
     b
 };
-inline constexpr std::array<std::string_view, 11> phase_names{"client_prepare", "server_prepare", "accept", "encrypt",
-                                                             "expand", "multiply", "protect", "pack", "answer", "decrypt", "b"};
+inline constexpr std::array<std::string_view, 11> phase_names{
+    "client_prepare", "server_prepare", "accept", "encrypt", "expand", "multiply",
+    "protect",        "pack",           "answer", "decrypt", "b"};
 inline constexpr auto first_of_token = static_cast<std::size_t>(phase::encrypt);
 
 /// Milliseconds of each phase, block by block and token by token.

@@ -1,12 +1,12 @@
 // One generated token of a whole model, client and server on one thread: the inputs of the seven sites of
-// each layer, one request each. "pooled" takes encryptions of zero that were made before. Prefill is one
-// batch through one layer; items per second are hidden states.
+// each layer, one request each. "pooled" takes encryptions of zero that were made before.
 
 #include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 
+#include <optional>
 #include <vector>
 
 #include "common.hpp"
@@ -14,6 +14,7 @@
 namespace {
 
 namespace lora = tensafe::lora;
+using tensafe::exec::host;
 using params = tensafe::ckks::private_n4096;
 
 lora::adapter random_adapter(std::size_t layers) {
@@ -76,24 +77,42 @@ void token(benchmark::State& state, bool pooled) {
     state.counters["packed_bytes"] = static_cast<double>(s.server.bytes());
 }
 
-void prefill(benchmark::State& state) {
-    const auto tokens = static_cast<std::size_t>(state.range(0));
+/// Whole blocks, all phases: times are a token's.
+void blocks(benchmark::State& state) {
     lora::model_options options;
-    options.tokens_ahead = tokens;
-    setting s(1, options);
-    lora::model_client<params>::batch_reply_type reply;
-    std::vector<lora::matrix> batches;
-    for (const lora::matrix& one : s.states) {
-        batches.push_back(bench::random_matrix(tokens, one.columns, 4));
-    }
-    for (auto _ : state) {
+    options.tokens_ahead = static_cast<std::size_t>(state.range(1));
+    options.trusts_clients = true;
+    setting s(static_cast<std::size_t>(state.range(0)), options);
+    std::vector<std::optional<lora::model_client<params>::block_type>> of_client(s.states.size());
+    std::vector<lora::server_block<params>> of_server(s.states.size());
+    lora::block_workspace<params> work;
+    lora::block_reply ahead;
+    lora::token_query query;
+    lora::token_reply reply;
+    std::vector<double> product;
+    lora::model_client<params>::site_deltas deltas;
+    std::size_t bytes = 0;
+    while (state.KeepRunningBatch(state.range(1))) {
+        bytes = 0;
         for (std::size_t g = 0; g < s.states.size(); ++g) {
-            const auto batch = s.client.encrypt(g, batches[g]);
-            s.session.apply(s.server, g, batch.request, reply);
-            benchmark::DoNotOptimize(s.client.deltas(g, reply, batch));
+            of_client[g] = s.client.prepare(g);
+            s.session.prepare(host{}, s.server, g, of_client[g]->request(), work, of_server[g], ahead);
+            s.client.accept(*of_client[g], ahead);
+            bytes += of_client[g]->request().bytes() + ahead.bytes();
+        }
+        for (std::size_t t = 0; t < options.tokens_ahead; ++t) {
+            for (std::size_t g = 0; g < s.states.size(); ++g) {
+                of_client[g]->encrypt(s.states[g].row(0), query);
+                s.server.blocks(g).answer(of_server[g], query.request, work, reply);
+                product.resize(of_client[g]->plan().rank());
+                of_client[g]->decrypt(reply, query, product);
+                s.client.deltas(g, product, deltas);
+                bytes += query.request.bytes() + reply.bytes();
+            }
         }
     }
-    state.SetItemsProcessed(state.iterations() * state.range(0));
+    state.counters["bytes"] = static_cast<double>(bytes) / static_cast<double>(state.range(1));
+    state.counters["packed_bytes"] = static_cast<double>(s.server.bytes());
 }
 
 void pack(benchmark::State& state) {
@@ -116,13 +135,11 @@ BENCHMARK_CAPTURE(token, stored, true)
     ->Unit(benchmark::kMillisecond)
     ->Arg(1)
     ->Arg(40);
-BENCHMARK(prefill)
-    ->Name("model/prefill")
-    ->ArgName("tokens")
+BENCHMARK(blocks)
+    ->Name("model/token/blocks")
+    ->ArgNames({"layers", "tokens"})
     ->Unit(benchmark::kMillisecond)
-    ->Iterations(1)
-    ->Arg(128)
-    ->Arg(4096);
+    ->ArgsProduct({{1, 40}, {32, 128}});
 BENCHMARK(pack)->Name("model/pack_layer")->Unit(benchmark::kMillisecond);
 
 }  // namespace

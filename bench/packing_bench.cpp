@@ -1,5 +1,5 @@
 // Packing an adapter. One site of rank 32: 2048 entries in, 2048 out; `client_held_b` packs A (32 x 2048),
-// `blind` scale * B * A (2048 x 2048). No prefill. Beside it the SHA-256 of bytes in memory, which the
+// `blind` scale * B * A (2048 x 2048). Beside it the SHA-256 of bytes in memory, which the
 // signature of an adapter takes.
 
 #include <tensafe/keystore/sha256.hpp>

@@ -1,9 +1,11 @@
 // A whole LoRA token with protected replies, client and server on one thread, and its steps. A: rank x d,
 // normal entries; rows of the axes are those of coefficient_tiles. "pooled" takes encryptions of zero that
-// were made before. A column batch is timed whole; items per second are hidden states.
+// were made before. Items per second are hidden states; times of blocks are a token's.
 
 #include <tensafe/exec/host_parallel.hpp>
 
+#include <bit>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -118,16 +120,130 @@ void scaling(benchmark::State& state) {
         1e6;
 }
 
-template <class P>
-void batch(benchmark::State& state) {
-    setting<P, lora::column_batched, worst_case> s(state);
-    const lora::matrix states = bench::random_matrix(P::degree, static_cast<std::size_t>(state.range(1)), 3);
-    for (auto _ : state) {
-        const auto query = s.client.encrypt(s.server.plan(), states);
-        s.server.apply(query.request, s.zeros, s.work, s.reply);
-        benchmark::DoNotOptimize(s.client.decrypt(s.server.plan(), s.reply, query));
+/// Sites of one client in blocks of so many tokens.
+template <class P, class Protection>
+struct block_setting {
+    struct site {
+        lora::server<P, lora::token_blocks, Protection> server;
+        std::optional<lora::client_block<P, Protection>> of_client;
+        lora::server_block<P> of_server;
+    };
+
+    block_setting(std::size_t count, std::size_t rank, std::size_t d, std::size_t tokens)
+        : h(bench::random_matrix(1, d, 3)),
+          nonce(tensafe::random::fresh_seed()),
+          zeros(nonce, client.rerandomization_key(nonce), std::countr_zero(tokens)),
+          answers(rank) {
+        const lora::matrix a = bench::random_matrix(rank, d, 2);
+        for (std::size_t i = 0; i < count; ++i) {
+            sites.push_back({{a, tokens, lora::trusts_clients{}}, {}, {}});
+        }
     }
-    state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(P::degree));
+
+    void prepare(site& s) {
+        s.of_client = client.prepare(s.server.plan());
+        s.server.prepare(s.of_client->request(), zeros, work, s.of_server, ahead);
+        client.accept(*s.of_client, ahead);
+    }
+    void token(site& s) {
+        s.of_client->encrypt(h.row(0), query);
+        s.server.answer(s.of_server, query.request, work, reply);
+        s.of_client->decrypt(reply, query, answers);
+        benchmark::ClobberMemory();
+    }
+
+    lora::matrix h;
+    lora::client<P> client;
+    tensafe::random::seed nonce;
+    lora::rerandomization_pool<P> zeros;
+    lora::block_workspace<P> work;
+    lora::block_reply ahead;
+    lora::token_query query;
+    lora::token_reply reply;
+    std::vector<double> answers;
+    std::vector<site> sites;
+};
+
+/// Tokens in blocks, all phases.
+template <class P, std::size_t Tokens, class Protection>
+void token_of_block(benchmark::State& state) {
+    block_setting<P, Protection> all(1, static_cast<std::size_t>(state.range(0)),
+                                     static_cast<std::size_t>(state.range(1)), Tokens);
+    auto& s = all.sites.front();
+    while (state.KeepRunningBatch(Tokens)) {
+        all.prepare(s);
+        for (std::size_t t = 0; t < Tokens; ++t) {
+            all.token(s);
+        }
+    }
+    const auto of_token = [](std::size_t ahead, std::size_t online) {
+        return static_cast<double>(ahead) / Tokens + static_cast<double>(online);
+    };
+    state.counters["bytes_up"] = of_token(s.of_client->request().bytes(), all.query.request.bytes());
+    state.counters["bytes_down"] = of_token(all.ahead.bytes(), all.reply.bytes());
+}
+
+/// Encrypting, answering and decrypting alone, over so many sites in turn: of 280 no A is in a cache.
+void online(benchmark::State& state) {
+    constexpr std::size_t tokens = 32;
+    block_setting<ckks::private_n4096, worst_case> all(static_cast<std::size_t>(state.range(0)), 32, 2048,
+                                                       tokens);
+    while (state.KeepRunningBatch(state.range(0) * static_cast<std::int64_t>(tokens))) {
+        state.PauseTiming();
+        for (auto& s : all.sites) {
+            all.prepare(s);
+        }
+        state.ResumeTiming();
+        for (std::size_t t = 0; t < tokens; ++t) {
+            for (auto& s : all.sites) {
+                all.token(s);
+            }
+        }
+    }
+}
+
+enum class block_phase { client_prepare, server_prepare, accept, encrypt, answer, decrypt };
+
+/// A token's share of one phase.
+template <block_phase Timed>
+void step_of_block(benchmark::State& state) {
+    const auto tokens = static_cast<std::size_t>(state.range(0));
+    block_setting<ckks::private_n4096, worst_case> all(1, 32, 2048, tokens);
+    auto& [server, of_client, of_server] = all.sites.front();
+    std::vector<lora::token_query> queries(tokens);
+    std::vector<lora::token_reply> replies(tokens);
+    const auto run = [&](block_phase phase, auto f) {
+        if (phase == Timed) {
+            state.ResumeTiming();
+        }
+        f();
+        if (phase == Timed) {
+            state.PauseTiming();
+        }
+    };
+    const auto for_tokens = [&](block_phase phase, auto f) {
+        run(phase, [&] {
+            for (std::size_t t = 0; t < tokens; ++t) {
+                f(queries[t], replies[t]);
+            }
+        });
+    };
+    while (state.KeepRunningBatch(state.range(0))) {
+        state.PauseTiming();
+        run(block_phase::client_prepare, [&] { of_client = all.client.prepare(server.plan()); });
+        run(block_phase::server_prepare,
+            [&] { server.prepare(of_client->request(), all.zeros, all.work, of_server, all.ahead); });
+        run(block_phase::accept, [&] { all.client.accept(*of_client, all.ahead); });
+        for_tokens(block_phase::encrypt,
+                   [&](auto& query, auto&) { of_client->encrypt(all.h.row(0), query); });
+        for_tokens(block_phase::answer, [&](const auto& query, auto& reply) {
+            server.answer(of_server, query.request, all.work, reply);
+        });
+        for_tokens(block_phase::decrypt, [&](const auto& query, const auto& reply) {
+            of_client->decrypt(reply, query, all.answers);
+        });
+        state.ResumeTiming();
+    }
 }
 
 // The steps of a token of private_n4096 with four rows in a plaintext.
@@ -251,12 +367,41 @@ TENSAFE_BENCH_SCALING(set, compact_n4096, average_case)->Args({32, 2048, 1});
 TENSAFE_BENCH_SCALING(set, private_n4096, worst_case)->Args({32, 2048, 1});
 TENSAFE_BENCH_SCALING(set, n8192_l4, worst_case)->Args({32, 2048, 1});
 
-BENCHMARK(batch<ckks::private_n4096>)
-    ->Name("protected_batch/private_n4096/column_batched/worst_case")
-    ->ArgNames({"rank", "d"})
-    ->Unit(benchmark::kMillisecond)
-    ->Args({32, 2048})
-    ->Iterations(1);
+#define TENSAFE_BENCH_BLOCKS(set, tokens, protection)                      \
+    BENCHMARK(token_of_block<ckks::set, tokens, protection>)               \
+        ->Name("protected_token/" #set "/blocks_" #tokens "/" #protection) \
+        ->ArgNames({"rank", "d"})                                          \
+        ->Unit(benchmark::kMillisecond)                                    \
+        ->Args({32, 2048})
+
+TENSAFE_BENCH_BLOCKS(private_n4096, 32, worst_case);
+TENSAFE_BENCH_BLOCKS(private_n4096, 128, worst_case)->Args({2048, 2048});
+TENSAFE_BENCH_BLOCKS(compact_n4096, 32, average_case);
+TENSAFE_BENCH_BLOCKS(minimal_n2048, 32, reduced);
+
+BENCHMARK(online)
+    ->Name("protected_block/online")
+    ->ArgName("sites")
+    ->Unit(benchmark::kMicrosecond)
+    ->Iterations(4 * 280 * 32)
+    ->Arg(1)
+    ->Arg(280);
+
+#define TENSAFE_BENCH_BLOCK_STEP(step)          \
+    BENCHMARK(step_of_block<block_phase::step>) \
+        ->Name("protected_block/" #step)        \
+        ->ArgName("tokens")                     \
+        ->Unit(benchmark::kMicrosecond)         \
+        ->Iterations(4096)                      \
+        ->Arg(32)                               \
+        ->Arg(128)
+
+TENSAFE_BENCH_BLOCK_STEP(client_prepare);
+TENSAFE_BENCH_BLOCK_STEP(server_prepare);
+TENSAFE_BENCH_BLOCK_STEP(accept);
+TENSAFE_BENCH_BLOCK_STEP(encrypt);
+TENSAFE_BENCH_BLOCK_STEP(answer);
+TENSAFE_BENCH_BLOCK_STEP(decrypt);
 
 #define TENSAFE_BENCH_STEP(step)        \
     BENCHMARK(step)                     \

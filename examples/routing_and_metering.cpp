@@ -86,7 +86,7 @@ void run() {
 
     // A request that is no request: counted as refused, and nothing that it says is believed.
     lora::request<params> broken;
-    broken.tokens = 1'000'000;
+    broken.d = 1'000'000;
     served& banking = loaded.at("banking");
     try {
         static_cast<void>(banking.server.apply(broken, banking.zeros));

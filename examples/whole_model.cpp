@@ -3,16 +3,20 @@
 //
 //   whole_model                            40 layers of seven sites, rank 32 (random values)
 //   whole_model --protect 0-9,30-39        the other layers go to the client in the clear
-//   whole_model --prefill 128              also a batch of 128 tokens through the first layer
+//   whole_model --tokens-ahead 128         larger blocks of tokens, prepared before they exist; 1: no blocks
 
 #include "common/whole_model.hpp"
 
+#include <tensafe/lora/model/forecast.hpp>
+
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +31,17 @@ void print(const char* what, const cost& predicted, const cost& measured) {
                 measured.bytes, predicted.milliseconds, measured.milliseconds);
 }
 
-void run(const lora::transformer_shape& shape, const lora::model_options& options, std::size_t tokens) {
+/// A block of tokens of one group, on both sides.
+struct block {
+    std::optional<lora::model_client<params>::block_type> of_client;
+    lora::server_block<params> of_server;
+};
+
+/// @param tokens_ahead  1: tokens are sent one by one
+void run(const lora::transformer_shape& shape, lora::model_options options, std::size_t tokens_ahead,
+         std::size_t tokens) {
+    const bool in_blocks = tokens_ahead != 1;
+    options.tokens_ahead = in_blocks ? tokens_ahead : 0;
     const auto forecast = lora::model_forecast<params>(lora::sites_of(shape), options);
     const lora::adapter adapter = examples::random_values(lora::sites_of(shape));
 
@@ -40,29 +54,60 @@ void run(const lora::transformer_shape& shape, const lora::model_options& option
                 adapter.sites.size(), client.in_the_clear().size(), static_cast<double>(server.bytes()) / 1e6,
                 server.layout().groups.size());
 
-    std::map<std::string, cost> predicted;
-    std::map<std::string, cost> measured;
-    for (const auto& group : forecast.groups) {
-        predicted[examples::kind_of(group.input)] +=
-            {1, group.decode.bytes(), group.milliseconds + group.delta_milliseconds};
-    }
-    double worst = 0;
+    std::vector<double> product;
     lora::query<params> query;
     lora::model_client<params>::reply_type reply;
     lora::model_client<params>::workspace reading;
-    std::vector<double> product;
+    const auto send_alone = [&](std::size_t g, const std::vector<float>& h) {
+        client.encrypt(g, h, query);                     // query.request goes up
+        session.apply(server, g, query.request, reply);  // the server's part
+        client.decrypt(g, reply, query, reading, product);
+        return query.request.bytes() + reply.bytes();
+    };
+    std::vector<block> blocks(server.layout().groups.size());
+    lora::block_workspace<params> work;
+    lora::block_reply ahead;
+    lora::token_query token_query;
+    lora::token_reply token_reply;
+    const auto send_in_block = [&](std::size_t g, const std::vector<float>& h) {
+        auto& [of_client, of_server] = blocks[g];
+        std::size_t bytes = 0;
+        if (!of_client || of_client->left() == 0) {
+            of_client = client.prepare(g);
+            session.prepare(tensafe::exec::host{}, server, g, of_client->request(), work, of_server, ahead);
+            client.accept(*of_client, ahead);
+            bytes = of_client->request().bytes() + ahead.bytes();
+        }
+        of_client->encrypt(h, token_query);
+        server.blocks(g).answer(of_server, token_query.request, work, token_reply);
+        product.resize(of_client->plan().rank());
+        of_client->decrypt(token_reply, token_query, product);
+        return bytes + token_query.request.bytes() + token_reply.bytes();
+    };
+
+    std::map<std::string, cost> predicted;
+    std::map<std::string, cost> measured;
+    double distance = 0;
+    for (const auto& group : forecast.groups) {
+        const lora::token_cost& of_group = in_blocks ? group.block : group.decode;
+        const auto states = static_cast<double>(of_group.hidden_states);
+        predicted[examples::kind_of(group.input)] +=
+            {of_group.hidden_states, of_group.bytes(),
+             (in_blocks ? group.block_milliseconds : group.milliseconds) + states * group.delta_milliseconds};
+        distance = std::hypot(
+            distance, of_group.budget.statistical_distance(of_group.targets / of_group.hidden_states));
+    }
+    double worst = 0;
     lora::model_client<params>::site_deltas deltas;
+    tokens = (tokens - 1) / tokens_ahead * tokens_ahead + tokens_ahead;  // whole blocks
     for (std::size_t token = 0; token < tokens; ++token) {
         for (std::size_t g = 0; g < server.layout().groups.size(); ++g) {
             const auto& group = server.layout().groups[g];
             const auto h = examples::random_state(group.d);
             const std::clock_t start = std::clock();
-            client.encrypt(g, h, query);                     // query.request goes up
-            session.apply(server, g, query.request, reply);  // the server's part
-            client.decrypt(g, reply, query, reading, product);
+            const std::size_t bytes = in_blocks ? send_in_block(g, h) : send_alone(g, h);
             client.deltas(g, product, deltas);  // of each site of the group
-            measured[examples::kind_of(group.input)] +=
-                {1, query.request.bytes() + reply.bytes(), examples::milliseconds_since(start)};
+            measured[examples::kind_of(group.input)] += {1, bytes, examples::milliseconds_since(start)};
             worst = std::fmax(worst, examples::worst_error(adapter, group, deltas, h));
         }
     }
@@ -73,18 +118,15 @@ void run(const lora::transformer_shape& shape, const lora::model_options& option
     cost all_measured;
     for (auto& [kind, of_kind] : measured) {
         of_kind = of_kind / tokens;
-        print(kind.c_str(), predicted[kind], of_kind);
-        all_predicted += predicted[kind];
+        const cost of_forecast = predicted[kind] / tokens_ahead;
+        print(kind.c_str(), of_forecast, of_kind);
+        all_predicted += of_forecast;
         all_measured += of_kind;
     }
     print("together", all_predicted, all_measured);
     std::printf("\nrelative error  %.1e against plaintext LoRA (worst site and token)\n", worst);
-    const double distance = forecast.totals().statistical_distance;
     std::printf("distance 2^%.1f after 2^20 tokens, of all replies from such as are made of answers alone\n",
-                std::log2(distance));
-    if (options.tokens_ahead > 0) {
-        examples::prefill_first_layer(server, client, session, forecast);
-    }
+                std::log2(std::min(distance, 1.0)));
 }
 
 }  // namespace
@@ -93,18 +135,20 @@ int main(int argc, char** argv) {
     CLI::App app("Serves a LoRA adapter of a whole model, encrypted");
     lora::transformer_shape shape;
     lora::model_options options;
+    std::size_t tokens_ahead = 32;
     std::size_t tokens = 2;
     std::string layers;
     app.add_option("--layers", shape.layers, "layers of the model")
         ->capture_default_str()
         ->check(CLI::Range(1, 1000));
     app.add_option("--rank", shape.rank, "of every site")->capture_default_str()->check(CLI::Range(1, 1024));
-    app.add_option("--tokens", tokens, "tokens to generate")
+    app.add_option("--tokens", tokens, "tokens to generate; rounded up to whole blocks")
         ->capture_default_str()
         ->check(CLI::Range(1, 100000));
-    app.add_option("--prefill", options.tokens_ahead,
-                   "tokens of a prefill batch (one layer), as 128; 0: none")
-        ->check(CLI::Range(0, 4096));
+    app.add_option("--tokens-ahead", tokens_ahead,
+                   "tokens of a block, prepared before they exist: a power of two; 1: no blocks")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 4096));
     app.add_option("--protect", layers, "layers whose matrices the server keeps, as 0-9,30-39; default: all");
     options.trusts_clients = true;  // it is one's own
     CLI11_PARSE(app, argc, argv);
@@ -114,7 +158,7 @@ int main(int argc, char** argv) {
                 return chosen.contains(lora::layer_of(site.name).value_or(0));
             };
         }
-        run(shape, options, tokens);
+        run(shape, options, tokens_ahead, tokens);
         return 0;
     } catch (const tensafe::error& e) {
         std::fprintf(stderr, "whole_model: %s\n", e.what());

@@ -28,11 +28,15 @@ void add_options(CLI::App& app, arguments& args) {
         ->type_name("NAME")
         ->capture_default_str();
     app.add_option("--packing", args.packing,
-                   "how h and A are laid out: coefficient_tiles, replicated_slots, or column_batched (all "
-                   "tokens in one batch)")
-        ->check(CLI::IsMember({"coefficient_tiles", "replicated_slots", "column_batched"}))
-        ->type_name("NAME")
-        ->capture_default_str();
+                   "how h and A are laid out: token_blocks, and for one token at a time coefficient_tiles "
+                   "or replicated_slots; default: the first that the set has, at --tokens-ahead 1 the second")
+        ->check(CLI::IsMember({"token_blocks", "coefficient_tiles", "replicated_slots"}))
+        ->type_name("NAME");
+    app.add_option("--tokens-ahead", args.tokens_ahead,
+                   "tokens of a block, prepared before they exist: a power of two; 1: no blocks; default: "
+                   "32, in mode blind 128")
+        ->check(CLI::Range(1, 4096))
+        ->type_name("T");
     app.add_option("--mode", args.mode, "who applies B: client_held_b (the client) or blind (the server)")
         ->check(CLI::IsMember({"client_held_b", "blind"}))
         ->type_name("NAME")
@@ -52,8 +56,9 @@ void add_options(CLI::App& app, arguments& args) {
         ->check(CLI::Range(std::size_t{1}, std::size_t{1000000}))
         ->type_name("N")
         ->capture_default_str();
-    app.add_flag("--pooled", args.pooled,
-                 "make encryptions of zero before each token, off the clock, as an idle server does");
+    app.add_flag(
+        "--pooled", args.pooled,
+        "make encryptions of zero before each token or block, off the clock, as an idle server does");
     app.add_flag("--rescale", args.rescale, "rescale bare replies: shorter, and more server time");
     app.add_flag("--json", args.json, "print the results as one JSON object on the last line");
 }

@@ -18,11 +18,12 @@ struct arguments {
     std::string site = "q_proj";
     std::string built_for;
     std::string params;
-    std::string packing = "coefficient_tiles";
+    std::string packing;  ///< empty: one that the set and tokens_ahead go with
     std::string mode = "client_held_b";
     std::string protection = "protected";
     std::string rows = "auto";
-    std::size_t tokens = 16;
+    std::size_t tokens_ahead = 0;  ///< tokens of a block; 1: no blocks; 0: not said
+    std::size_t tokens = 128;
     bool pooled = false;
     bool rescale = false;
     bool json = false;
@@ -44,9 +45,9 @@ enum class adapter_options { as_it_is, truncated };
 /// is already printed.
 std::optional<int> parse(int argc, char** argv, const char* title, adapter_options options, arguments& args);
 
-/// Whether the programs were built for these options together: a parameter set is a type, so each combination
-/// is code of its own.
+/// Fills in packing and tokens_ahead, and says whether the programs were built for these options together: a
+/// parameter set is a type, so each combination is code of its own.
 /// @throws usage_error if not; the message lists what there is
-void check_combination(const arguments& args);
+void check_combination(arguments& args);
 
 }  // namespace examples

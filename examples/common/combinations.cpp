@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <string>
 #include <string_view>
 
@@ -17,16 +18,17 @@ struct combination {
     bool blind;  ///< also in mode blind
 };
 
-// Average-case ranges, and so the sets made for them, are for tiles. Batches in mode blind, or bare ones,
-// would work, but take gigabytes for the usual d_out.
+// Average-case ranges, and so the sets made for them, are for tiles and blocks.
 constexpr std::array combinations{
+    combination{"private_n4096", "token_blocks", "protected", true},
     combination{"private_n4096", "coefficient_tiles", "protected", true},
     combination{"private_n4096", "replicated_slots", "protected", true},
-    combination{"private_n4096", "column_batched", "protected", false},
+    combination{"quantum_n4096", "token_blocks", "protected", true},
     combination{"quantum_n4096", "coefficient_tiles", "protected", true},
     combination{"quantum_n4096", "replicated_slots", "protected", true},
-    combination{"quantum_n4096", "column_batched", "protected", false},
+    combination{"compact_n4096", "token_blocks", "protected", true},
     combination{"compact_n4096", "coefficient_tiles", "protected", true},
+    combination{"minimal_n2048", "token_blocks", "protected", true},
     combination{"minimal_n2048", "coefficient_tiles", "protected", true},
     combination{"n*", "replicated_slots", "protected", true},
     combination{"n*", "replicated_slots", "reveals_adapter_rows", false},
@@ -38,11 +40,25 @@ bool of_set(const combination& c, std::string_view params) {
 
 }  // namespace
 
-void check_combination(const arguments& args) {
+void check_combination(arguments& args) {
     if (args.params != args.built_for) {
         throw usage_error("this program was built for --params " + args.built_for +
                           "; scripts/demo builds it for " + args.params + " (target rank32_pipeline_" +
                           args.params + ")");
+    }
+    if (args.packing.empty()) {
+        const bool tiles = args.tokens_ahead == 1 || args.rows != "auto";
+        args.packing = args.params.starts_with('n') ? "replicated_slots"
+                       : tiles                      ? "coefficient_tiles"
+                                                    : "token_blocks";
+    }
+    const bool in_blocks = args.packing == "token_blocks";
+    if (args.tokens_ahead == 0) {
+        args.tokens_ahead = !in_blocks ? 1 : args.blind() ? 128 : 32;  // many rows pay for a block later
+    }
+    if (!std::has_single_bit(args.tokens_ahead) || in_blocks != (args.tokens_ahead > 1)) {
+        throw usage_error("--tokens-ahead: got " + std::to_string(args.tokens_ahead) + ", expected " +
+                          (in_blocks ? "a power of two from 2 on" : "1") + " with --packing " + args.packing);
     }
     const auto fits = [&](const combination& c) {
         return of_set(c, args.params) && c.packing == args.packing && c.protection == args.protection &&

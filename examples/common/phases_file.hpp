@@ -48,23 +48,28 @@ inline double milliseconds_of(const json& value, std::string_view name, const st
         .number;
 }
 
+/// Phases of blocks count as what they do the work of.
 inline double& phase_called(roofline::measured_phases& phases, std::string_view name,
                             const std::string& file) {
-    const std::array<std::pair<std::string_view, double*>, 7> known{{{"encrypt", &phases.encrypt},
-                                                                     {"expand", &phases.expand},
-                                                                     {"multiply", &phases.multiply},
-                                                                     {"protect", &phases.protect},
-                                                                     {"pack", &phases.pack},
-                                                                     {"decrypt", &phases.decrypt},
-                                                                     {"b", &phases.b}}};
+    const std::array<std::pair<std::string_view, double*>, 11> known{{{"client_prepare", &phases.encrypt},
+                                                                      {"server_prepare", &phases.protect},
+                                                                      {"accept", &phases.decrypt},
+                                                                      {"answer", &phases.multiply},
+                                                                      {"encrypt", &phases.encrypt},
+                                                                      {"expand", &phases.expand},
+                                                                      {"multiply", &phases.multiply},
+                                                                      {"protect", &phases.protect},
+                                                                      {"pack", &phases.pack},
+                                                                      {"decrypt", &phases.decrypt},
+                                                                      {"b", &phases.b}}};
     for (const auto& [known_name, time] : known) {
         if (known_name == name) {
             return *time;
         }
     }
-    throw tensafe::format_error(
-        file + ": phase " + tensafe::quote(name) +
-        " is not known, expected encrypt, expand, multiply, protect, pack, decrypt or b");
+    throw tensafe::format_error(file + ": phase " + tensafe::quote(name) +
+                                " is not known, expected client_prepare, server_prepare, accept, encrypt, "
+                                "expand, multiply, protect, pack, answer, decrypt or b");
 }
 
 /// At most 40 bytes, none of a character that is cut; quoted if a terminal should not get them.
@@ -86,7 +91,7 @@ inline phase_times from_demo(const json& object, const std::string& file) {
     }
     for (std::size_t i = 0; i < phases->items.size(); ++i) {
         const std::string& name = phases->keys[i];
-        phase_called(result.phases, name, file) = milliseconds_of(phases->items[i], name, file);
+        phase_called(result.phases, name, file) += milliseconds_of(phases->items[i], name, file);
     }
     for (const char* key : {"parameter_set", "packing", "protection", "back_end"}) {
         const json* const value = object.find(key);

@@ -6,13 +6,11 @@
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/tensafe.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "report.hpp"
@@ -29,19 +27,17 @@ inline constexpr const char* set_name = TENSAFE_EXAMPLE_NAME(TENSAFE_EXAMPLE_SET
 #undef TENSAFE_EXAMPLE_NAME
 #undef TENSAFE_EXAMPLE_TEXT
 
-/// What goes with a set: the protection, and whether it has tiles and batches, or bare replies.
+/// What goes with a set: the protection, and whether it has tiles and blocks, or bare replies.
 template <class P>
 struct offer {
     using protection = lora::protects_adapter_rows<>;
     static constexpr bool tiles = false;
-    static constexpr bool columns = false;
 };
 /// Room for a worst-case range and a wide flood.
 template <>
 struct offer<ckks::private_n4096> {
     using protection = lora::protects_adapter_rows<>;
     static constexpr bool tiles = true;
-    static constexpr bool columns = true;
 };
 template <>
 struct offer<ckks::quantum_n4096> : offer<ckks::private_n4096> {};
@@ -51,87 +47,131 @@ template <>
 struct offer<ckks::compact_n4096> {
     using protection = lora::protects_adapter_rows<lora::average_case<6>>;
     static constexpr bool tiles = true;
-    static constexpr bool columns = false;
 };
 /// The shortest messages: half the precision, and a flood that hides little.
 template <>
 struct offer<ckks::minimal_n2048> {
     using protection = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
     static constexpr bool tiles = true;
-    static constexpr bool columns = false;
+};
+
+/// Client and server, and what they have once per session.
+template <class Server>
+struct session {
+    template <class... Of>
+    explicit session(const arguments& args, const Of&... of_server)
+        : server(of_server..., lora::trusts_clients{}), pooled(args.pooled) {}  // the client is one's own
+
+    const auto& plan() const { return server.plan(); }
+    /// As an idle server does, off the clock.
+    void fill() {
+        if (pooled) {
+            pool.fill(plan().outputs());
+        }
+    }
+
+    Server server;
+    bool pooled;
+    lora::client<params> client;  // a fresh secret key
+    // The server's nonce, the client's re-randomization key: from then on the server can make encryptions of
+    // zero, and hides each product under a fresh one.
+    tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    lora::rerandomization_pool<params> pool = server.pool(nonce, client.rerandomization_key(nonce));
+    // Workspace and messages keep their memory from token to token.
+    typename Server::workspace work;
+};
+
+/// Tokens one by one.
+template <class Packing, class Protection>
+class exchange : public session<lora::server<params, Packing, Protection>> {
+  public:
+    exchange(const lora::matrix& a, const arguments& args) : exchange::session(args, a) {}
+
+    /// A*h: the client encrypts, the server multiplies, the client decrypts.
+    void send(std::span<const float> h, double overflow_margin, std::span<double> answers, report& to) {
+        const auto& plan = this->plan();
+        this->fill();
+        to.watch.time(phase::encrypt, [&] { this->client.encrypt(plan, h, query_, overflow_margin); });
+        lora::phase_clock clock;
+        if constexpr (Protection::protects) {
+            this->server.apply(query_.request, this->pool, this->work, reply_, clock);
+        } else {
+            this->server.apply(query_.request, this->work, reply_, clock);
+        }
+        clock.stop();
+        to.watch.add(clock);
+        to.book_token(query_.request.bytes(), reply_.bytes());
+        to.watch.time(phase::decrypt, [&] { this->client.decrypt(plan, reply_, query_, reading_, answers); });
+    }
+
+  private:
+    using plan_type = lora::packing_plan<params, Packing, Protection>;
+
+    typename plan_type::query_type query_;
+    typename plan_type::reply_type reply_;
+    lora::decryption_workspace<params> reading_;
+};
+
+/// Blocks of tokens: what does not depend on hidden states comes before them.
+template <class Protection>
+class exchange<lora::token_blocks, Protection>
+    : public session<lora::server<params, lora::token_blocks, Protection>> {
+  public:
+    exchange(const lora::matrix& a, const arguments& args) : exchange::session(args, a, args.tokens_ahead) {}
+
+    void send(std::span<const float> h, double overflow_margin, std::span<double> answers, report& to) {
+        if (!block_ || block_->left() == 0) {
+            prepare(to);
+        }
+        to.watch.time(phase::encrypt, [&] { block_->encrypt(h, query_, overflow_margin); });
+        to.watch.time(phase::answer, [&] { this->server.answer(kept_, query_.request, this->work, reply_); });
+        to.book_token(query_.request.bytes(), reply_.bytes());
+        to.watch.time(phase::decrypt, [&] { block_->decrypt(reply_, query_, answers); });
+    }
+
+  private:
+    void prepare(report& to) {
+        this->fill();
+        to.watch.next_block();
+        to.watch.time(phase::client_prepare, [&] { block_ = this->client.prepare(this->plan()); });
+        to.watch.time(phase::server_prepare, [&] {
+            this->server.prepare(block_->request(), this->pool, this->work, kept_, ahead_);
+        });
+        to.watch.time(phase::accept, [&] { this->client.accept(*block_, ahead_); });
+        to.bytes_up += block_->request().bytes();
+        to.bytes_down += ahead_.bytes();
+    }
+
+    std::optional<lora::client_block<params, Protection>> block_;
+    lora::server_block<params> kept_;  // what the server keeps of it
+    lora::block_reply ahead_;
+    lora::token_query query_;
+    lora::token_reply reply_;
 };
 
 /// Sends tokens through the encrypted adapter and compares each result with plaintext LoRA.
 template <class Packing, class Protection>
 report run_with(const lora::adapter_site& site, const lora::matrix& hidden, const arguments& args) {
-    constexpr bool batched = std::is_same_v<Packing, lora::column_batched>;
     // In mode client_held_b the server holds A and the client B; in mode blind the server holds both, as one
     // matrix. With rows of A at norm 1 no norm of A travels.
     const lora::adapter_site normalized = Protection::protects ? lora::normalize_rows(site) : site;
-    const lora::server<params, Packing, Protection> server(args.blind() ? lora::merge(site) : normalized.a,
-                                                           lora::trusts_clients{});  // here it is one's own
-    const auto& plan = server.plan();
-    if (batched && args.tokens > plan.largest_batch) {
-        throw usage_error("a batch holds at most " + std::to_string(plan.largest_batch) +
-                          " tokens; give a smaller --tokens");
-    }
-    lora::client<params> client;  // a fresh secret key
-
-    // Once per session: the server's nonce, the client's re-randomization key. From then on the server can
-    // make encryptions of zero, and hides each product under a fresh one.
-    const auto nonce = tensafe::random::fresh_seed();
-    auto pool = server.pool(nonce, client.rerandomization_key(nonce));
-
-    // Query, workspaces and reply keep their memory from token to token.
-    typename decltype(server)::plan_type::query_type query;
-    typename decltype(server)::workspace work;
-    typename decltype(server)::reply_type reply;
-    lora::decryption_workspace<params> reading;
-
+    exchange<Packing, Protection> both(args.blind() ? lora::merge(site) : normalized.a, args);
+    const auto& plan = both.plan();
     report result(site, args);
-    result.batch = batched ? args.tokens : 1;
     if constexpr (Protection::protects) {
-        result.predicted =
-            prediction_of(lora::cost_of(plan, result.batch), plan.d(), plan.layout().can_overflow);
+        result.predicted = prediction_of(lora::cost_of(plan), plan.d(), plan.layout().can_overflow);
+        result.predicted.trusts_client = plan.targets(0) > lora::most_targets<params, Protection>;
     }
-    std::vector<double> answers(result.batch * plan.rank());
-    double overflow_margin = 1;
-
-    // The steps of a token, or of a batch: h is a hidden state, or a matrix of them.
-    const auto token = [&](const auto& h) {
-        if constexpr (batched) {
-            result.watch.time(phase::encrypt, [&] { client.encrypt(plan, h, query); });
-        } else {
-            result.watch.time(phase::encrypt, [&] { client.encrypt(plan, h, query, overflow_margin); });
-        }
-        lora::phase_clock clock;
-        if constexpr (Protection::protects) {
-            server.apply(query.request, pool, work, reply, clock);
-        } else {
-            server.apply(query.request, work, reply, clock);
-        }
-        clock.stop();
-        result.watch.add(clock);
-        result.watch.time(phase::decrypt, [&] { client.decrypt(plan, reply, query, reading, answers); });
-    };
+    std::vector<double> answers(plan.rank());
 
     progress_bar bar(args.tokens);
-    for (std::size_t first = 0; first < args.tokens; first += result.batch) {
-        lora::matrix states(result.batch, plan.d());
-        for (std::size_t t = 0; t < result.batch; ++t) {
-            std::ranges::copy(hidden.row((first + t) % hidden.rows), states.row(t).begin());
-        }
-        if (args.pooled) {
-            pool.fill(plan.outputs());  // as an idle server does
-        }
+    for (std::size_t t = 0; t < args.tokens; ++t) {
+        const auto h = hidden.row(t % hidden.rows);
+        double overflow_margin = 1;
         result.watch.next_token();
-        for (overflow_margin = 1;; overflow_margin *= 2) {
+        for (;; overflow_margin *= 2) {
             try {
-                if constexpr (batched) {
-                    token(states);
-                } else {
-                    token(states.row(0));
-                }
+                both.send(h, overflow_margin, answers, result);
                 break;
             } catch (const tensafe::range_exceeded_error&) {
                 // Of average-case ranges only, and seldom: an answer wrapped around and the client noticed.
@@ -139,27 +179,22 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
                 ++result.retries;
             }
         }
-        for (std::size_t t = 0; t < result.batch; ++t) {
-            const auto answer = std::span<const double>(answers).subspan(t * plan.rank(), plan.rank());
-            // B in the clear; from a blind server comes the delta itself.
-            const std::vector<double> delta =
-                args.blind() ? std::vector<double>(answer.begin(), answer.end())
-                             : result.watch.time(phase::b, [&] { return lora::apply_b(normalized, answer); });
-            const std::vector<double> plain = lora::plain_delta(site, states.row(t));
-            double typical = bare_error * norm_of(plain);
-            if constexpr (Protection::protects) {
-                // Errors of answers are relative to their usual size, and independent of each other.
-                typical = overflow_margin * plan.budget().relative_error * plan.layout().row_norm *
-                          norm_of(states.row(t)) / std::sqrt(static_cast<double>(plan.d())) *
-                          (args.blind() ? std::sqrt(static_cast<double>(site.d_out()))
-                                        : site.scale * norm_of(std::span(normalized.b.values)));
-            }
-            result.compare(delta, plain, typical);
-            bar.advance();
+        // B in the clear; from a blind server comes the delta itself.
+        const std::vector<double> delta =
+            args.blind() ? answers
+                         : result.watch.time(phase::b, [&] { return lora::apply_b(normalized, answers); });
+        const std::vector<double> plain = lora::plain_delta(site, h);
+        double typical = bare_error * norm_of(plain);
+        if constexpr (Protection::protects) {
+            // Errors of answers are relative to their usual size, and independent of each other.
+            typical = overflow_margin * plan.budget().relative_error * plan.layout().row_norm * norm_of(h) /
+                      std::sqrt(static_cast<double>(plan.d())) *
+                      (args.blind() ? std::sqrt(static_cast<double>(site.d_out()))
+                                    : site.scale * norm_of(std::span(normalized.b.values)));
         }
+        result.compare(delta, plain, typical);
+        bar.advance();
     }
-    result.bytes_up = query.request.bytes();
-    result.bytes_down = reply.bytes();
     return result;
 }
 
@@ -189,13 +224,11 @@ inline report run(const lora::adapter_site& site, const lora::matrix& hidden, co
     using offered = offer<params>;
     using protection = typename offered::protection;
     if constexpr (offered::tiles) {
+        if (args.packing == "token_blocks") {
+            return run_with<lora::token_blocks, protection>(site, hidden, args);
+        }
         if (args.packing == "coefficient_tiles") {
             return run_tiles<protection>(site, hidden, args);
-        }
-    }
-    if constexpr (offered::columns) {
-        if (args.packing == "column_batched") {
-            return run_with<lora::column_batched, protection>(site, hidden, args);
         }
     }
     if constexpr (!protection::range::can_overflow) {

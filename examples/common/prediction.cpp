@@ -21,9 +21,10 @@ std::string power_of_two(double x) {
 prediction prediction_of(const tensafe::lora::token_cost& cost, std::size_t d, bool average_case) {
     prediction result;
     result.d = d;
-    result.session_bytes = cost.session_bytes;
-    result.distance = cost.statistical_distance;
-    result.distance_of_one = cost.budget.statistical_distance(cost.targets, 1);
+    result.cost = cost;
+    const std::size_t targets = cost.targets / cost.hidden_states;
+    result.distance = cost.budget.statistical_distance(targets);
+    result.distance_of_one = cost.budget.statistical_distance(targets, 1);
     result.flood_ratio = cost.budget.flood.deviation() / cost.budget.leak_deviation();
     result.average_case = average_case;
     return result;
@@ -44,7 +45,7 @@ knowledge what_each_side_learns(const arguments& args, const prediction& predict
     const std::string rest = args.blind() ? "nothing else of A and B" : "nothing else of A";
     if (predicted.distance <= 0x1p-10) {
         result.client += rest + " (RLWE, and a statistical distance of " + power_of_two(predicted.distance) +
-                         " after 2^20 replies)";
+                         " after 2^20 tokens)";
     } else {
         result.client += "beside it noise that depends on the adapter, under a flood " +
                          std::to_string(std::lround(predicted.flood_ratio)) +
@@ -54,8 +55,10 @@ knowledge what_each_side_learns(const arguments& args, const prediction& predict
                 ", and for one a statistical distance of " + power_of_two(predicted.distance_of_one);
         }
     }
-    if (args.packing == "column_batched") {
-        result.client += "; a client that cheats can learn more from long batches (docs/security.md)";
+    if (predicted.trusts_client) {
+        result.client +=
+            "; a client that cheats can learn more from so many answers under one encryption of zero "
+            "(docs/security.md)";
     }
     // Not a matter of encryption: answers are linear in h.
     result.client += ". In any case " + std::to_string(predicted.d) + " independent h and their answers " +

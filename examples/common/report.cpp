@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <unistd.h>
 
 namespace examples {
@@ -14,6 +15,9 @@ namespace examples {
 namespace {
 
 double median(std::vector<double> values) {
+    if (values.empty()) {
+        return 0;
+    }
     std::sort(values.begin(), values.end());
     const std::size_t half = values.size() / 2;
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
@@ -67,26 +71,39 @@ void report::compare(std::span<const double> delta, std::span<const double> expe
 }
 
 double report::ms_of_phase(std::size_t p) const {
-    return median(watch.times(p)) / static_cast<double>(batch);
+    const std::vector<double>& times = watch.times(p);
+    return median(times) * static_cast<double>(times.size()) / static_cast<double>(args.tokens);
+}
+
+double report::median_of_tokens(std::size_t end) const {
+    std::vector<double> totals(args.tokens);
+    for (std::size_t p = first_of_token; p < end; ++p) {
+        std::ranges::transform(totals, watch.times(p), totals.begin(), std::plus());
+    }
+    return median(std::move(totals));
 }
 
 double report::ms_per_token() const {
-    std::vector<double> totals(watch.times(0).size());
-    for (std::size_t p = 0; p < phase_names.size(); ++p) {
-        for (std::size_t t = 0; t < totals.size(); ++t) {
-            totals[t] += watch.times(p)[t];
-        }
+    double sum = median_of_tokens(phase_names.size());
+    for (std::size_t p = 0; p < first_of_token; ++p) {
+        sum += ms_of_phase(p);
     }
-    return median(std::move(totals)) / static_cast<double>(batch);
+    return sum;
 }
 
 void report::print_table() const {
-    const bool batched = args.packing == "column_batched";
+    const bool in_blocks = args.tokens_ahead > 1;
+    const auto online_part = [&](std::size_t bytes) {
+        return in_blocks ? ", " + std::to_string(bytes) + " of them online" : std::string();
+    };
     std::printf("site            %s, rank %zu\n", site.c_str(), rank);
     std::printf("parameter set   %s\n", args.params.c_str());
     std::printf("packing         %s", args.packing.c_str());
     if (predicted.rows > 0) {
         std::printf(", %zu rows in a plaintext", predicted.rows);
+    }
+    if (in_blocks) {
+        std::printf(", %zu tokens ahead", args.tokens_ahead);
     }
     std::printf("%s\n", args.rescale ? ", rescaled" : "");
     std::printf("replies         %s, %s%s\n", args.mode.c_str(), args.protection.c_str(),
@@ -95,28 +112,33 @@ void report::print_table() const {
     std::printf("inner loops     %s\n",
                 std::string(tensafe::exec::name(tensafe::exec::active_backend())).c_str());
 
-    if (batched) {
-        std::printf("\nphase        ms a token (one batch of %zu tokens)\n", batch);
-    } else {
-        std::printf("\nphase        ms (median of %zu tokens)\n", args.tokens);
-    }
+    std::printf("\nphase            ms a token (medians of %zu tokens)\n", args.tokens);
     for (std::size_t p = 0; p < phase_names.size(); ++p) {
         if (ms_of_phase(p) >= 0.0005) {
-            std::printf("  %-10s %8.3f\n", std::string(phase_names[p]).c_str(), ms_of_phase(p));
+            std::printf("  %-14s %8.3f\n", std::string(phase_names[p]).c_str(), ms_of_phase(p));
         }
     }
-    std::printf("  %-10s %8.3f   %.1f tokens/s, client and server on one core\n\n", "token", ms_per_token(),
+    std::printf("  %-14s %8.3f   %.1f tokens/s, client and server on one core\n", "token", ms_per_token(),
                 1000 / ms_per_token());
-
-    const char* const bytes_of = batched ? " for the whole batch" : "";
-    std::printf("bytes up        %zu%s\n", bytes_up, bytes_of);
-    std::printf("bytes down      %zu\n", bytes_down);
-    std::printf("bytes           %zu", bytes_up + bytes_down);
-    if (batched) {
-        std::printf(", %zu a token", (bytes_up + bytes_down) / batch);
+    if (in_blocks) {
+        std::printf("  %-14s %8.3f   once its block is prepared, without B\n", "online", ms_online());
     }
-    if (predicted.session_bytes > 0) {
-        std::printf(", and %zu once per session", predicted.session_bytes);
+
+    std::printf("\nbytes up        %zu%s\n", of_token(bytes_up), online_part(online_up).c_str());
+    std::printf("bytes down      %zu%s\n", of_token(bytes_down), online_part(online_down).c_str());
+    std::printf("bytes           %zu", of_token(bytes_up) + of_token(bytes_down));
+    const tensafe::lora::token_cost& cost = predicted.cost;
+    if (cost.bytes() > 0) {
+        // Of a run without a token that was sent again; every block is paid for as a whole.
+        const std::size_t blocks = (args.tokens - 1) / args.tokens_ahead + 1;
+        const auto predicted_of = [&](std::size_t of_block, std::size_t online) {
+            return of_token(blocks * (of_block - args.tokens_ahead * online) + args.tokens * online);
+        };
+        std::printf(" (predicted %zu)", predicted_of(cost.bytes_up, cost.online_up) +
+                                            predicted_of(cost.bytes_down, cost.online_down));
+    }
+    if (cost.session_bytes > 0) {
+        std::printf(", and %zu once per session", cost.session_bytes);
     }
     std::printf("\nrelative error  %.2e against plaintext LoRA (worst token%s", relative_error,
                 within_tolerance ? "" : ": TOO LARGE");
@@ -153,14 +175,17 @@ void report::print_json() const {
                                   {"site", site},
                                   {"rank", rank},
                                   {"tokens", args.tokens},
-                                  {"batch", batch},
+                                  {"tokens_ahead", args.tokens_ahead},
                                   {"ms_per_token", ms_per_token()},
+                                  {"ms_online", ms_online()},
                                   {"tokens_per_second", 1000 / ms_per_token()},
                                   {"phases", phases},
-                                  {"bytes_up", bytes_up},
-                                  {"bytes_down", bytes_down},
-                                  {"bytes", bytes_up + bytes_down},
-                                  {"session_bytes", predicted.session_bytes},
+                                  {"bytes_up", of_token(bytes_up)},
+                                  {"bytes_down", of_token(bytes_down)},
+                                  {"bytes", of_token(bytes_up) + of_token(bytes_down)},
+                                  {"bytes_up_online", online_up},
+                                  {"bytes_down_online", online_down},
+                                  {"session_bytes", predicted.cost.session_bytes},
                                   {"relative_error", relative_error},
                                   {"within_tolerance", within_tolerance},
                                   {"retries", retries},

@@ -10,20 +10,39 @@
 
 namespace examples {
 
-/// What a token goes through, in order.
-enum class phase : std::size_t { encrypt, expand, multiply, protect, pack, decrypt, b };
-inline constexpr std::array<std::string_view, 7> phase_names{"encrypt", "expand",  "multiply", "protect",
-                                                             "pack",    "decrypt", "b"};
+/// What a block goes through before its tokens exist, and then a token, in order.
+enum class phase : std::size_t {
+    client_prepare,
+    server_prepare,
+    accept,
+    encrypt,
+    expand,
+    multiply,
+    protect,
+    pack,
+    answer,
+    decrypt,
+    b
+};
+inline constexpr std::array<std::string_view, 11> phase_names{
+    "client_prepare", "server_prepare", "accept", "encrypt", "expand", "multiply",
+    "protect",        "pack",           "answer", "decrypt", "b"};
+inline constexpr auto first_of_token = static_cast<std::size_t>(phase::encrypt);
 
-/// Milliseconds of each phase, token by token (batch by batch if hidden states travel in batches).
+/// Milliseconds of each phase, block by block and token by token.
 class stopwatch {
   public:
-    void next_token() {
-        for (auto& times : times_) {
-            times.push_back(0);
+    void next_block() {
+        for (std::size_t p = 0; p < first_of_token; ++p) {
+            times_[p].push_back(0);
         }
     }
-    /// Runs f and books its time for the current token.
+    void next_token() {
+        for (std::size_t p = first_of_token; p < times_.size(); ++p) {
+            times_[p].push_back(0);
+        }
+    }
+    /// Runs f and books its time for the current block or token.
     template <class F>
     auto time(phase p, F f) {
         struct booking {
@@ -48,7 +67,7 @@ class stopwatch {
         book(phase::protect, server_phase::protect);
         book(phase::pack, server_phase::serialize);
     }
-    /// One entry for each token; zeros if the phase did not occur.
+    /// One entry for each block or token; zeros if the phase did not occur.
     const std::vector<double>& times(std::size_t p) const { return times_[p]; }
 
   private:

@@ -3,13 +3,11 @@
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <ctime>
 #include <random>
 #include <set>
@@ -18,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-// What examples/whole_model.cpp does beside serving: random weights, the list of layers, sums, prefill.
+// What examples/whole_model.cpp does beside serving: random weights, the list of layers, sums.
 
 namespace examples {
 
@@ -117,34 +115,6 @@ inline double worst_error(const lora::adapter& adapter, const lora::model_layout
         worst = std::fmax(worst, tensafe::ckks::measure_precision(plain, deltas[s]).relative_error);
     }
     return worst;
-}
-
-/// One prefill batch through the groups of the first protected layer, measured beside its forecast.
-template <class Server, class Client, class Session>
-void prefill_first_layer(const Server& server, Client& client, Session& session,
-                         const tensafe::lora::forecast_of_model& forecast) {
-    const auto layer = forecast.groups.front().layer;
-    const auto predicted = forecast.totals([&](const auto& group) { return group.layer == layer; });
-    const std::size_t tokens = predicted.block_tokens;
-    cost measured;
-    for (std::size_t g = 0; g < forecast.groups.size() && forecast.groups[g].layer == layer; ++g) {
-        lora::matrix states(tokens, server.layout().groups[g].d);
-        states.values = random_state(states.rows * states.columns);
-        const std::clock_t start = std::clock();
-        const auto batch = client.encrypt(g, states);
-        typename Client::batch_reply_type reply;
-        session.apply(server, g, batch.request, reply);
-        static_cast<void>(client.decrypt(g, reply, batch));
-        measured += {1, batch.request.bytes() + reply.bytes(), milliseconds_since(start)};
-    }
-    const auto per_token = [&](double of_batch) { return of_batch / static_cast<double>(tokens); };
-    std::printf(
-        "\nprefill of %zu tokens, one layer: a token takes %.0f bytes (predicted %.0f) and %.2f ms "
-        "(predicted %.2f);\n  sent one by one %zu bytes and %.2f ms\n",
-        tokens, per_token(static_cast<double>(measured.bytes)),
-        per_token(static_cast<double>(predicted.block_bytes_up + predicted.block_bytes_down)),
-        per_token(measured.milliseconds), per_token(predicted.block_milliseconds), predicted.bytes(),
-        predicted.milliseconds);
 }
 
 }  // namespace examples

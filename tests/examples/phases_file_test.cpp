@@ -59,6 +59,11 @@ TEST_CASE("the demo's JSON is read, alone or below its table") {
         CHECK(times.phases.b == 0.079889);
         CHECK(times.source == "private_n4096, coefficient_tiles, protected, avx512");
     }
+    const std::string blocks = R"({"phases":{"client_prepare":1,"server_prepare":2,"accept":4,"encrypt":8,)"
+                               R"("answer":16,"decrypt":32,"b":64}})";
+    const auto phases = examples::parse_phases(blocks, "f").phases;
+    CHECK(phases.client() == 1 + 4 + 8 + 32 + 64);
+    CHECK(phases.server() == 2 + 16);
     // Bare replies have no phase protect, and pipelines leave out what took no time.
     const std::string bare = replaced(demo, R"("protect":0.298444,)", "");
     CHECK(examples::parse_phases(bare, "f").phases.protect == 0);

@@ -299,10 +299,9 @@ class client {
     }
 
     static void check(const std::vector<double>& scales) {
-        require<shape_error>(!scales.empty() && scales.size() <= std::size_t{1},
-                             {"client::decrypt: got a query with the scales of ", scales.size(),
-                              " hidden states, expected 1 to ", std::size_t{1}});
-        std::for_each(scales.begin(), scales.end(), detail::check_scale);
+        require<shape_error>(scales.size() == 1, {"client::decrypt: got a query with ", scales.size(),
+                                                  " scales, expected that of its hidden state"});
+        detail::check_scale(scales[0]);
     }
 
     template <class Packing, class Protection>

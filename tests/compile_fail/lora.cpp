@@ -3,6 +3,7 @@
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/token_blocks.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
+#include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/wire/scheme.hpp>
@@ -74,6 +75,32 @@ auto reply_with_zeros(const server& s, const lora::request<P>& r, lora::rerandom
 // expect: protected replies need the client's rerandomization_pool
 auto reply_without_zeros(const server& s, const lora::request<P>& r) {
     return s.apply(r);
+}
+#endif
+
+using blocks = lora::packing_plan<P, lora::token_blocks>;
+auto prepared(lora::client<P>& c, const blocks& plan) {
+    return c.prepare(plan);
+}
+#ifdef BLOCK_ENCRYPTED_WITHOUT_PREPARATION
+// expect: client::encrypt: for token_blocks prepare a client_block, and encrypt with it
+auto encrypted(lora::client<P>& c, const blocks& plan, const std::vector<float>& h) {
+    return c.encrypt(plan, h);
+}
+#endif
+#ifdef COPIED_BLOCK
+// expect: two copies would hide two states under one mask
+auto copied(const lora::client_block<P, worst>& block) {
+    return lora::client_block<P, worst>(block);
+}
+#endif
+
+static_assert(sizeof(lora::server<P, lora::token_blocks>) > 0);
+#ifdef BLOCKS_OF_SHORT_PRIMES
+// expect: lora::token_blocks: integers of A need primes above 2^28
+using short_limb = ckks::parameters<10, ckks::limb_bits<60, 15>, 30, ckks::insecure_for_tests>;
+auto of_short_limbs(const lora::matrix& a) {
+    return lora::server<short_limb, lora::token_blocks>(a, 8);
 }
 #endif
 

@@ -9,7 +9,6 @@
 #include <tensafe/wire/scheme.hpp>
 #include <tensafe/wire/set_id.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,14 +35,6 @@ inline void expect_shape(byte_reader& body, const char* who, const shape_numbers
     require<shape_error>(got == expected,
                          {who, ": got ", got[0], ", ", got[1], ", ", got[2], " for its shape, expected ",
                           expected[0], ", ", expected[1], ", ", expected[2]});
-}
-
-/// Checks one of several parts of a body, and goes on behind it.
-inline void expect_unused_zero(byte_reader& body, const char* who, std::size_t count, int bits) {
-    const std::size_t used = count * static_cast<std::size_t>(bits) % 8;
-    const auto part = body.bytes(memory::packed_bytes(count, bits));
-    require<format_error>(used == 0 || part.back() >> used == 0,
-                          {who, ": the unused bits after ", count, " numbers of ", bits, " bits are not zero"});
 }
 
 inline void take_bytes(byte_reader& body, std::size_t count, std::vector<std::uint8_t>& to) {
@@ -141,7 +132,7 @@ void write_token_request(const lora::token_request& r, const envelope& from, std
     });
 }
 /// @param to  its memory is used again; unchanged if the message is refused
-/// @throws as read_block_request; format_error for unused bits that are not zero
+/// @throws as read_block_request
 template <ckks::parameter_set P, class Protection>
 void read_token_request(std::span<const std::uint8_t> message,
                                  const lora::packing_plan<P, lora::token_blocks, Protection>& plan,
@@ -156,11 +147,6 @@ void read_token_request(std::span<const std::uint8_t> message,
                           " entries"});
     const std::size_t bytes = lora::packed_residues_bytes<P>(plan.d());
     body.expect(bytes);
-    byte_reader look = body;
-    rns::for_each_limb<typename lora::traced_product<P>::basis>([&]<int I>() {
-        constexpr int bits = std::bit_width(lora::traced_product<P>::basis::template prime<I>);
-        detail::expect_unused_zero(look, "read_token_request", d, bits);
-    });
     to.d = d;
     to.position = position;
     to.block = block;
@@ -180,7 +166,7 @@ void write_token_reply(const lora::token_reply& r, const envelope& from, std::ve
     });
 }
 /// @param position  of the request to which it is the reply
-/// @throws as read_token_request
+/// @throws as read_block_request
 template <ckks::parameter_set P, class Protection>
 void read_token_reply(std::span<const std::uint8_t> message,
                       const lora::packing_plan<P, lora::token_blocks, Protection>& plan,
@@ -190,10 +176,6 @@ void read_token_reply(std::span<const std::uint8_t> message,
                          {static_cast<std::uint32_t>(plan.rank()), static_cast<std::uint32_t>(plan.d()),
                           static_cast<std::uint32_t>(position)});
     body.expect(plan.token_reply_bytes());
-    byte_reader look = body;
-    plan.for_each_width([&](std::size_t, std::size_t count, int bits) {
-        detail::expect_unused_zero(look, "read_token_reply", count, bits);
-    });
     to.rank = plan.rank();
     to.d = plan.d();
     to.position = position;

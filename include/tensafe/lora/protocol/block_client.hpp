@@ -76,7 +76,9 @@ class client_block {
     /// For the server.
     const block_request& request() const noexcept { return request_; }
     /// Positions that hide nothing yet.
-    std::size_t left() const noexcept { return ::getpid() == owner_ ? request_.tokens - next_ : 0; }
+    std::size_t left() const noexcept {
+        return ::getpid() == owner_ && !masks_.front().empty() ? request_.tokens - next_ : 0;
+    }
 
     /// Hides a hidden state at the next position: additions, no transform. Allocates nothing from the second
     /// token on.

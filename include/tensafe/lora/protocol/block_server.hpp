@@ -46,11 +46,11 @@ class server_block {
     std::size_t tokens() const noexcept { return used_.size(); }
     /// Whether this position can still be answered.
     bool is_open(std::size_t position) const noexcept {
-        return position < used_.size() && used_[position] == 0;
+        return ::getpid() == owner_ && position < used_.size() && used_[position] == 0;
     }
     /// Positions that can.
     std::size_t left() const noexcept {
-        return static_cast<std::size_t>(std::ranges::count(used_, std::uint8_t{0}));
+        return ::getpid() == owner_ ? static_cast<std::size_t>(std::ranges::count(used_, std::uint8_t{0})) : 0;
     }
 
   private:

@@ -429,6 +429,11 @@ TEST_CASE("a position is answered once, and hides one state") {
     }
     CHECK(contains(refusal<parameter_error>([&] { block.of_client.encrypt(h, block.query); }),
                    "no position is left of 4"));
+    prepared_block<block_server<>> other(random_matrix(3, 200, 1), 4);
+    auto moved = std::move(other.of_client);
+    CHECK(moved.left() == 4);
+    CHECK(other.of_client.left() == 0);
+    CHECK_THROWS_AS(other.of_client.encrypt(h, block.query), parameter_error);
     static_assert(!std::is_copy_constructible_v<server_block<small>>);
     static_assert(!std::is_copy_constructible_v<client_block<small, protects_adapter_rows<>>>);
 }

@@ -241,7 +241,9 @@ TEST_CASE("every position of a block gives A*h, for any number of tokens and sha
         check_answers(1024, 2, 3);
     });
     check_answers(8, 130, 40);    // more products than are made together,
-    check_answers(512, 1, 2050);  // and more ciphertexts
+    if (trials(8) == 8) {
+        check_answers(512, 1, 2050);  // and more ciphertexts: seconds with sanitizers
+    }
 }
 
 TEST_CASE("noise and error are within a bit of the budget at every position, the first and last included") {

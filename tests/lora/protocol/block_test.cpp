@@ -134,7 +134,7 @@ class bare_block {
         : server_(s), a_(a), key_(key), c1_(s.plan().outputs()) {
         tensafe::lora::detail::block_products_workspace<small> work;
         rns::for_each_limb<basis>([&]<int I>() {
-            weights().template multiply<I>(seed, 0, c1_.size(), work, [&](std::size_t o, std::span<const word> product) {
+            weights().multiply<I>(seed, 0, c1_.size(), work, [&](std::size_t o, std::span<const word> product) {
                 std::ranges::copy(product, c1_[o].limb<I>().begin());
             });
         });
@@ -152,7 +152,7 @@ class bare_block {
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr word q = basis::prime<I>;
             std::vector<word> sums(plan.outputs());
-            weights().template multiply_token<I>(token[I], sums);
+            weights().multiply_token<I>(token[I], sums);
             for (std::size_t o = 0; o < sums.size(); ++o) {
                 word exact = 0;
                 for (std::size_t k = 0; k < h.size(); ++k) {
@@ -205,7 +205,9 @@ class bare_block {
         }
         return result;
     }
-    const auto& weights() const { return tensafe::lora::detail::server_internals::weights(server_); }
+    const tensafe::lora::detail::block_weights<small, protects_adapter_rows<>>& weights() const {
+        return tensafe::lora::detail::server_internals::weights(server_);
+    }
 
     const server_type& server_;
     const matrix& a_;
@@ -239,7 +241,9 @@ TEST_CASE("every position of a block gives A*h, for any number of tokens and sha
         check_answers(1024, 2, 3);
     });
     check_answers(8, 130, 40);    // more products than are made together,
-    check_answers(512, 1, 2050);  // and more ciphertexts
+    if (trials(8) == 8) {
+        check_answers(512, 1, 2050);  // and more ciphertexts: seconds with sanitizers
+    }
 }
 
 TEST_CASE("noise and error are within a bit of the budget at every position, the first and last included") {

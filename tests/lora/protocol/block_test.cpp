@@ -240,6 +240,7 @@ TEST_CASE("every position of a block gives A*h, for any number of tokens and sha
         check_answers(128, 2, 70);
         check_answers(1024, 2, 3);
     });
+    check_answers(2, 1030, 5);    // more rows than a polynomial has coefficients,
     check_answers(8, 130, 40);    // more products than are made together,
     if (trials(8) == 8) {
         check_answers(512, 1, 2050);  // and more ciphertexts: seconds with sanitizers

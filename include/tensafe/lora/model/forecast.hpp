@@ -125,29 +125,21 @@ double measure_block(std::size_t rows, std::size_t d, std::size_t tokens) {
     return least;
 }
 
-/// Of blocks: from the times of three shapes.
+/// Of blocks: from the times of four shapes, as what a product takes is the most of it.
 template <ckks::parameter_set P, class Protection>
 unit_times measure_block_units(std::size_t tokens) {
     constexpr std::size_t few = 8;
     constexpr std::size_t many = 32;
-    using layout_type = layout<P, token_blocks, Protection>;
-    const layout_type small = layout_type::of(few, few * P::degree / tokens, 1, tokens);
-    const auto inputs = static_cast<double>(small.inputs());
-    const auto outputs = static_cast<double>(small.outputs());
-    const double both = measure_block<P, Protection>(few, small.d, tokens);
+    constexpr auto more = static_cast<double>(many - few);
+    const std::size_t columns = P::degree / tokens;
+    const double both = measure_block<P, Protection>(few, few * columns, tokens);
+    const double rows = measure_block<P, Protection>(many, few * columns, tokens);
+    const double inputs = measure_block<P, Protection>(few, many * columns, tokens);
+    const double all = measure_block<P, Protection>(many, many * columns, tokens);
     // Differences of times on a busy machine may be anything.
-    const auto extra_of = [&](std::size_t rows, std::size_t d, double count, double all) {
-        return std::clamp((measure_block<P, Protection>(rows, d, tokens) - both) / count, 0.0, both / all);
-    };
-    const auto extra_outputs =
-        static_cast<double>(layout_type::of(many, small.d, 1, tokens).outputs()) - outputs;
-    const double of_output = extra_of(many, small.d, extra_outputs, outputs);
-    const double of_input = extra_of(few, small.d / few * many, static_cast<double>(many - few), inputs);
-    // of_input = input + outputs * product, of_output = output + inputs * product
-    const double product =
-        std::fmax((inputs * of_input + outputs * of_output - both) / (inputs * outputs), 0.0);
-    return {std::fmax(of_input - outputs * product, 0.0), product,
-            std::fmax(of_output - inputs * product, 0.0)};
+    const double product = std::clamp((all - rows - inputs + both) / (more * more), 0.0, all / (many * many));
+    return {std::fmax((inputs - both) / more - few * product, 0.0), product,
+            std::fmax((rows - both) / more - few * product, 0.0)};
 }
 
 /// Measures requests of a small matrix of ones.

@@ -81,6 +81,7 @@ struct block_workspace {
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     detail::of_each_limb<P, memory::buffer<arith::word>> token;
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> sums;
+    memory::buffer<std::uint32_t> switched;  ///< of them, which may be more than a polynomial has
     random::generator generator;  ///< of flood secrets; to give one that is not the default is for tests
     work_count work;              ///< added up over calls
 };
@@ -201,11 +202,12 @@ class server<P, token_blocks, Protection> {
         to.d = plan_.d();
         to.position = r.position;
         to.c0.resize(plan_.token_reply_bytes());
+        detail::make_room(work.switched, outputs);
         std::span<std::uint8_t> out = to.c0;
         plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             rns::residue_spans<basis> part;
             std::ranges::transform(sums, part.begin(), [&](const auto& x) { return x.subspan(first, count); });
-            const std::span<std::uint32_t> switched = work.slots.front().switched.span().first(count);
+            const std::span<std::uint32_t> switched = work.switched.span().first(count);
             rns::switch_modulus<basis>(part, bits, switched);
             const std::size_t bytes = memory::packed_bytes(count, bits);
             memory::pack_bits(std::span<const std::uint32_t>(switched), bits, out.first(bytes));

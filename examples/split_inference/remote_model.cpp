@@ -349,7 +349,7 @@ void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
     };
     const auto take = [&](std::span<const std::uint8_t> message) {
         check(wire::read_header(message).envelope());
-        wire::read_reply(message, client_->plan(of.group), 1, reply);
+        wire::read_reply(message, client_->plan(of.group), reply);
         counts_.message_bytes_down += message.size();
     };
     for (bool goes_away = false;; goes_away = true) {

@@ -199,7 +199,7 @@ class raw_session {
             return false;
         }
         remote_model::reply_type reply;
-        tensafe::wire::read_reply(bytes_of(bytes), client_->plan(to.group), 1, reply);
+        tensafe::wire::read_reply(bytes_of(bytes), client_->plan(to.group), reply);
         try {
             require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,
                            client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));

@@ -217,10 +217,9 @@ class client {
                          const reply<P, Packing, Protection>& r, const query_for<Packing, Protection>& q,
                          decryption_workspace<P>& work, std::span<double> answers,
                          NoiseBits noise_bits) const {
-        check(plan, q.scales);
+        check(q.scales);
         check(plan, r);
-        check_count("client::decrypt: got room for ", answers.size(), " answers, expected ",
-                    q.scales.size() * plan.rank());
+        check_count("client::decrypt: got room for ", answers.size(), " answers, expected ", plan.rank());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             constexpr int limbs = Packing::template reply_limbs<P>;
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
@@ -298,18 +297,12 @@ class client {
         }
     }
 
-    template <class Plan>
-    static void check(const Plan& plan, const std::vector<double>& scales) {
-        require<shape_error>(!scales.empty() && scales.size() <= std::size_t{1},
-                             {"client::decrypt: got a query with the scales of ", scales.size(),
-                              " hidden states, expected 1 to ", std::size_t{1}});
-        std::for_each(scales.begin(), scales.end(), check_scale);
-    }
-    static void check_scale(double scale) {
-        if (!(scale > 0) || !std::isfinite(scale)) {
-            throw parameter_error({"client::decrypt: got a scale of ", scale,
-                                   ", expected that of the query to which this is the reply"});
-        }
+    static void check(const std::vector<double>& scales) {
+        require<shape_error>(scales.size() == 1, {"client::decrypt: got a query with ", scales.size(),
+                                                  " scales, expected that of its hidden state"});
+        require<parameter_error>(scales[0] > 0 && std::isfinite(scales[0]),
+                                 {"client::decrypt: got a scale of ", scales[0],
+                                  ", expected that of the query to which this is the reply"});
     }
 
     template <class Packing, class Protection>

@@ -6,6 +6,7 @@
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
@@ -75,24 +76,20 @@ class good_client {
         const std::size_t group = next_group_++ % remote_.layout().groups.size();
         const auto& shape = remote_.layout().groups[group];
         const std::vector<float> h = random_state(shape.d);
-        const auto deltas = remote_.with_retry([&] {
-            remote_.client()->encrypt(group, h, query_);
-            const auto sent = steady::now();
-            remote_.carry(group, query_.request, reply_);
-            last_ms = std::chrono::duration<double, std::milli>(steady::now() - sent).count();
-            return remote_.client()->deltas(group, reply_, query_);
-        });
-        require_deltas(adapter_, shape, h, deltas);
-        const auto cost = tensafe::lora::cost_of(remote_.client()->plan(group));
+        const auto began = steady::now();
+        remote_.ask(group, h, product_);
+        last_ms = std::chrono::duration<double, std::milli>(steady::now() - began).count();
+        require_deltas(adapter_, shape, h, remote_.client()->deltas(group, product_));
+        const auto cost = cost_of(remote_.layout(), group);
         bits += static_cast<std::size_t>(
-            std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
+            std::ceil(static_cast<double>(cost.targets / cost.hidden_states) * cost.budget.channel_bits()));
         ++answers;
         ++of_.answers;
     }
 
     remote_model& remote() noexcept { return remote_; }
 
-    double last_ms = 0;  ///< from the last request to its reply
+    double last_ms = 0;  ///< from the last hidden state to its product
     std::size_t answers = 0;
     std::size_t bits = 0;  ///< that the answers count in query limits
 
@@ -114,8 +111,7 @@ class good_client {
     fixture& of_;
     const tensafe::lora::adapter& adapter_;
     remote_model remote_;
-    tensafe::lora::query<params> query_;
-    remote_model::reply_type reply_;
+    std::vector<double> product_;
     std::size_t next_group_ = 0;
 };
 

@@ -204,6 +204,54 @@ class raw_session {
         }
         return true;
     }
+    /// A token at a position of a block.
+    struct asked_at {
+        std::vector<float> h;
+        tensafe::lora::token_query query;
+        std::string message;
+    };
+
+    /// The message that asks for a block of group 0 with the next number.
+    std::string make_block() {
+        block_.emplace(client_->prepare(0));
+        number_of_block_ = next_number;
+        std::vector<std::uint8_t> message;
+        tensafe::wire::write_block_request<params, protection>(block_->request(), {next_number, 0}, message);
+        return {message.begin(), message.end()};
+    }
+    void prepare() {
+        wire_->send(whole_frame(op_binary, make_block()));
+        const std::string reply = wire_->receive_frame(op_binary);
+        tensafe::lora::block_reply part;
+        tensafe::wire::read_block_reply(bytes_of(reply), block_->plan(), part);
+        client_->accept(*block_, part);
+        ++next_number;
+    }
+    /// At the next position of a block, a new one where none is left, with the next number; not sent yet.
+    asked_at make_token() {
+        if (!block_ || block_->left() == 0) {
+            prepare();
+        }
+        asked_at result{random_state(block_->plan().d()), {}, {}};
+        block_->encrypt(result.h, result.query);
+        result.query.request.block = number_of_block_;
+        std::vector<std::uint8_t> message;
+        tensafe::wire::write_token_request<params, protection>(result.query.request, {next_number, 0}, message);
+        result.message.assign(message.begin(), message.end());
+        return result;
+    }
+    /// Sends it. @return the right answer, as bytes @throws failure for another
+    std::string require_token(const asked_at& token) {
+        wire_->send(whole_frame(op_binary, token.message));
+        const std::string bytes = wire_->receive_frame(op_binary);
+        tensafe::lora::token_reply reply;
+        tensafe::wire::read_token_reply(bytes_of(bytes), block_->plan(), token.query.request.position, reply);
+        std::vector<double> product(block_->plan().rank());
+        block_->decrypt(reply, token.query, product);
+        require_deltas(of_.kjv, client_->layout().groups[0], token.h, client_->deltas(0, product));
+        return bytes;
+    }
+
     /// One good token.
     void ask(std::size_t group = 0) {
         const asked next = make(next_number, group);
@@ -285,6 +333,8 @@ class raw_session {
     std::shared_ptr<tensafe::lora::client<params>> keys_ = std::make_shared<tensafe::lora::client<params>>();
     session_id session_{};
     std::unique_ptr<remote_model::client_type> client_;
+    std::optional<remote_model::client_type::block_type> block_;
+    std::uint64_t number_of_block_ = 0;
 };
 
 }  // namespace split::soak

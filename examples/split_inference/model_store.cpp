@@ -59,11 +59,10 @@ std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from
         lora::detail::naming_input("model_store", group, [&] {
             const std::size_t rows = group.rows(grouped.layout.mode);
             // The norm of the rows is no part of a budget.
-            bits.request =
-                bits_of_reply(lora::packing_plan<params, packing, protection>(rows, group.d, 1));
+            bits.request = bits_of_reply(lora::packing_plan<params, packing, protection>(rows, group.d, 1));
             if (options.tokens_ahead > 0) {
-                bits.token =
-                    bits_of_reply(block_plan(block_plan::layout_type::of(rows, group.d, 1, options.tokens_ahead)));
+                bits.token = bits_of_reply(
+                    block_plan(block_plan::layout_type::of(rows, group.d, 1, options.tokens_ahead)));
             }
         });
         const std::uint64_t most = std::max(bits.request, bits.token);
@@ -105,9 +104,10 @@ class one_version final : public served_model {
             const auto bytes_of = [](const opening_message& m) {
                 return std::as_bytes(std::span(*m.in(frame_form::binary)));
             };
-            pin = keystore::adapter_pin::make(*publisher, name, bytes_of(layout), bytes_of(held),
-                                              keystore::weights_digest<model_type>(handle_.matrices(), options))
-                      .text();
+            pin =
+                keystore::adapter_pin::make(*publisher, name, bytes_of(layout), bytes_of(held),
+                                            keystore::weights_digest<model_type>(handle_.matrices(), options))
+                    .text();
         }
         for (std::size_t group = 0; group < groups.size(); ++group) {
             const auto& plan = packed().decode(group).plan();
@@ -220,13 +220,13 @@ class evaluator_of_session final : public session_evaluator {
         const auto count = std::distance(first, blocks_.lower_bound({header.group + std::size_t{1}, 0}));
         if (static_cast<std::size_t>(count) >= most_blocks) {
             throw refusal{error_code::block_limit,
-                          tensafe::text_of({"block request: this session has ", count,
-                                            " blocks of group ", header.group,
-                                            " that are not used up, expected at most ", most_blocks - 1,
-                                            ": use one up before"})};
+                          tensafe::text_of({"block request: this session has ", count, " blocks of group ",
+                                            header.group, " that are not used up, expected at most ",
+                                            most_blocks - 1, ": use one up before"})};
         }
         lora::server_block<params> block;
-        session_.prepare(tensafe::exec::host{}, model_->packed(), header.group, request, work(), block, reply);
+        session_.prepare(tensafe::exec::host{}, model_->packed(), header.group, request, work(), block,
+                         reply);
         wire::write_block_reply<params, protection>(reply, header.envelope(), to);
         blocks_.emplace(std::pair(std::size_t{header.group}, header.number), std::move(block));
         held_bytes_ += bytes_of_block(header.group);
@@ -241,11 +241,11 @@ class evaluator_of_session final : public session_evaluator {
         wire::read_token_request(message, server.plan(), request);
         const auto of = blocks_.find({header.group, request.block});
         if (of == blocks_.end()) {
-            throw refusal{error_code::unknown_block,
-                          tensafe::text_of({"token request: got block ", request.block, " of group ",
-                                            header.group,
-                                            ", expected one that this session prepared, not used up and not "
-                                            "before the last one used: prepare another block"})};
+            throw refusal{
+                error_code::unknown_block,
+                tensafe::text_of({"token request: got block ", request.block, " of group ", header.group,
+                                  ", expected one that this session prepared, not used up and not "
+                                  "before the last one used: prepare another block"})};
         }
         if (!of->second.is_open(request.position)) {
             throw refusal{error_code::replayed,
@@ -310,9 +310,7 @@ struct model_store::state {
         return result;
     }
     state(const limits& allowed, std::shared_ptr<const tensafe::keystore::signing_key> signer)
-        : shares(allowed.shares),
-          publisher(std::move(signer)),
-          options(with_blocks(allowed.tokens_ahead)) {}
+        : shares(allowed.shares), publisher(std::move(signer)), options(with_blocks(allowed.tokens_ahead)) {}
     const of_each_scope<double> shares;
     const std::shared_ptr<const tensafe::keystore::signing_key> publisher;
     const lora::model_options options;

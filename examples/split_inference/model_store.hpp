@@ -83,8 +83,8 @@ class session_evaluator {
     /// @param message  its bytes
     /// @param to       the reply's message; keeps its memory
     /// @throws tensafe::parameter_error for another parameter set; format_error, shape_error for what is
-    ///         malformed; refusal for a block beyond most_blocks, before anything is computed, a block that is
-    ///         not there, and a position that was answered
+    ///         malformed; refusal for a block beyond most_blocks, before anything is computed, a block that
+    ///         is not there, and a position that was answered
     virtual tensafe::serving::usage answer(std::span<const std::uint8_t> message,
                                            const tensafe::wire::header& header,
                                            std::vector<std::uint8_t>& to) = 0;

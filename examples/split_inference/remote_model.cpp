@@ -430,7 +430,8 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
     return is_good;
 }
 
-/// Whether a block costs fewer bytes than what is expected to come, behind the positions that are left, alone.
+/// Whether a block costs fewer bytes than what is expected to come, behind the positions that are left,
+/// alone.
 bool remote_model::is_worth_a_block(std::size_t group, std::size_t positions_left) const {
     const auto asked = asked_.find(group);
     const std::size_t known = positions_left + (asked == asked_.end() ? 0 : asked->second);

@@ -143,7 +143,7 @@ class remote_model {
     using connector = std::function<std::unique_ptr<client_connection>()>;
 
     struct counts {
-        std::uint64_t replies = 0;  ///< answered hidden states
+        std::uint64_t replies = 0;   ///< answered hidden states
         std::uint64_t resumed = 0;   ///< connections that went on with their session
         std::uint64_t sessions = 0;  ///< with the first
         std::uint64_t rate_waits = 0;
@@ -180,9 +180,9 @@ class remote_model {
     counts counted() const noexcept;
 
     /// A hidden state through a group: the product of its stacked rows with h. It is hidden at a position of
-    /// a block, where there are blocks and one costs fewer bytes than what is expected alone; a quarter before
-    /// a block is used up, the next one is asked for while the caller goes on. Tries as with_retry: what was
-    /// sent of a position goes again as its bytes, all else is encrypted anew.
+    /// a block, where there are blocks and one costs fewer bytes than what is expected alone; a quarter
+    /// before a block is used up, the next one is asked for while the caller goes on. Tries as with_retry:
+    /// what was sent of a position goes again as its bytes, all else is encrypted anew.
     /// @param overflow_margin  for another try, at another position, after range_exceeded_error
     /// @throws as with_retry and carry; otherwise as model_client::encrypt and decrypt
     void ask(std::size_t group, std::span<const float> h, std::vector<double>& product,
@@ -300,9 +300,9 @@ class remote_model {
     tensafe::keystore::sha256_digest held_digest_{};  ///< of B and scales, sent or given
     std::optional<tensafe::keystore::adapter_pin> pin_;
     std::map<std::size_t, std::deque<block>> blocks_;  ///< by group: the one in use and the next
-    std::optional<std::size_t> awaited_;  ///< the group whose last block has no reply yet
-    bool is_awaited_here_ = false;        ///< its request was sent on this connection
-    std::size_t alone_ = 0;               ///< hidden states that go alone, as the server had no room for a block
+    std::optional<std::size_t> awaited_;               ///< the group whose last block has no reply yet
+    bool is_awaited_here_ = false;                     ///< its request was sent on this connection
+    std::size_t alone_ = 0;  ///< hidden states that go alone, as the server had no room for a block
     std::map<std::size_t, std::size_t> asked_;  ///< hidden states, by group
     // Kept from request to request.
     std::vector<std::uint8_t> message_;
@@ -311,7 +311,7 @@ class remote_model {
     client_type::workspace reading_;
     tensafe::lora::token_query token_;
     tensafe::lora::token_reply token_reply_;
-    bool closed_ = false;                ///< by forget or close
+    bool closed_ = false;  ///< by forget or close
     counts counts_;
 };
 

@@ -376,9 +376,8 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
         if (is_of_block && header.number + 1 == *next) {  // the reply may have been lost
             check_rates();
             bool is_kept = false;
-            add_reply(header, to, [&](auto& reply) {
-                is_kept = session_->evaluator->repeat(header.number, reply);
-            });
+            add_reply(header, to,
+                      [&](auto& reply) { is_kept = session_->evaluator->repeat(header.number, reply); });
             if (is_kept) {
                 return record({.bytes_up = message.size()});
             }
@@ -440,7 +439,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
              " of this adapter"});
     const group_bits& of_group = model_->groups[header.group];
     const bool is_block = header.what == wire::kind::block_request;  // tells nothing yet
-    const std::uint64_t bits = is_block                                      ? 0
+    const std::uint64_t bits = is_block                                   ? 0
                                : header.what == wire::kind::token_request ? of_group.token
                                                                           : of_group.request;
     if (is_block) {
@@ -464,8 +463,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
-    add_reply(header, to,
-              [&](auto& reply) { used = session_->evaluator->answer(message, header, reply); });
+    add_reply(header, to, [&](auto& reply) { used = session_->evaluator->answer(message, header, reply); });
     is_answered = true;
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));

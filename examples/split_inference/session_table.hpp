@@ -20,8 +20,8 @@ namespace split {
 class session_evaluator;
 
 /// All that the server keeps for one session: from the welcome until bye or forget, and for
-/// limits::session_life after its connection was lost. No request is among it and no reply but the last one of
-/// a block: those are in the buffers of the connection and in the memory of the thread that answers.
+/// limits::session_life after its connection was lost. No request is among it and no reply but the last one
+/// of a block: those are in the buffers of the connection and in the memory of the thread that answers.
 ///
 /// Kept for the client, over all its sessions: query_counts (on disk), the bucket of its request rate and its
 /// row in the meter of usage, all in service.hpp.
@@ -39,8 +39,8 @@ class session {
   private:
     friend class session_table;  // reads and writes the rest, under its lock
 
-    std::uint64_t next_number_ = 1;  ///< the smallest that a new request may have
-    std::uint64_t connection_ = 0;   ///< which one holds it; 0: none
+    std::uint64_t next_number_ = 1;                   ///< the smallest that a new request may have
+    std::uint64_t connection_ = 0;                    ///< which one holds it; 0: none
     std::weak_ptr<net::connection_control> control_;  ///< ends that connection
     time_point lost_{};                               ///< when the last connection was lost
 };

@@ -239,9 +239,10 @@ TEST_CASE_FIXTURE(
     CHECK(later->held == pin->held);
 }
 
-TEST_CASE_FIXTURE(both_sides,
-                  "a stream over blocks gives the deltas of plaintext LoRA at each position, in binary and in "
-                  "JSON frames, and the next block is asked for before one is used up") {
+TEST_CASE_FIXTURE(
+    both_sides,
+    "a stream over blocks gives the deltas of plaintext LoRA at each position, in binary and in "
+    "JSON frames, and the next block is asked for before one is used up") {
     for (const auto frames : {split::frame_form::binary, split::frame_form::json}) {
         auto remote = client(frames);
         log.heard.clear();
@@ -266,7 +267,8 @@ TEST_CASE_FIXTURE(both_sides,
                   "whatever message of a stream is lost, or its reply, it goes again as the same bytes, each "
                   "position is counted once, and the session goes on") {
     for (const bool before : {true, false}) {
-        // The re-randomization key is the first message; then a block, 24 tokens, a block request, more tokens.
+        // The re-randomization key is the first message; then a block, 24 tokens, a block request, more
+        // tokens.
         for (const std::size_t lost : {2u, 3u, 20u, 27u, 28u, 36u}) {
             CAPTURE(before);
             CAPTURE(lost);
@@ -308,9 +310,10 @@ TEST_CASE_FIXTURE(both_sides,
     CHECK(log.count(wire::kind::token_request) == 50);
 }
 
-TEST_CASE_FIXTURE(both_sides,
-                  "a token of 32 x 2048 costs 35,500 bytes in a stream, and goes alone where a block would cost "
-                  "more, where the client wants no blocks, and where the server has no room") {
+TEST_CASE_FIXTURE(
+    both_sides,
+    "a token of 32 x 2048 costs 35,500 bytes in a stream, and goes alone where a block would cost "
+    "more, where the client wants no blocks, and where the server has no room") {
     adapter.sites = {random_site(8, 32, 2048, 1)};
     adapter.sites[0].name = "layer.0.q_proj";
     start();

@@ -234,8 +234,7 @@ struct peer {
         send(block_request_message(number, group));
         return has_reply(number, group, tensafe::wire::kind::block_reply);
     }
-    bool asks_at(std::uint64_t number, std::uint32_t block, std::uint32_t position,
-                 std::uint32_t group = 0) {
+    bool asks_at(std::uint64_t number, std::uint32_t block, std::uint32_t position, std::uint32_t group = 0) {
         send(token_request_message(number, block, position, group));
         return has_reply(number, group, tensafe::wire::kind::token_reply);
     }
@@ -361,9 +360,10 @@ TEST_CASE_FIXTURE(opened,
     CHECK(q.refusal_of(token_request_message(4, 1, 4)).code == error_code::replayed);
 }
 
-TEST_CASE_FIXTURE(opened,
-                  "a session has two blocks of an input, one more is refused before anything is computed, and "
-                  "who goes on to a later one gives the earlier one up") {
+TEST_CASE_FIXTURE(
+    opened,
+    "a session has two blocks of an input, one more is refused before anything is computed, and "
+    "who goes on to a later one gives the earlier one up") {
     REQUIRE(p.prepares(1));
     const std::size_t one = s.of->sessions().block_bytes() - p.said().size();
     REQUIRE(p.prepares(2));
@@ -398,7 +398,8 @@ TEST_CASE("a block that is used up makes room") {
     CHECK(p.asks_at(42, 2, 0));
 }
 
-TEST_CASE("where all sessions have as much of blocks as they may, no more are prepared, and tokens go alone") {
+TEST_CASE(
+    "where all sessions have as much of blocks as they may, no more are prepared, and tokens go alone") {
     server s({.block_bytes = 1});
     peer p(s);
     p.open();
@@ -410,18 +411,22 @@ TEST_CASE("where all sessions have as much of blocks as they may, no more are pr
     CHECK(p.asks_at(2, 1, 0));
 }
 
-TEST_CASE("malformed messages of blocks use up no position and count nothing, and a server without blocks has none") {
+TEST_CASE(
+    "malformed messages of blocks use up no position and count nothing, and a server without blocks has "
+    "none") {
     opened both;
     peer& p = both.p;
     REQUIRE(p.prepares(1));
     const bytes good = token_request_message(9, 1, 0);
     const std::size_t body = tensafe::wire::header_bytes;
     std::uint64_t number = 1;
-    for (const auto& [at, value] : {std::pair(body, 65), std::pair(body + 4, 32), std::pair(body + 40, 255)}) {
+    for (const auto& [at, value] :
+         {std::pair(body, 65), std::pair(body + 4, 32), std::pair(body + 40, 255)}) {
         bytes changed = token_request_message(++number, 1, 0);
         std::fill_n(changed.begin() + static_cast<std::ptrdiff_t>(at), value == 255 ? 30 : 1,
                     static_cast<std::uint8_t>(value));
-        const std::uint32_t sum = tensafe::wire::crc32c(std::span(changed).subspan(body, changed.size() - body - 4));
+        const std::uint32_t sum =
+            tensafe::wire::crc32c(std::span(changed).subspan(body, changed.size() - body - 4));
         std::memcpy(&changed[changed.size() - 4], &sum, 4);
         CHECK(p.refusal_of(changed).code == error_code::malformed);
     }
@@ -467,7 +472,8 @@ TEST_CASE("the work of preparing blocks counts, and the limit of queries holds f
     CHECK(q.refused().code == error_code::query_limit);
     CHECK(position == static_cast<std::uint32_t>(2048 * three_requests) /
                           few.of->adapters().find("kjv")->groups[0].token);
-    CHECK(q.refusal_of(token_request_message(60, 1, position)).code == error_code::query_limit);  // still open
+    CHECK(q.refusal_of(token_request_message(60, 1, position)).code ==
+          error_code::query_limit);  // still open
 }
 
 TEST_CASE("frames of JSON give the same answers, and binary ones are then refused") {

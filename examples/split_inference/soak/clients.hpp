@@ -236,7 +236,8 @@ class raw_session {
         block_->encrypt(result.h, result.query);
         result.query.request.block = number_of_block_;
         std::vector<std::uint8_t> message;
-        tensafe::wire::write_token_request<params, protection>(result.query.request, {next_number, 0}, message);
+        tensafe::wire::write_token_request<params, protection>(result.query.request, {next_number, 0},
+                                                               message);
         result.message.assign(message.begin(), message.end());
         return result;
     }

@@ -227,9 +227,10 @@ inline void attacked_blocks(fixture& w) {
     hoarder.prepare();
     hoarder.prepare();
     for (std::size_t k = 0; k < w.amount.requests / 8; ++k) {
-        require_contains("the refusal",
-                         hoarder.require_refusal("block_limit", "a third block", op_binary, hoarder.make_block()),
-                         "not used up");
+        require_contains(
+            "the refusal",
+            hoarder.require_refusal("block_limit", "a third block", op_binary, hoarder.make_block()),
+            "not used up");
         ++hoarder.next_number;
         hoarder.ask();
     }

@@ -59,8 +59,8 @@ class encrypted_lora {
     /// which it gave up waiting may still bring the late one, and has to be closed.
     using transport = std::function<void(std::size_t group, const lora::request<P>&, reply_type&)>;
 
-    /// Makes the product of a group's rows with a hidden state in whatever way, as in blocks; sends zeros for a
-    /// state of no finite norm. Returns whether it was good.
+    /// Makes the product of a group's rows with a hidden state in whatever way, as in blocks; sends zeros for
+    /// a state of no finite norm. Returns whether it was good.
     using asker = std::function<bool(std::size_t group, std::span<const float> h, double overflow_margin,
                                      std::vector<double>& product)>;
 

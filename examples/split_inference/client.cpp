@@ -239,6 +239,7 @@ int run(const client_options& options) {
 
     remote_options how = options.service.remote();
     how.wait = wait_for_signals;
+    how.expected_tokens = states.rows;
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
                         options.service.keys(), std::move(how));
     if (!options.save_pin.empty()) {
@@ -268,22 +269,18 @@ int run(const client_options& options) {
         out.emplace(options.out, header + sizeof(double) * d_out * states.rows);
     }
     std::vector<double> deltas;
-    lora::query<params> query;
+    std::vector<double> product;
     const auto before = remote.counted();
     const auto start = std::chrono::steady_clock::now();
     const auto progress = examples::progress_bar("tokens");
     std::uint64_t sent = 0;
     try {
         for (std::size_t t = 0; t < states.rows; ++t) {
-            remote.with_retry([&] {  // from the encryption on: nothing is ever sent twice
-                check_signals();
-                remote_model::reply_type reply;
-                remote.client()->encrypt(group, states.row(t), query);
-                ++sent;
-                remote.carry(group, query.request, reply);
-                const auto of_sites = remote.client()->deltas(group, reply, query);
-                deltas.insert(deltas.end(), of_sites[place.site].begin(), of_sites[place.site].end());
-            });
+            check_signals();
+            ++sent;
+            remote.ask(group, states.row(t), product);
+            const auto of_sites = remote.client()->deltas(group, product);
+            deltas.insert(deltas.end(), of_sites[place.site].begin(), of_sites[place.site].end());
             progress(t + 1, states.rows);
         }
     } catch (...) {  // each row has cost a query
@@ -318,7 +315,8 @@ int run(const client_options& options) {
         "cost model\n",
         per_token(after.wire.up, before.wire.up), per_token(after.wire.down, before.wire.down),
         per_token(after.message_bytes_up, before.message_bytes_up),
-        per_token(after.message_bytes_down, before.message_bytes_down), cost.bytes_up, cost.bytes_down);
+        per_token(after.message_bytes_down, before.message_bytes_down), cost.bytes_up / cost.hidden_states,
+        cost.bytes_down / cost.hidden_states);
     std::printf("connections     %llu sessions, %llu resumed\n",
                 static_cast<unsigned long long>(after.sessions),
                 static_cast<unsigned long long>(after.resumed));

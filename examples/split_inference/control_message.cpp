@@ -27,11 +27,10 @@ using tensafe::in_quotes;
 using tensafe::require;
 using tensafe::io::json_value;
 
-constexpr std::array<const char*, error_codes> code_names = {
-    "malformed",       "parameter_mismatch", "unsupported_version",
-    "unknown_adapter", "not_authorised",     "query_limit",
-    "rate_limit",      "replayed",           "resume_failed",
-    "too_large",       "draining",           "internal"};
+constexpr std::array<const char*, error_codes> code_names{
+    {"malformed", "parameter_mismatch", "unsupported_version", "unknown_adapter", "not_authorised",
+     "query_limit", "rate_limit", "replayed", "resume_failed", "unknown_block", "block_limit", "too_large",
+     "draining", "internal"}};
 constexpr std::array<const char*, 2> form_names = {"binary", "json"};
 /// No control message has more.
 constexpr std::size_t most_values = 16;

@@ -34,11 +34,13 @@ enum class error_code {
     rate_limit,
     replayed,
     resume_failed,
+    unknown_block,
+    block_limit,
     too_large,
     draining,
     internal,
 };
-inline constexpr std::size_t error_codes = 12;
+inline constexpr std::size_t error_codes = 14;
 
 const char* to_string(error_code code) noexcept;
 
@@ -92,6 +94,7 @@ struct resumed {
 
 /// The one message of a JSON frame {"type": ..., "message": base64}, where type is the name of `what`.
 struct carried_message {
+    /// A request and a reply are of any kind that wire::kind has of them.
     enum class kind { rerandomization_key, model_layout, held_adapter, request, reply };
     kind what = kind::rerandomization_key;
     std::vector<std::uint8_t> message = {};

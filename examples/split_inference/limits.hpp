@@ -40,6 +40,9 @@ struct limits {
     /// Encryptions of zero that are made ahead, of 70 KB: for one session, and for all together.
     std::size_t pool_of_session = 16;
     std::size_t pooled = 1'024;
+    std::size_t tokens_ahead = 32;  ///< of a block; 1: there are no blocks
+    /// For blocks that are not used up, and replies kept to be sent again, of all sessions.
+    std::size_t block_bytes = std::size_t{256} << 20;
 };
 
 /// Token buckets by name: each lets `at_once` through at once, and `per_second` for ever. Remembers so many

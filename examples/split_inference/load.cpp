@@ -1,7 +1,8 @@
 // Measures the service: clients that send one request after the other, each with its own keys and session.
 //
 //   split_load --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv --clients 1,8,64
-//   split_load ... --adapter-directory examples/data/tiny_lm/adapter      and the overhead of it all
+//   split_load ... --tokens-ahead 1 --adapter-directory examples/data/tiny_lm/adapter      and the overhead
+//   of it all
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
@@ -21,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,26 +55,36 @@ struct figures {
     double rate_waits = 0;
 };
 
-/// A client that sends requests and fetches replies: over a network, or from a server in this process.
+/// A client that asks over a network, or a server in this process, without blocks.
 struct endpoint {
     std::shared_ptr<lora::model_client<params>> client;
-    std::function<void(std::size_t group, const lora::request<params>&, remote_model::reply_type&)> carry;
+    std::function<void(std::size_t group, std::span<const float> h, std::vector<double>& product)> ask;
     std::shared_ptr<remote_model> remote = {};  ///< if it is over a network
 };
 
 endpoint over_network(const program_options& options) {
     const auto remote = std::make_shared<remote_model>(
         options.connector(), client_identity({}), std::make_shared<lora::client<params>>(), options.remote());
-    return {remote->client(), std::bind_front(&remote_model::carry, remote), remote};
+    return {remote->client(), [remote](auto group, auto h, auto& product) { remote->ask(group, h, product); },
+            remote};
 }
+
+struct work_in_process {
+    lora::query<params> query;
+    remote_model::reply_type reply;
+    lora::model_client<params>::workspace reading;
+};
 
 endpoint in_this_process(const lora::model_server<params>& server, const lora::adapter& held) {
     const auto client = std::make_shared<lora::model_client<params>>(server.layout(), held);
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
     const auto session =
         std::make_shared<lora::model_session<params>>(nonce, client->rerandomization_key(nonce));
-    return {client, [session, &server](auto group, const auto& request, auto& reply) {
-                session->apply(server, group, request, reply);
+    const auto work = std::make_shared<work_in_process>();
+    return {client, [=, &server](auto group, auto h, auto& product) {
+                client->encrypt(group, h, work->query);
+                session->apply(server, group, work->query.request, work->reply);
+                client->decrypt(group, work->reply, work->query, work->reading, product);
             }};
 }
 
@@ -105,19 +117,10 @@ figures run_round(const std::vector<endpoint>& clients, std::size_t group, doubl
     const auto start = steady::now();
     const auto until = start + std::chrono::duration<double>(seconds);
     soak::at_once(clients.size(), [&](std::size_t c) {
-        const endpoint& at = clients[c];
-        lora::query<params> query;
-        remote_model::reply_type reply;
-        lora::model_client<params>::workspace reading;
         std::vector<double> product;
         while (steady::now() < until) {
             const auto before_token = steady::now();
-            const auto token = [&] {
-                at.client->encrypt(group, h, query);
-                at.carry(group, query.request, reply);
-                at.client->decrypt(group, reply, query, reading, product);
-            };
-            at.remote ? at.remote->with_retry(token) : token();
+            clients[c].ask(group, h, product);
             of_clients[c].push_back(
                 std::chrono::duration<double, std::milli>(steady::now() - before_token).count());
         }
@@ -171,6 +174,12 @@ void run(const load_options& options) {
     std::optional<lora::model_server<params>> server;
     lora::adapter held;
     if (!options.adapter_directory.empty()) {
+        if (options.service.tokens_ahead > 1) {
+            throw tensafe::parameter_error(
+                "split_load: --adapter-directory compares hidden states that go alone, expected "
+                "--tokens-ahead 1 "
+                "as well");
+        }
         const lora::adapter adapter = tensafe::io::load_peft(options.adapter_directory);
         server.emplace(adapter);
         held = lora::client_part(adapter);
@@ -202,8 +211,8 @@ void run(const load_options& options) {
                         group, g.input.c_str(), g.rows(layout.mode), g.d, options.rounds, options.seconds);
             std::printf("%-12s %7s %9s %9s %9s %12s %12s\n", "where", "clients", "tokens/s", "p50 ms",
                         "p99 ms", "bytes up", "bytes down");
-            std::printf("%-12s %7s %9s %9s %9s %12zu %12zu\n", "cost model", "", "", "", "", cost.bytes_up,
-                        cost.bytes_down);
+            std::printf("%-12s %7s %9s %9s %9s %12zu %12zu\n", "cost model", "", "", "", "",
+                        cost.bytes_up / cost.hidden_states, cost.bytes_down / cost.hidden_states);
         }
         std::vector<side*> sides;
         for (side* each : {&process, &wire}) {

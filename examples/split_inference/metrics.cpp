@@ -27,7 +27,7 @@ void metrics::answered(std::chrono::steady_clock::duration computing) noexcept {
 }
 
 std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::size_t sessions,
-                          std::size_t pool_size, bool draining) const {
+                          std::size_t pool_size, std::size_t block_bytes, bool draining) const {
     std::string to = tensafe::serving::prometheus_text(used, tensafe::serving::metric_labels::adapter);
     const struct {
         const char* name;
@@ -42,6 +42,7 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::siz
         {"sessions_opened_total", "counter", "Sessions opened.", sessions_opened},
         {"sessions_resumed_total", "counter", "Sessions resumed.", sessions_resumed},
         {"zeros_stored", "gauge", "Encryptions of zero made ahead, of 70 KB each.", pool_size},
+        {"block_bytes", "gauge", "Memory of blocks that are not used up.", block_bytes},
         {"draining", "gauge", "1 while the server stops.", draining ? 1u : 0u}};
     for (const auto& each : singles) {
         family(to, prefix + each.name, each.type, each.help);

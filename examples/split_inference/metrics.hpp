@@ -28,7 +28,7 @@ class metrics {
     /// A page for Prometheus: usage by adapter, without names of clients; connections, sessions, refusals by
     /// code, a histogram of the time that replies take to compute, version.
     std::string text(const tensafe::serving::meter_snapshot& used, std::size_t sessions,
-                     std::size_t pool_size, bool draining) const;
+                     std::size_t pool_size, std::size_t block_bytes, bool draining) const;
 
   private:
     /// Upper bounds of the histogram, in microseconds.

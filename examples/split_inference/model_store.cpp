@@ -8,6 +8,7 @@
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
@@ -19,6 +20,7 @@
 #include <atomic>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "params.hpp"
 
@@ -34,23 +36,36 @@ using handle = serving::adapter_handle<model_type>;
 
 static_assert(protection::protects, "query limits count the target coefficients of protected replies");
 
+using block_plan = lora::packing_plan<params, lora::token_blocks, protection>;
+
+/// What the replies of this plan tell of A at most, for each hidden state.
+template <class Plan>
+std::uint64_t bits_of_reply(const Plan& plan) {
+    const lora::token_cost cost = lora::cost_of(plan);
+    const auto targets = static_cast<double>(cost.targets / cost.hidden_states);
+    return static_cast<std::uint64_t>(std::ceil(targets * cost.budget.channel_bits()));
+}
+
 /// Of each group, before it is packed. Models are packed client_held_b here, which serves A. In mode blind it
 /// would be B A, and the entropies of A and B together.
 /// @throws parameter_error if a limit is below one request: nobody would ever be answered
 std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from,
-                                const of_each_scope<double>& shares) {
-    const auto grouped = lora::detail::group_sites(from, model_type::options_type{});
+                                const lora::model_options& options, const of_each_scope<double>& shares) {
+    const auto grouped = lora::detail::group_sites(from, options);
     std::vector<group_bits> result;
     for (std::size_t g = 0; g < grouped.sites.size(); ++g) {
         const lora::model_layout::group& group = grouped.layout.groups[g];
-        const auto cost = lora::detail::naming_input("model_store", group, [&] {
+        group_bits bits;
+        lora::detail::naming_input("model_store", group, [&] {
+            const std::size_t rows = group.rows(grouped.layout.mode);
             // The norm of the rows is no part of a budget.
-            return lora::cost_of(
-                lora::packing_plan<params, packing, protection>(group.rows(grouped.layout.mode), group.d, 1));
+            bits.request = bits_of_reply(lora::packing_plan<params, packing, protection>(rows, group.d, 1));
+            if (options.tokens_ahead > 0) {
+                bits.token = bits_of_reply(
+                    block_plan(block_plan::layout_type::of(rows, group.d, 1, options.tokens_ahead)));
+            }
         });
-        group_bits bits{static_cast<std::uint64_t>(
-                            std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits())),
-                        {}};
+        const std::uint64_t most = std::max(bits.request, bits.token);
         double entropy = 0;
         for (const std::size_t site : grouped.sites[g]) {
             entropy += lora::entropy_bits(from.sites[site].a);
@@ -61,10 +76,10 @@ std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from
             }
             bits.limits[i] = static_cast<std::uint64_t>(*shares[i] * entropy);
             tensafe::require<tensafe::parameter_error>(
-                *bits.limits[i] >= bits.request,
+                *bits.limits[i] >= most,
                 {"adapter ", tensafe::in_quotes(name), ": input ", tensafe::in_quotes(group.input), ": got ",
                  share_options[i], " ", *shares[i], ", which is ", *bits.limits[i],
-                 " bits of its A, expected at least those of one request, ", bits.request,
+                 " bits of its A, expected at least those of one request, ", most,
                  ": give a larger share, or none"});
         }
         result.push_back(bits);
@@ -74,11 +89,12 @@ std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from
 
 class one_version final : public served_model {
   public:
-    one_version(handle of, std::vector<group_bits> bits, const tensafe::keystore::signing_key* publisher)
-        // With the options that models are packed with here: others would be refused.
-        : served_model(wire::write_model_layout<params, packing, protection>(of.model().layout()),
-                       wire::write_held_adapter(lora::client_part(of.matrices(), model_type::options_type{}),
-                                                of.model().layout())),
+    /// @param options  that the model was packed with
+    one_version(handle of, const lora::model_options& options, std::vector<group_bits> bits,
+                const tensafe::keystore::signing_key* publisher)
+        : served_model(
+              wire::write_model_layout<params, packing, protection>(of.model().layout()),
+              wire::write_held_adapter(lora::client_part(of.matrices(), options), of.model().layout())),
           handle_(std::move(of)) {
         name = handle_.name();
         version = handle_.version();
@@ -88,9 +104,10 @@ class one_version final : public served_model {
             const auto bytes_of = [](const opening_message& m) {
                 return std::as_bytes(std::span(*m.in(frame_form::binary)));
             };
-            pin = keystore::adapter_pin::make(*publisher, name, bytes_of(layout), bytes_of(held),
-                                              keystore::weights_digest<model_type>(handle_.matrices()))
-                      .text();
+            pin =
+                keystore::adapter_pin::make(*publisher, name, bytes_of(layout), bytes_of(held),
+                                            keystore::weights_digest<model_type>(handle_.matrices(), options))
+                    .text();
         }
         for (std::size_t group = 0; group < groups.size(); ++group) {
             const auto& plan = packed().decode(group).plan();
@@ -111,11 +128,75 @@ class evaluator_of_session final : public session_evaluator {
                          std::span<const std::uint8_t> rerandomization_key)
         : model_(std::move(of)),
           session_(nonce,
-                   wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key)) {
-    }
+                   wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key)),
+          uses_blocks_(has_blocks()) {}
 
     serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
                           std::vector<std::uint8_t>& to) override {
+        uses_blocks_.store(header.what != wire::kind::request, std::memory_order_relaxed);
+        next_group_.store((header.group + 1) % model_->packed().layout().groups.size(),
+                          std::memory_order_relaxed);
+        if (header.what == wire::kind::request) {
+            return answer_request(message, header, to);
+        }
+        const std::lock_guard lock(mutex_);
+        serving::usage used{.requests = 1, .bytes_up = message.size()};
+        header.what == wire::kind::block_request ? prepare(message, header, to, used)
+                                                 : answer_token(message, header, to, used);
+        used.bytes_down = to.size();
+        held_bytes_ += to.size() - last_reply_.size();
+        last_reply_ = std::vector<std::uint8_t>(to);  // in memory of its own: that of a block is given back
+        last_number_ = header.number;
+        return used;
+    }
+
+    bool repeat(std::uint64_t number, std::vector<std::uint8_t>& to) const override {
+        const std::lock_guard lock(mutex_);
+        const bool is_it = number == last_number_;
+        if (is_it) {
+            to = last_reply_;
+        }
+        return is_it;
+    }
+
+    bool fill_pool(std::size_t most) override {
+        const std::size_t group = next_group_.load(std::memory_order_relaxed);
+        const model_type& packed = model_->packed();
+        if (uses_blocks_.load(std::memory_order_relaxed)) {
+            return fill_pool(packed.blocks(group).plan(), most);
+        }
+        return fill_pool(packed.decode(group).plan(), most);
+    }
+
+    std::size_t pool_size() const override {
+        // Every group of one packing traces to the same degree.
+        const int of_requests = model_->packed().decode(0).plan().subring_log_n();
+        const int of_blocks = has_blocks() ? model_->packed().blocks(0).plan().subring_log_n() : of_requests;
+        return session_.zeros(of_requests).size() +
+               (of_blocks == of_requests ? 0 : session_.zeros(of_blocks).size());
+    }
+    std::size_t block_bytes() const noexcept override { return held_bytes_; }
+    const served_model& model() const noexcept override { return *model_; }
+
+  private:
+    /// By group and number of the block's request.
+    using blocks = std::map<std::pair<std::size_t, std::uint64_t>, lora::server_block<params>>;
+
+    bool has_blocks() const noexcept { return model_->packed().layout().tokens_ahead > 0; }
+
+    template <class Plan>
+    bool fill_pool(const Plan& plan, std::size_t most) {
+        auto& pool = session_.zeros(plan.subring_log_n());
+        const std::size_t stored = pool.size();
+        if (stored >= std::min(most, plan.outputs())) {
+            return false;
+        }
+        pool.fill(stored + 1);
+        return true;
+    }
+
+    serving::usage answer_request(std::span<const std::uint8_t> message, const wire::header& header,
+                                  std::vector<std::uint8_t>& to) {
         // Holds nothing of a client but sizes and requests, which are encrypted, and products, which are as
         // secret as the adapter.
         thread_local lora::server_workspace<params> work;
@@ -127,31 +208,83 @@ class evaluator_of_session final : public session_evaluator {
         wire::read_request(message, plan, request);
         session_.apply(packed, group, request, work, reply);
         wire::write_reply(reply, header.envelope(), to);
-        next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
         return serving::usage_of(request, reply, plan);
     }
 
-    bool fill_pool(std::size_t most) override {
-        const auto& plan = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).plan();
-        auto& pool = session_.zeros(plan.subring_log_n());
-        const std::size_t stored = pool.size();
-        if (stored >= std::min(most, plan.outputs())) {
-            return false;
+    void prepare(std::span<const std::uint8_t> message, const wire::header& header,
+                 std::vector<std::uint8_t>& to, serving::usage& used) {
+        thread_local lora::block_reply reply;
+        const auto& plan = model_->packed().blocks(header.group).plan();
+        const lora::block_request request = wire::read_block_request(message, plan);
+        const auto first = blocks_.lower_bound({header.group, 0});
+        const auto count = std::distance(first, blocks_.lower_bound({header.group + std::size_t{1}, 0}));
+        if (static_cast<std::size_t>(count) >= most_blocks) {
+            throw refusal{error_code::block_limit,
+                          tensafe::text_of({"block request: this session has ", count, " blocks of group ",
+                                            header.group, " that are not used up, expected at most ",
+                                            most_blocks - 1, ": use one up before"})};
         }
-        pool.fill(stored + 1);
-        return true;
+        lora::server_block<params> block;
+        session_.prepare(tensafe::exec::host{}, model_->packed(), header.group, request, work(), block,
+                         reply);
+        wire::write_block_reply<params, protection>(reply, header.envelope(), to);
+        blocks_.emplace(std::pair(std::size_t{header.group}, header.number), std::move(block));
+        held_bytes_ += bytes_of_block(header.group);
+        used.products = std::uint64_t{plan.inputs()} * plan.outputs();
     }
 
-    std::size_t pool_size() const override {
-        // Every group of one packing traces to the same degree.
-        return session_.zeros(model_->packed().decode(0).plan().subring_log_n()).size();
+    void answer_token(std::span<const std::uint8_t> message, const wire::header& header,
+                      std::vector<std::uint8_t>& to, serving::usage& used) {
+        thread_local lora::token_request request;
+        thread_local lora::token_reply reply;
+        const auto& server = model_->packed().blocks(header.group);
+        wire::read_token_request(message, server.plan(), request);
+        const auto of = blocks_.find({header.group, request.block});
+        if (of == blocks_.end()) {
+            throw refusal{
+                error_code::unknown_block,
+                tensafe::text_of({"token request: got block ", request.block, " of group ", header.group,
+                                  ", expected one that this session prepared, not used up and not "
+                                  "before the last one used: prepare another block"})};
+        }
+        if (!of->second.is_open(request.position)) {
+            throw refusal{error_code::replayed,
+                          tensafe::text_of({"token request: position ", request.position, " of block ",
+                                            request.block, " of group ", header.group,
+                                            " was answered; encrypt anew at the next one"})};
+        }
+        server.answer(of->second, request, work(), reply);
+        wire::write_token_reply<params, protection>(reply, header.envelope(), to);
+        // Whoever goes on to a later block has given up what is left of earlier ones.
+        const auto end = of->second.left() == 0 ? std::next(of) : of;
+        for (auto each = blocks_.lower_bound({header.group, 0}); each != end; each = blocks_.erase(each)) {
+            held_bytes_ -= bytes_of_block(header.group);
+        }
+        used.tokens = 1;
     }
-    const served_model& model() const noexcept override { return *model_; }
 
-  private:
+    std::size_t bytes_of_block(std::size_t group) const {
+        const auto& plan = model_->packed().blocks(group).plan();
+        constexpr std::size_t limbs = lora::request_level<params> + 1;
+        return plan.layout().tokens * plan.outputs() * limbs * sizeof(tensafe::arith::word);
+    }
+
+    /// As of answer_request: what it holds of a client is encrypted.
+    static lora::block_workspace<params>& work() {
+        thread_local lora::block_workspace<params> of_thread;
+        return of_thread;
+    }
+
     std::shared_ptr<const one_version> model_;
     mutable lora::model_session<params> session_;  // locks itself
     std::atomic<std::size_t> next_group_{0};
+    std::atomic<bool> uses_blocks_;
+    std::atomic<std::size_t> held_bytes_{0};
+
+    mutable std::mutex mutex_;  // of all below; two connections may have the session for a moment
+    blocks blocks_;
+    std::vector<std::uint8_t> last_reply_;
+    std::optional<std::uint64_t> last_number_;
 };
 
 }  // namespace
@@ -171,11 +304,17 @@ shared_message opening_message::in(frame_form form) const {
 }
 
 struct model_store::state {
+    static lora::model_options with_blocks(std::size_t tokens) {
+        lora::model_options result;
+        result.tokens_ahead = tokens > 1 ? tokens : 0;
+        return result;
+    }
     state(const limits& allowed, std::shared_ptr<const tensafe::keystore::signing_key> signer)
-        : shares(allowed.shares), publisher(std::move(signer)) {}
+        : shares(allowed.shares), publisher(std::move(signer)), options(with_blocks(allowed.tokens_ahead)) {}
     const of_each_scope<double> shares;
     const std::shared_ptr<const tensafe::keystore::signing_key> publisher;
-    serving::registry<model_type> adapters{serving::pack_with<model_type>()};
+    const lora::model_options options;
+    serving::registry<model_type> adapters{serving::pack_with<model_type>(options)};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
 };
@@ -190,7 +329,7 @@ std::uint64_t model_store::load(const std::string& name, const std::function<lor
     std::vector<group_bits> bits;
     const auto checked = [&] {
         lora::adapter matrices = from();
-        bits = bits_of(name, matrices, state_->shares);
+        bits = bits_of(name, matrices, state_->options, state_->shares);
         return matrices;
     };
     const std::uint64_t version = state_->adapters.load(name, checked, progress);
@@ -198,7 +337,8 @@ std::uint64_t model_store::load(const std::string& name, const std::function<lor
     if (!now || now.version() != version) {
         return version;  // another load or an unload was faster
     }
-    auto made = std::make_shared<const one_version>(std::move(now), std::move(bits), state_->publisher.get());
+    auto made = std::make_shared<const one_version>(std::move(now), state_->options, std::move(bits),
+                                                    state_->publisher.get());
     std::shared_ptr<const one_version> dropped;  // given back outside the lock
     const std::lock_guard lock(state_->mutex);
     if (const handle still = state_->adapters.find(name); still && still.version() == version) {

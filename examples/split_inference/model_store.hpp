@@ -32,7 +32,8 @@ using shared_message = std::shared_ptr<const std::vector<std::uint8_t>>;
 /// What the query limits of one group count.
 struct group_bits {
     std::uint64_t request = 0;            ///< at most, that one reply tells of A
-    of_each_scope<std::uint64_t> limits;  ///< of all replies; none is below `request`
+    std::uint64_t token = 0;              ///< the same for a token of a block; 0: there are no blocks
+    of_each_scope<std::uint64_t> limits;  ///< of all replies; none is below one of these
 };
 
 /// A message that opens a session. As a frame of JSON it is encoded once, when the first client asks for it.
@@ -68,20 +69,29 @@ class served_model {
     ~served_model() = default;
 };
 
-/// Answers the requests of one session: holds its version of the adapter, its re-randomization key and the
-/// encryptions of zero made ahead. Thread-safe.
+/// Answers the requests of one session: holds its version of the adapter, its re-randomization key, the
+/// encryptions of zero made ahead, blocks that are not used up, and the last reply of a block or a token, so
+/// that it can be sent again where it was lost. Thread-safe.
 class session_evaluator {
   public:
     virtual ~session_evaluator() = default;
 
-    /// Answers a request in the working memory of the calling thread.
+    /// Blocks of an input: the one in use and the next.
+    static constexpr std::size_t most_blocks = 2;
+
+    /// Answers a request, a block request or a token request in the working memory of the calling thread.
     /// @param message  its bytes
     /// @param to       the reply's message; keeps its memory
     /// @throws tensafe::parameter_error for another parameter set; format_error, shape_error for what is
-    ///         malformed
+    ///         malformed; refusal for a block beyond most_blocks, before anything is computed, a block that
+    ///         is not there, and a position that was answered
     virtual tensafe::serving::usage answer(std::span<const std::uint8_t> message,
                                            const tensafe::wire::header& header,
                                            std::vector<std::uint8_t>& to) = 0;
+    /// Writes the bytes of the last reply again. Whether it was of a block or a token and had this number.
+    virtual bool repeat(std::uint64_t number, std::vector<std::uint8_t>& to) const = 0;
+    /// Of blocks and that reply.
+    virtual std::size_t block_bytes() const noexcept = 0;
     /// Makes one encryption of zero for the group that probably comes next, if it has fewer than it needs
     /// and fewer than `most` are stored. Whether one was made.
     virtual bool fill_pool(std::size_t most) = 0;

@@ -38,6 +38,7 @@ struct program_options {
     std::size_t largest_frame = websocket_options{}.largest_frame;
     unsigned busy_wait = 0;
     unsigned step_seconds = 60;
+    std::size_t tokens_ahead = remote_options{}.tokens_ahead;
 
     void add_to(CLI::App& app) {
         add_connection_to(app);
@@ -58,6 +59,9 @@ struct program_options {
         app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
             ->capture_default_str()
             ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 40));
+        app.add_option("--tokens-ahead", tokens_ahead,
+                       "of a block at most, if the server has them: fewer bytes; 1: no blocks")
+            ->check(CLI::Range(std::size_t{1}, params::degree));
         app.add_option("--busy-wait", busy_wait,
                        "microseconds in which a wait for the server keeps a core busy, for sooner replies")
             ->capture_default_str()
@@ -93,6 +97,7 @@ struct program_options {
         remote_options options;
         options.adapter = adapter;
         options.step_limit = std::chrono::seconds(step_seconds);
+        options.tokens_ahead = tokens_ahead;
         if (!pin.empty()) {
             options.pin = tensafe::keystore::adapter_pin::read(pin);
         }

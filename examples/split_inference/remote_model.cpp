@@ -3,6 +3,7 @@
 #include "remote_model.hpp"
 
 #include <tensafe/core/text.hpp>
+#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
@@ -65,8 +66,10 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
 
 lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
     const auto& g = layout.at(group);
-    return lora::cost_of<params, packing, protection>(
-        lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out});
+    const lora::site_shape shape{g.rows(layout.mode), g.d, g.sites.front().d_out};
+    return layout.tokens_ahead > 0 ? lora::cost_of<params, lora::token_blocks, protection>(
+                                         shape, lora::mode::client_held_b, layout.tokens_ahead)
+                                   : lora::cost_of<params, packing, protection>(shape);
 }
 
 keystore::signing_key client_identity(const std::filesystem::path& file) {
@@ -117,6 +120,7 @@ remote_model::counts remote_model::counted() const noexcept {
 void remote_model::drop() noexcept {
     counts_ = counted();
     connection_.reset();
+    is_awaited_here_ = false;
 }
 
 /// Whether there was time to wait as long as the server says.
@@ -230,7 +234,7 @@ bool remote_model::resume_session(const tensafe::random::seed& nonce) {
         if (e.code() != error_code::resume_failed) {
             throw;
         }
-        session_.reset();
+        forget_session();
         return false;
     }
     require<format_error>(now.session == mine.session,
@@ -267,6 +271,7 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
                           {"remote_model: got a session for the adapter ", in_quotes(agreed.adapter),
                            ", expected ", in_quotes(options_.adapter)});
     take_adapter(agreed);
+    forget_session();
     session_ = agreed.session;
     queries_left_ = agreed.queries_left;
     next_number_ = 1;
@@ -312,36 +317,218 @@ void remote_model::take_adapter(const welcome& from) {
     held_digest_ = digest;
 }
 
-void remote_model::carry(std::size_t group, const request_type& request, reply_type& reply) {
-    static_cast<void>(layout().at(group));  // that there is one
+/// Blocks end with their session: a fresh one knows none of them.
+void remote_model::forget_session() noexcept {
+    session_.reset();
+    blocks_.clear();
+    awaited_.reset();
+}
+
+/// Its number is used up, whatever comes of it.
+wire::envelope remote_model::next_envelope(std::size_t group) {
+    static_cast<void>(connected());
     if (next_number_ == std::numeric_limits<std::uint64_t>::max()) {
-        session_.reset();
+        forget_session();
         drop();
         throw connection_lost("remote_model: the numbers of this session are used up");
     }
+    return {next_number_++, static_cast<std::uint32_t>(group)};
+}
+
+void remote_model::send(const wire::envelope& of, std::span<const std::uint8_t> message) {
+    if (options_.frames == frame_form::json) {
+        connected().send_text(carried_text(carried_message::kind::request, message, of.number, of.group));
+    } else {
+        connected().send_binary(message);
+    }
+    counts_.message_bytes_up += message.size();
+}
+
+/// @param is_sent  on this connection, before
+template <class Take>
+void remote_model::exchange(const wire::envelope& of, std::span<const std::uint8_t> message, bool is_sent,
+                            Take take) {
     connected().begin("a request with its reply", options_.step_limit);
-    // The number is used up, whatever comes of it.
-    const wire::envelope of{next_number_++, static_cast<std::uint32_t>(group)};
-    wire::write_request<packing, protection>(request, of, message_);
     try {
-        if (options_.frames == frame_form::json) {
-            connection_->send_text(
-                carried_text(carried_message::kind::request, message_, of.number, of.group));
-        } else {
-            connection_->send_binary(message_);
+        if (!is_sent) {
+            send(of, message);
         }
-        counts_.message_bytes_up += message_.size();
-        receive_reply(of, reply);
+        receive_reply(of, take);
     } catch (const refused_error&) {
         throw;
     } catch (...) {
         drop();  // a late reply must find nobody
         throw;
     }
+}
+
+void remote_model::carry(std::size_t group, const request_type& request, reply_type& reply) {
+    static_cast<void>(layout().at(group));  // that there is one
+    finish_block();
+    const wire::envelope of = next_envelope(group);
+    wire::write_request<packing, protection>(request, of, message_);
+    exchange(of, message_, false, [&](std::span<const std::uint8_t> message) {
+        wire::read_reply(message, client_->plan(group), reply);
+    });
     ++counts_.replies;
 }
 
-void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
+bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<double>& product,
+                       double overflow_margin, bool or_zeros) {
+    static_cast<void>(layout().at(group));
+    bool is_good = true;
+    const auto ask_alone = [&] {
+        alone_ -= std::min<std::size_t>(alone_, 1);
+        if (or_zeros) {
+            is_good = client_->encrypt_or_zeros(group, h, query_, overflow_margin);
+        } else {
+            client_->encrypt(group, h, query_, overflow_margin);
+        }
+        carry(group, query_.request, reply_);
+        client_->decrypt(group, reply_, query_, reading_, product);
+    };
+    struct sent_token {
+        wire::envelope of;
+        std::uint64_t session;
+    };
+    std::optional<sent_token> sent;
+    with_retry([&] {
+        if (!sent || sent->session != counts_.sessions) {
+            block* const at = block_for(group);
+            if (at == nullptr) {
+                return ask_alone();
+            }
+            if (or_zeros) {
+                is_good = at->positions.encrypt_or_zeros(h, token_, overflow_margin);
+            } else {
+                at->positions.encrypt(h, token_, overflow_margin);
+            }
+            sent = {next_envelope(group), counts_.sessions};
+            token_.request.block = at->of.number;
+            wire::write_token_request<params, protection>(token_.request, sent->of, message_);
+        }
+        auto& positions = blocks_.at(group).front().positions;
+        try {
+            exchange(sent->of, message_, false, [&](std::span<const std::uint8_t> message) {
+                wire::read_token_reply(message, positions.plan(), token_.request.position, token_reply_);
+            });
+        } catch (const refused_error& e) {
+            if (e.code() != error_code::unknown_block && e.code() != error_code::replayed) {
+                throw;
+            }
+            options_.report(e.what());  // the server gave the block up, or the reply's bytes
+            blocks_.erase(group);
+            sent.reset();
+            return ask_alone();
+        }
+        ++counts_.replies;
+        product.resize(positions.plan().rank());
+        positions.decrypt(token_reply_, token_, product);
+    });
+    ++asked_[group];
+    prepare_next(group);
+    return is_good;
+}
+
+/// Whether a block costs fewer bytes than what is expected to come, behind the positions that are left,
+/// alone.
+bool remote_model::is_worth_a_block(std::size_t group, std::size_t positions_left) const {
+    const auto asked = asked_.find(group);
+    const std::size_t known = positions_left + (asked == asked_.end() ? 0 : asked->second);
+    const std::size_t to_come = options_.expected_tokens - std::min(options_.expected_tokens, known);
+    const std::size_t tokens = std::min(to_come, layout().tokens_ahead);
+    const lora::token_cost cost = lora::cost_of(client_->plan_of_blocks(group));
+    const std::size_t online = cost.online_up + cost.online_down;
+    const std::size_t ahead = cost.bytes() - layout().tokens_ahead * online;
+    return ahead + tokens * online < tokens * lora::cost_of(client_->plan(group)).bytes();
+}
+
+/// With a position that is left; null: the hidden state goes alone.
+remote_model::block* remote_model::block_for(std::size_t group) {
+    if (layout().tokens_ahead < 2 || layout().tokens_ahead > options_.tokens_ahead) {
+        return nullptr;
+    }
+    finish_block();
+    auto& all = blocks_[group];
+    while (!all.empty() && all.front().positions.left() == 0) {
+        all.pop_front();
+    }
+    if (all.empty() && alone_ == 0 && is_worth_a_block(group, 0)) {
+        begin_block(group);
+        finish_block();
+    }
+    return all.empty() ? nullptr : &all.front();
+}
+
+/// Only makes the request: it goes with finish_block, or ahead of it.
+void remote_model::begin_block(std::size_t group) {
+    const wire::envelope of = next_envelope(group);
+    block made{client_->prepare(group), of, {}};
+    wire::write_block_request<params, protection>(made.positions.request(), of, made.request);
+    blocks_[group].push_back(std::move(made));
+    awaited_ = group;
+}
+
+/// Sends the request for the next block where one is nearly used up. Its reply is read before the next
+/// request: the server prepares it while the caller's model computes.
+void remote_model::prepare_next(std::size_t group) {
+    const auto found = blocks_.find(group);
+    if (found == blocks_.end() || found->second.size() != 1 || alone_ > 0) {
+        return;
+    }
+    const std::size_t left = found->second.front().positions.left();
+    if (left > layout().tokens_ahead / 4 || !is_worth_a_block(group, left)) {
+        return;
+    }
+    try {
+        begin_block(group);
+        connected().begin("a block request", options_.step_limit);
+        send(found->second.back().of, found->second.back().request);
+        is_awaited_here_ = true;
+    } catch (const connection_lost&) {  // it goes again with the next request
+        drop();
+    }
+}
+
+/// Takes the reply to a block request, which goes again as it is where that was lost. A block that is refused
+/// is given up: hidden states go alone for a while.
+void remote_model::finish_block() {
+    if (!awaited_) {
+        return;
+    }
+    auto& all = blocks_.at(*awaited_);
+    const auto give_up = [&] {
+        all.pop_back();
+        awaited_.reset();
+    };
+    block& made = all.back();
+    try {
+        exchange(made.of, made.request, is_awaited_here_, [&](std::span<const std::uint8_t> message) {
+            lora::block_reply reply;
+            wire::read_block_reply(message, made.positions.plan(), reply);
+            client_->accept(made.positions, reply);
+        });
+        made.request = {};
+        awaited_.reset();
+        is_awaited_here_ = false;
+    } catch (const connection_lost&) {
+        throw;
+    } catch (const rate_limit_error&) {
+        is_awaited_here_ = false;
+        throw;
+    } catch (const refused_error& e) {
+        options_.report(e.what());
+        is_awaited_here_ = false;
+        alone_ = layout().tokens_ahead;
+        give_up();
+    } catch (...) {
+        give_up();
+        throw;
+    }
+}
+
+template <class Take>
+void remote_model::receive_reply(const wire::envelope& of, Take take_reply) {
     const auto check = [&](const wire::envelope& got) {
         require<format_error>(got == of,
                               {"remote_model: got a reply to request ", got.number, " of group ", got.group,
@@ -349,7 +536,7 @@ void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
     };
     const auto take = [&](std::span<const std::uint8_t> message) {
         check(wire::read_header(message).envelope());
-        wire::read_reply(message, client_->plan(of.group), 1, reply);
+        take_reply(message);
         counts_.message_bytes_down += message.size();
     };
     for (bool goes_away = false;; goes_away = true) {
@@ -412,10 +599,12 @@ void remote_model::reconnect(clock::time_point last) {
 }
 
 void remote_model::forget() {
+    static_cast<void>(connected());
+    finish_block();
     connected().begin("forgetting", options_.step_limit);
     connected().send_text(to_text(split::forget{}));
     static_cast<void>(receive_one<forgotten>());
-    session_.reset();
+    forget_session();
     closed_ = true;
     connection_->close();
     drop();
@@ -423,7 +612,7 @@ void remote_model::forget() {
 
 void remote_model::close() noexcept {
     closed_ = true;
-    session_.reset();
+    forget_session();
     if (!connection_) {
         return;
     }

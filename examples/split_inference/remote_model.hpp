@@ -18,11 +18,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,6 +94,10 @@ struct remote_options {
     /// For a request with its reply, as that of the connections is for connecting and logging in. with_retry
     /// and reconnect begin nothing anew after twice this time.
     std::chrono::milliseconds step_limit{60'000};
+    /// Blocks of at most so many tokens are prepared where the server offers them; 1: none.
+    std::size_t tokens_ahead = params::degree;
+    /// Hidden states of a group that are to come, if that is known: nothing is prepared for more.
+    std::size_t expected_tokens = std::numeric_limits<std::size_t>::max();
     backoff_options backoff;
     /// How often one with_retry makes up for a lost connection, and waits for a rate limit.
     std::size_t most_losses = 5;
@@ -113,7 +121,7 @@ struct remote_options {
     std::function<void(const std::string&)> report = [](const std::string&) {};
 };
 
-/// What the cost model says of a request of this group and its reply.
+/// What the cost model says of a block of this group, or where there are none of a request with its reply.
 tensafe::lora::token_cost cost_of(const tensafe::lora::model_layout& layout, std::size_t group);
 
 /// The identity of a client: the key in this file, which only its owner may read, made if there is none yet.
@@ -135,11 +143,12 @@ class remote_model {
     using connector = std::function<std::unique_ptr<client_connection>()>;
 
     struct counts {
-        std::uint64_t replies = 0;
+        std::uint64_t replies = 0;   ///< answered hidden states
         std::uint64_t resumed = 0;   ///< connections that went on with their session
         std::uint64_t sessions = 0;  ///< with the first
         std::uint64_t rate_waits = 0;
-        std::uint64_t message_bytes_up = 0;  ///< of requests and replies, without frames and handshakes
+        /// Of requests and replies, those of blocks included, without frames and handshakes.
+        std::uint64_t message_bytes_up = 0;
         std::uint64_t message_bytes_down = 0;
         client_connection::traffic wire;  ///< all bytes of all connections
     };
@@ -169,6 +178,22 @@ class remote_model {
     /// By limits of this client alone, at the last handshake; nothing if there is none.
     std::optional<std::uint64_t> queries_left() const noexcept { return queries_left_; }
     counts counted() const noexcept;
+
+    /// A hidden state through a group: the product of its stacked rows with h. It is hidden at a position of
+    /// a block, where there are blocks and one costs fewer bytes than what is expected alone; a quarter
+    /// before a block is used up, the next one is asked for while the caller goes on. Tries as with_retry:
+    /// what was sent of a position goes again as its bytes, all else is encrypted anew.
+    /// @param overflow_margin  for another try, at another position, after range_exceeded_error
+    /// @throws as with_retry and carry; otherwise as model_client::encrypt and decrypt
+    void ask(std::size_t group, std::span<const float> h, std::vector<double>& product,
+             double overflow_margin = 1) {
+        static_cast<void>(ask(group, h, product, overflow_margin, false));
+    }
+    /// As client::encrypt_or_zeros.
+    bool ask_or_zeros(std::size_t group, std::span<const float> h, std::vector<double>& product,
+                      double overflow_margin = 1) {
+        return ask(group, h, product, overflow_margin, true);
+    }
 
     /// Sends a request and waits for its reply: the transport of interop::encrypted_lora. Each request gets
     /// a number of its own, and the reply must have it.
@@ -222,6 +247,11 @@ class remote_model {
 
   private:
     using clock = std::chrono::steady_clock;
+    struct block {
+        client_type::block_type positions;
+        tensafe::wire::envelope of;         ///< of its request
+        std::vector<std::uint8_t> request;  ///< as it is sent, until there is a reply
+    };
 
     clock::time_point last_try() const { return clock::now() + 2 * options_.step_limit; }
     void reconnect(clock::time_point last);
@@ -238,7 +268,21 @@ class remote_model {
     std::vector<std::uint8_t> receive_message(carried_message::kind what);
     [[noreturn]] void refuse(const refusal& said) const;
     [[noreturn]] void refuse_other(const control_message& got, const control_message& expected) const;
-    void receive_reply(const tensafe::wire::envelope& of, reply_type& reply);
+    bool ask(std::size_t group, std::span<const float> h, std::vector<double>& product,
+             double overflow_margin, bool or_zeros);
+    bool is_worth_a_block(std::size_t group, std::size_t positions_left) const;
+    block* block_for(std::size_t group);
+    void begin_block(std::size_t group);
+    void prepare_next(std::size_t group);
+    void finish_block();
+    tensafe::wire::envelope next_envelope(std::size_t group);
+    void send(const tensafe::wire::envelope& of, std::span<const std::uint8_t> message);
+    template <class Take>
+    void exchange(const tensafe::wire::envelope& of, std::span<const std::uint8_t> message, bool is_sent,
+                  Take take);
+    template <class Take>
+    void receive_reply(const tensafe::wire::envelope& of, Take take);
+    void forget_session() noexcept;
 
     connector connect_;
     tensafe::keystore::signing_key identity_;
@@ -255,8 +299,19 @@ class remote_model {
     std::shared_ptr<client_type> client_;
     tensafe::keystore::sha256_digest held_digest_{};  ///< of B and scales, sent or given
     std::optional<tensafe::keystore::adapter_pin> pin_;
-    std::vector<std::uint8_t> message_;  ///< kept from request to request
-    bool closed_ = false;                ///< by forget or close
+    std::map<std::size_t, std::deque<block>> blocks_;  ///< by group: the one in use and the next
+    std::optional<std::size_t> awaited_;               ///< the group whose last block has no reply yet
+    bool is_awaited_here_ = false;                     ///< its request was sent on this connection
+    std::size_t alone_ = 0;  ///< hidden states that go alone, as the server had no room for a block
+    std::map<std::size_t, std::size_t> asked_;  ///< hidden states, by group
+    // Kept from request to request.
+    std::vector<std::uint8_t> message_;
+    tensafe::lora::query<params> query_;
+    reply_type reply_;
+    client_type::workspace reading_;
+    tensafe::lora::token_query token_;
+    tensafe::lora::token_reply token_reply_;
+    bool closed_ = false;  ///< by forget or close
     counts counts_;
 };
 

@@ -123,6 +123,9 @@ void add_options(CLI::App& app, arguments& a) {
     add_number(app, "--connections", a.net.connections, 1, million, "connections in all");
     add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million);
     add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30, "bytes");
+    add_number(
+        app, "--tokens-ahead", of.tokens_ahead, 1, split::params::degree,
+        "of a block, a power of two: what does not depend on them is computed and sent before; 1: none");
     add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
                "encryptions of zero made ahead for one session");
     add_number(app, "--threads", a.net.threads, 1, 256);

@@ -90,7 +90,8 @@ std::size_t service::forget(std::string_view client, std::size_t ended) {
 }
 
 std::string service::metrics_text() const {
-    return counters_.text(used_.snapshot(), sessions_.size(), sessions_.pool_size(), draining_);
+    return counters_.text(used_.snapshot(), sessions_.size(), sessions_.pool_size(), sessions_.block_bytes(),
+                          draining_);
 }
 
 }  // namespace split

@@ -326,7 +326,8 @@ std::optional<std::uint64_t> session_protocol::queries_left() const {
         const std::uint64_t used = of_.counts_.used(account_, group)[0];
         for (std::size_t i = 0; i < account_.size(); ++i) {
             if (const auto limit = bits.limits[i]; limit && account_[i] == account_[0]) {
-                const std::uint64_t left = (*limit - std::min(used, *limit)) / bits.request;
+                const std::uint64_t left =
+                    (*limit - std::min(used, *limit)) / std::max(bits.request, bits.token);
                 least = std::min(least.value_or(left), left);
             }
         }
@@ -360,19 +361,33 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
     const wire::header header = wire::read_header(message);
     request_ = header.number;
     try {
-        check_message(header, wire::kind::request);
+        const bool is_of_block =
+            header.what == wire::kind::block_request || header.what == wire::kind::token_request;
+        check_message(header, is_of_block ? header.what : wire::kind::request);
         const std::optional<std::uint64_t> next = of_.sessions_.next_number(*session_, number_);
         if (!next) {
             lost_session();
+        }
+        const time_point now = of_.options_.now();
+        const auto check_rates = [&] {
+            check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
+            check_rate(of_.requests_.take(session_->client, now), "requests of this client");
+        };
+        if (is_of_block && header.number + 1 == *next) {  // the reply may have been lost
+            check_rates();
+            bool is_kept = false;
+            add_reply(header, to,
+                      [&](auto& reply) { is_kept = session_->evaluator->repeat(header.number, reply); });
+            if (is_kept) {
+                return record({.bytes_up = message.size()});
+            }
         }
         // The largest number would leave none for later.
         require(header.number >= *next && header.number != std::numeric_limits<std::uint64_t>::max(),
                 error_code::replayed,
                 {"request: number ", header.number,
                  " is not above those of the session before; encrypt anew with the next one"});
-        const time_point now = of_.options_.now();
-        check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
-        check_rate(of_.requests_.take(session_->client, now), "requests of this client");
+        check_rates();
         compute(header, message, to);
     } catch (...) {
         record({.refused = 1, .bytes_up = message.size()});
@@ -380,13 +395,21 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
     }
 }
 
-void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
-                               net::answer& to) {
-    require(header.group < model_->groups.size(), error_code::malformed,
-            {"request: got group ", header.group, ", expected one of the ", model_->groups.size(),
-             " of this adapter"});
+/// In the frames of this session.
+template <class Write>
+void session_protocol::add_reply(const wire::header& header, net::answer& to, Write write) {
+    if (frames_ == frame_form::json) {
+        write(reply_);
+        to.add_text(carried_text(carried_message::kind::reply, reply_, header.number, header.group));
+    } else {
+        write(to.add(false).bytes);
+    }
+}
+
+/// Counts what a reply tells of A, if its limits leave so much.
+void session_protocol::count(const wire::header& header, std::uint64_t bits_of_reply) {
     const group_bits& bits = model_->groups[header.group];
-    const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits);
+    const auto count = of_.counts_.add(account_, header.group, bits_of_reply, bits.limits);
     if (count.what == query_counts::outcome::limit_reached) {
         constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
                                                  "all clients together"};
@@ -407,12 +430,30 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
         of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
         throw refusal{error_code::query_limit, "request: this server counts no more clients"};
     }
-    bool is_answered = false;
+}
+
+void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
+                               net::answer& to) {
+    require(header.group < model_->groups.size(), error_code::malformed,
+            {"request: got group ", header.group, ", expected one of the ", model_->groups.size(),
+             " of this adapter"});
+    const group_bits& of_group = model_->groups[header.group];
+    const bool is_block = header.what == wire::kind::block_request;  // tells nothing yet
+    const std::uint64_t bits = is_block                                   ? 0
+                               : header.what == wire::kind::token_request ? of_group.token
+                                                                          : of_group.request;
+    if (is_block) {
+        require(of_.sessions_.block_bytes() < of_.options_.allowed.block_bytes, error_code::block_limit,
+                {"block request: the server has no room for more blocks; ask for tokens without one"});
+    } else {
+        count(header, bits);
+    }
+    bool is_answered = is_block;
     ++of_.busy_;
     const auto end = [&](session_protocol*) {
         --of_.busy_;
         if (!is_answered) {
-            of_.counts_.take_back(account_, header.group, bits.request);
+            of_.counts_.take_back(account_, header.group, bits);
         }
     };
     const std::unique_ptr<session_protocol, decltype(end)> at_end(this, end);
@@ -422,12 +463,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
-    if (frames_ == frame_form::json) {
-        used = session_->evaluator->answer(message, header, reply_);
-        to.add_text(carried_text(carried_message::kind::reply, reply_, header.number, header.group));
-    } else {
-        used = session_->evaluator->answer(message, header, to.add(false).bytes);
-    }
+    add_reply(header, to, [&](auto& reply) { used = session_->evaluator->answer(message, header, reply); });
     is_answered = true;
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));

@@ -157,4 +157,12 @@ std::size_t session_table::pool_size() const {
     return sum;
 }
 
+std::size_t session_table::block_bytes() const {
+    std::size_t sum = 0;
+    for (const pointer& s : all()) {
+        sum += s->evaluator->block_bytes();
+    }
+    return sum;
+}
+
 }  // namespace split

@@ -20,8 +20,8 @@ namespace split {
 class session_evaluator;
 
 /// All that the server keeps for one session: from the welcome until bye or forget, and for
-/// limits::session_life after its connection was lost. No request and no reply is among it: those are in the
-/// buffers of the connection and in the memory of the thread that answers.
+/// limits::session_life after its connection was lost. No request is among it and no reply but the last one
+/// of a block: those are in the buffers of the connection and in the memory of the thread that answers.
 ///
 /// Kept for the client, over all its sessions: query_counts (on disk), the bucket of its request rate and its
 /// row in the meter of usage, all in service.hpp.
@@ -32,14 +32,15 @@ class session {
     std::string client;                      ///< its Ed25519 public key, 64 digits
     frame_form frames = frame_form::binary;  ///< what messages come in
     /// The version of the adapter that it opened with, whatever is loaded later; the client's
-    /// re-randomization key, 130 KB; up to limits::pool_of_session encryptions of zero, 70 KB each.
+    /// re-randomization key, 130 KB; up to limits::pool_of_session encryptions of zero, 70 KB each; up to
+    /// two blocks of tokens of each input.
     std::shared_ptr<session_evaluator> evaluator;
 
   private:
     friend class session_table;  // reads and writes the rest, under its lock
 
-    std::uint64_t next_number_ = 1;  ///< the smallest that a request may have: none is answered twice
-    std::uint64_t connection_ = 0;   ///< which one holds it; 0: none
+    std::uint64_t next_number_ = 1;                   ///< the smallest that a new request may have
+    std::uint64_t connection_ = 0;                    ///< which one holds it; 0: none
     std::weak_ptr<net::connection_control> control_;  ///< ends that connection
     time_point lost_{};                               ///< when the last connection was lost
 };
@@ -95,6 +96,8 @@ class session_table {
     std::map<std::pair<std::string, std::uint64_t>, std::size_t> count_by_version() const;
     /// Encryptions of zero made ahead, of all sessions.
     std::size_t pool_size() const;
+    /// As session_evaluator::block_bytes, of all sessions.
+    std::size_t block_bytes() const;
 
   private:
     using pointer = std::shared_ptr<session>;

@@ -53,6 +53,9 @@ int run(const std::filesystem::path& data, const split::program_options& service
     language_model model;
     tensafe::interop::load_parameters(model, tensafe::io::safetensors_file::open(data / "base.safetensors"));
     split::remote_options how = service.remote();
+    // The last character is written and not read.
+    const std::size_t expected = options.prompt.size() + options.characters - 1;
+    how.expected_tokens = expected;
     for (const auto& weight : model.named_parameters()) {
         const std::string& name = weight.key();
         if (name.ends_with(".weight")) {
@@ -66,14 +69,11 @@ int run(const std::filesystem::path& data, const split::program_options& service
                  service.adapter.c_str(), static_cast<unsigned long long>(remote.version()),
                  remote.layout().groups.size());
 
-    text_side side(remote.client(), [&](std::size_t group, const auto& request, auto& reply) {
-        remote.carry(group, request, reply);
-    });
-    const adapter_deltas once = side.deltas();
-    const adapter_deltas deltas = [&](const std::vector<std::string>& sites, const at::Tensor& x) {
-        // The whole of it again, encryption too, if the connection is lost: nothing is ever sent twice.
-        return remote.with_retry([&] { return once(sites, x); });
-    };
+    text_side side(remote.client(),
+                   [&](std::size_t group, auto h, double overflow_margin, std::vector<double>& product) {
+                       return remote.ask_or_zeros(group, h, product, overflow_margin);
+                   });
+    const adapter_deltas deltas = side.deltas();
     const auto before = remote.counted();
     const auto start = std::chrono::steady_clock::now();
     std::printf("%s", options.prompt.c_str());
@@ -87,13 +87,12 @@ int run(const std::filesystem::path& data, const split::program_options& service
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
 
     const auto after = remote.counted();
-    // The last character is written and not read.
-    const auto tokens = static_cast<double>(options.prompt.size() + options.characters - 1);
-    lora::token_cost cost;  // for a token: a request of each group
+    const auto tokens = static_cast<double>(expected);
+    lora::token_cost cost;  // for a token: one of each group
     for (std::size_t group = 0; group < remote.layout().groups.size(); ++group) {
         const lora::token_cost each = split::cost_of(remote.layout(), group);
-        cost.bytes_up += each.bytes_up;
-        cost.bytes_down += each.bytes_down;
+        cost.bytes_up += each.bytes_up / each.hidden_states;
+        cost.bytes_down += each.bytes_down / each.hidden_states;
     }
     std::fprintf(stderr, "\n%.0f characters read or written, %.1f a second\n", tokens,
                  tokens / passed.count());

@@ -96,12 +96,12 @@ class text_side {
                     carry(group, request, reply);
                     bytes_down_ += reply.bytes();
                 }) {
-        for (std::size_t g = 0; g < lora_.layout().groups.size(); ++g) {
-            const auto& sites = lora_.layout().groups[g].sites;
-            for (std::size_t s = 0; s < sites.size(); ++s) {
-                places_[sites[s].name] = {g, s};
-            }
-        }
+        find_places();
+    }
+    /// Of whoever makes products, as a client of a service.
+    text_side(std::shared_ptr<client_type> client, tensafe::interop::encrypted_lora<params>::asker ask)
+        : client_(std::move(client)), lora_(client_, std::move(ask)) {
+        find_places();
     }
     /// @param remote  must outlive this object
     text_side(adapter_side& remote, tensafe::lora::adapter client_part)
@@ -144,6 +144,15 @@ class text_side {
     double milliseconds() const noexcept { return milliseconds_; }  ///< with those of the other side
 
   private:
+    void find_places() {
+        for (std::size_t g = 0; g < lora_.layout().groups.size(); ++g) {
+            const auto& sites = lora_.layout().groups[g].sites;
+            for (std::size_t s = 0; s < sites.size(); ++s) {
+                places_[sites[s].name] = {g, s};
+            }
+        }
+    }
+
     std::size_t bytes_up_ = 0;
     std::size_t bytes_down_ = 0;
     double milliseconds_ = 0;

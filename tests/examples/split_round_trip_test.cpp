@@ -5,6 +5,7 @@
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include "../../examples/split_inference/net/connection.hpp"
 #include "../../examples/split_inference/net/http_server.hpp"
@@ -15,13 +16,27 @@
 #include "split_helpers.hpp"
 
 using namespace tests;
+namespace wire = tensafe::wire;
 
 namespace {
 
 /// Frames go straight to a service, and its answers wait to be received.
 class direct_connection final : public tests::memory_connection {
   public:
-    explicit direct_connection(split::service& to) : other_(to.connect("test", control_)) {
+    /// What was sent of all connections that have it, and where they break.
+    struct log {
+        std::vector<tests::bytes> heard;
+        std::size_t cut_before = 0;  ///< this message is heard by nobody
+        std::size_t cut_after = 0;   ///< what it is answered with is lost
+
+        std::size_t count(tensafe::wire::kind what) const {
+            return static_cast<std::size_t>(std::ranges::count_if(
+                heard, [&](const auto& m) { return tensafe::wire::read_header(m).what == what; }));
+        }
+    };
+
+    explicit direct_connection(split::service& to, log* heard = nullptr)
+        : log_(heard), other_(to.connect("test", control_)) {
         hear([&](auto& answer) { other_->start(answer); });
     }
     void send_text(std::string_view text) override {
@@ -29,8 +44,19 @@ class direct_connection final : public tests::memory_connection {
         hear([&](auto& answer) { other_->on_text(text, answer); });
     }
     void send_binary(std::span<const std::uint8_t> message) override {
+        check_open();
         traffic_.up += message.size();
+        if (log_ == nullptr) {
+            return hear([&](auto& answer) { other_->on_binary(message, answer); });
+        }
+        log_->heard.emplace_back(message.begin(), message.end());
+        if (log_->heard.size() == log_->cut_before) {
+            cut();
+        }
         hear([&](auto& answer) { other_->on_binary(message, answer); });
+        if (log_->heard.size() == log_->cut_after) {
+            cut();
+        }
     }
 
   private:
@@ -49,6 +75,7 @@ class direct_connection final : public tests::memory_connection {
         }
     }
 
+    log* log_;
     std::shared_ptr<control> control_ = std::make_shared<control>(*this);
     std::unique_ptr<split::net::websocket_handler> other_;
 };
@@ -95,6 +122,8 @@ struct both_sides {
     lora::adapter adapter = random_adapter(1);
     std::unique_ptr<split::service> service;
     direct_connection* last = nullptr;
+    direct_connection::log log;
+    bool full = false;  ///< the server has no room for blocks
 
     explicit both_sides(split::of_each_scope<double> shares = {}) { start(shares); }
 
@@ -103,6 +132,7 @@ struct both_sides {
         service.reset();  // which locks its folder
         split::service_options options;
         options.allowed.shares = shares;
+        options.allowed.block_bytes = full ? 0 : options.allowed.block_bytes;
         options.publisher = std::move(publisher);
         options.state = folder.path();
         service = std::make_unique<split::service>(std::move(options));
@@ -111,7 +141,7 @@ struct both_sides {
 
     split::remote_model::connector connector() {
         return [this]() -> std::unique_ptr<split::client_connection> {
-            auto made = std::make_unique<direct_connection>(*service);
+            auto made = std::make_unique<direct_connection>(*service, &log);
             last = made.get();
             return made;
         };
@@ -119,8 +149,8 @@ struct both_sides {
     /// A client with a session.
     split::remote_model client(split::frame_form frames = split::frame_form::binary,
                                tensafe::keystore::signing_key identity = split::client_identity({}),
-                               std::optional<tensafe::keystore::adapter_pin> pin = std::nullopt) {
-        split::remote_options options;
+                               std::optional<tensafe::keystore::adapter_pin> pin = std::nullopt,
+                               split::remote_options options = {}) {
         options.pin = std::move(pin);
         options.adapter = "small";
         options.frames = frames;
@@ -132,14 +162,10 @@ struct both_sides {
 
 /// The relative error of the delta of a group's site against plaintext LoRA.
 double error_of(split::remote_model& remote, const lora::adapter& adapter, std::size_t group, unsigned seed) {
-    const auto h = random_state(64, seed);
-    lora::query<split::params> query;
-    split::remote_model::reply_type reply;
-    const auto deltas = remote.with_retry([&] {
-        remote.client()->encrypt(group, h, query);
-        remote.carry(group, query.request, reply);
-        return remote.client()->deltas(group, reply, query);
-    });
+    const auto h = random_state(remote.layout().groups[group].d, seed);
+    std::vector<double> product;
+    remote.ask(group, h, product);
+    const auto deltas = remote.client()->deltas(group, product);
     const auto plain = lora::plain_delta(adapter.site(remote.layout().groups[group].sites[0].name), h);
     return tensafe::ckks::measure_precision(plain, deltas.at(0)).relative_error;
 }
@@ -211,6 +237,125 @@ TEST_CASE_FIXTURE(
     const auto later = client().pin();
     CHECK(later->layout == pin->layout);
     CHECK(later->held == pin->held);
+}
+
+TEST_CASE_FIXTURE(
+    both_sides,
+    "a stream over blocks gives the deltas of plaintext LoRA at each position, in binary and in "
+    "JSON frames, and the next block is asked for before one is used up") {
+    for (const auto frames : {split::frame_form::binary, split::frame_form::json}) {
+        auto remote = client(frames);
+        log.heard.clear();
+        for (unsigned token = 0; token < 3 * 32; ++token) {
+            for (std::size_t group = 0; group < 2; ++group) {
+                REQUIRE(error_of(remote, adapter, group, 100 + token) < 2e-3);
+            }
+            const bool is_at_quarter = token % 32 == 31 - 8;
+            if (frames == split::frame_form::binary && (is_at_quarter || token % 32 == 31 - 9)) {
+                CHECK(log.count(wire::kind::block_request) == 2 * (token / 32 + (is_at_quarter ? 2 : 1)));
+            }
+        }
+        CHECK(remote.counted().replies == 2 * 3 * 32);
+        if (frames == split::frame_form::binary) {
+            CHECK(log.count(wire::kind::token_request) == 2 * 3 * 32);
+            CHECK(log.count(wire::kind::request) == 0);
+        }
+    }
+}
+
+TEST_CASE_FIXTURE(both_sides,
+                  "whatever message of a stream is lost, or its reply, it goes again as the same bytes, each "
+                  "position is counted once, and the session goes on") {
+    for (const bool before : {true, false}) {
+        // The re-randomization key is the first message; then a block, 24 tokens, a block request, more
+        // tokens.
+        for (const std::size_t lost : {2u, 3u, 20u, 27u, 28u, 36u}) {
+            CAPTURE(before);
+            CAPTURE(lost);
+            start();
+            log = {};
+            (before ? log.cut_before : log.cut_after) = lost;
+            auto remote = client();
+            for (unsigned token = 0; token < 40; ++token) {
+                REQUIRE(error_of(remote, adapter, 0, token) < 2e-3);
+            }
+            CHECK(remote.counted().sessions == 1);
+            CHECK(remote.counted().resumed == 1);
+            REQUIRE(log.heard.size() == 1 + 2 + 40 + 1);
+            CHECK(log.heard[lost] == log.heard[lost - 1]);
+            CHECK(service->used().snapshot().total().tokens == 40);
+        }
+    }
+}
+
+TEST_CASE_FIXTURE(both_sides,
+                  "after a restart of the server in the middle of a block the client prepares another, and a "
+                  "hot swap changes nothing for a session") {
+    auto remote = client();
+    const auto ask = [&](unsigned tokens) {
+        for (unsigned token = 0; token < tokens; ++token) {
+            REQUIRE(error_of(remote, adapter, 0, 200 + token) < 2e-3);
+        }
+    };
+    ask(10);
+    service->adapters().load("small", [] { return random_adapter(9); });
+    ask(30);
+    CHECK(remote.counted().sessions == 1);
+    CHECK(log.count(wire::kind::block_request) == 2);
+    last->cut();
+    start();
+    ask(10);
+    CHECK(remote.counted().sessions == 2);
+    CHECK(log.count(wire::kind::block_request) == 3);
+    CHECK(log.count(wire::kind::token_request) == 50);
+}
+
+TEST_CASE_FIXTURE(
+    both_sides,
+    "a token of 32 x 2048 costs 35,500 bytes in a stream, and goes alone where a block would cost "
+    "more, where the client wants no blocks, and where the server has no room") {
+    adapter.sites = {random_site(8, 32, 2048, 1)};
+    adapter.sites[0].name = "layer.0.q_proj";
+    start();
+    const auto ask = [&](split::remote_model& remote, unsigned tokens) {
+        for (unsigned token = 0; token < tokens; ++token) {
+            REQUIRE(error_of(remote, adapter, 0, 300 + token) < 2e-3);
+        }
+        return remote.counted().message_bytes_up + remote.counted().message_bytes_down;
+    };
+    {
+        auto remote = client();
+        const auto before = ask(remote, 32);
+        constexpr unsigned tokens = 3 * 32;
+        constexpr std::size_t frames = 8 + 4;  // of WebSocket, up and down
+        const std::size_t bytes = (ask(remote, tokens) - before) / tokens + frames;
+        CHECK(bytes <= 35'500);
+        CHECK(bytes == split::cost_of(remote.layout(), 0).bytes() / 32 + frames);
+    }
+    const auto asked = [&](split::remote_options options, unsigned tokens) {
+        log.heard.clear();
+        auto remote = client({}, split::client_identity({}), {}, std::move(options));
+        ask(remote, tokens);
+        return std::array{log.count(wire::kind::block_request), log.count(wire::kind::token_request),
+                          log.count(wire::kind::request)};
+    };
+    using counts = std::array<std::size_t, 3>;
+    split::remote_options options;
+    options.tokens_ahead = 31;
+    CHECK(asked(options, 3) == counts{0, 0, 3});
+    options = {};
+    options.expected_tokens = 2;
+    CHECK(asked(options, 2) == counts{0, 0, 2});
+    options.expected_tokens = 3;
+    CHECK(asked(options, 3) == counts{1, 3, 0});
+    options.expected_tokens = 34;
+    CHECK(asked(options, 34) == counts{1, 32, 2});
+    options.expected_tokens = 35;
+    CHECK(asked(options, 35) == counts{2, 35, 0});
+    full = true;
+    start();
+    options = {};
+    CHECK(asked(options, 40) == counts{2, 0, 40});  // asked for again after 32
 }
 
 TEST_CASE("the limit of queries is the client's, whatever session it opens, and not another client's") {

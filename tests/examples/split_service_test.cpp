@@ -98,6 +98,31 @@ bytes request_message(std::uint64_t number, std::uint32_t group = 0,
                       tensafe::wire::scheme_id<split::packing, split::protection>);
 }
 
+constexpr std::uint64_t scheme_of_blocks =
+    tensafe::wire::scheme_id<tensafe::lora::token_blocks, split::protection>;
+
+bytes block_request_message(std::uint64_t number, std::uint32_t group = 0) {
+    bytes body;
+    append_number(body, 64);
+    append_number(body, 32);
+    append_number(body, 0);
+    body.insert(body.end(), 32, 9);
+    return message_of(tensafe::wire::kind::block_request, body, number, group,
+                      tensafe::wire::set_id<split::params>, scheme_of_blocks);
+}
+
+bytes token_request_message(std::uint64_t number, std::uint32_t block, std::uint32_t position,
+                            std::uint32_t group = 0) {
+    bytes body;
+    append_number(body, 64);
+    append_number(body, position);
+    append_number(body, block);
+    append_number(body, 0);
+    body.resize(body.size() + tensafe::lora::packed_residues_bytes<split::params>(64));
+    return message_of(tensafe::wire::kind::token_request, body, number, group,
+                      tensafe::wire::set_id<split::params>, scheme_of_blocks);
+}
+
 /// A server with one adapter and a clock that the test sets.
 struct server {
     explicit server(split::limits allowed = {}, const std::filesystem::path& folder = {},
@@ -205,18 +230,33 @@ struct peer {
         send(request_message(number, group));
         return has_reply(number, group);
     }
+    bool prepares(std::uint64_t number, std::uint32_t group = 0) {
+        send(block_request_message(number, group));
+        return has_reply(number, group, tensafe::wire::kind::block_reply);
+    }
+    bool asks_at(std::uint64_t number, std::uint32_t block, std::uint32_t position, std::uint32_t group = 0) {
+        send(token_request_message(number, block, position, group));
+        return has_reply(number, group, tensafe::wire::kind::token_reply);
+    }
+    /// The bytes of the one frame of the last answer.
+    bytes said() const {
+        REQUIRE(answer.frames().size() == 1);
+        const auto data = answer.frames()[0].data();
+        return {data.begin(), data.end()};
+    }
     /// Bits that are counted of a group, by scope.
     std::array<std::uint64_t, 3> used(std::size_t group = 0) const {
         const auto& counts = of.of->counts();
         return counts.used(counts.account_of(key->verifying().hex(), {}, "kjv"), group);
     }
     /// Whether the last answer is a reply to this number.
-    bool has_reply(std::uint64_t number, std::uint32_t group = 0) const {
+    bool has_reply(std::uint64_t number, std::uint32_t group = 0,
+                   tensafe::wire::kind what = tensafe::wire::kind::reply) const {
         if (answer.frames().size() != 1 || answer.frames()[0].is_text) {
             return false;
         }
         const auto header = tensafe::wire::read_header(answer.frames()[0].data());
-        return header.what == tensafe::wire::kind::reply && header.number == number && header.group == group;
+        return header.what == what && header.number == number && header.group == group;
     }
 
     server& of;
@@ -262,16 +302,178 @@ TEST_CASE("encryptions of zero are made ahead while nothing waits, as many as a 
     peer p(s);
     CHECK_FALSE(p.side->idle());
     p.open();
-    CHECK(p.side->idle());
-    CHECK_FALSE(p.side->idle());  // four rows are one product
-    CHECK(s.of->sessions().pool_size() == 1);
-    p.send(request_message(1));
+    const auto fill = [&] {
+        while (p.side->idle()) {
+        }
+        return s.of->sessions().pool_size();
+    };
+    const std::size_t rows = 4;
+    CHECK(fill() == rows);  // for a block
+    REQUIRE(p.prepares(1));
+    CHECK(s.of->sessions().pool_size() == 0);
+    REQUIRE(p.asks_at(2, 1, 0));
+    CHECK(fill() == rows);
+    REQUIRE(p.prepares(3));
+    CHECK(s.of->sessions().pool_size() == 0);
+    REQUIRE(p.asks(4));
+    CHECK(fill() == 1);  // four rows are one product
+    p.send(request_message(5));
     CHECK(s.of->sessions().pool_size() == 0);
     CHECK(p.side->idle());
-    p.send(request_message(2, 1));
+    p.send(request_message(6, 1));
     CHECK(s.of->sessions().pool_size() == 0);
     s.of->drain();
     CHECK_FALSE(p.side->idle());
+}
+
+TEST_CASE_FIXTURE(opened,
+                  "a position of a block is answered once, and the last reply of a block or a position comes "
+                  "again as the same bytes, on another connection too") {
+    REQUIRE(p.prepares(1));
+    const bytes block = p.said();
+    REQUIRE(p.prepares(1));
+    CHECK(p.said() == block);
+    CHECK(p.used() == std::array<std::uint64_t, 3>{});
+    REQUIRE(p.asks_at(2, 1, 5));
+    const bytes token = p.said();
+    const auto counted = p.used();
+    CHECK(counted[0] == s.of->adapters().find("kjv")->groups[0].token);
+    REQUIRE(p.asks_at(2, 1, 5));
+    CHECK(p.said() == token);
+    REQUIRE(p.asks_at(2, 1, 6));  // another message of this number: the same bytes still
+    CHECK(p.said() == token);
+    CHECK(p.used() == counted);
+
+    peer q(s);
+    q.key = p.key;
+    q.say(to_text(q.resume_of(p.welcome.session)));
+    CHECK(std::get<split::resumed>(q.told(0)).next_number == 3);
+    REQUIRE(q.asks_at(2, 1, 5));
+    CHECK(q.said() == token);
+    CHECK(q.refusal_of(token_request_message(3, 1, 5)).code == error_code::replayed);
+    CHECK(contains(q.refused().message, "position 5 of block 1 of group 0 was answered"));
+    CHECK(q.refusal_of(block_request_message(1)).code == error_code::replayed);
+    CHECK(q.used() == counted);
+    CHECK(q.asks_at(4, 1, 4));
+    CHECK(q.asks(5));
+    CHECK(q.refusal_of(request_message(5)).code == error_code::replayed);  // of these none comes again
+    CHECK(q.refusal_of(token_request_message(4, 1, 4)).code == error_code::replayed);
+}
+
+TEST_CASE_FIXTURE(
+    opened,
+    "a session has two blocks of an input, one more is refused before anything is computed, and "
+    "who goes on to a later one gives the earlier one up") {
+    REQUIRE(p.prepares(1));
+    const std::size_t one = s.of->sessions().block_bytes() - p.said().size();
+    REQUIRE(p.prepares(2));
+    const auto answered = s.of->used().snapshot().total().requests;
+    CHECK(p.refusal_of(block_request_message(3)).code == error_code::block_limit);
+    CHECK(s.of->used().snapshot().total().requests == answered);
+    CHECK(p.prepares(4, 1));  // another input
+    CHECK(p.asks_at(5, 1, 0));
+    CHECK(p.refusal_of(block_request_message(6)).code == error_code::block_limit);
+    CHECK(p.asks_at(7, 2, 31));
+    CHECK(p.refusal_of(token_request_message(8, 1, 1)).code == error_code::unknown_block);
+    CHECK(contains(p.refused().message, "block 1 of group 0"));
+    CHECK(p.refusal_of(token_request_message(9, 2, 0, 1)).code == error_code::unknown_block);
+    CHECK(p.prepares(10));
+    CHECK(p.asks_at(11, 4, 0, 1));
+    CHECK(s.of->sessions().block_bytes() == 3 * one + p.said().size());
+    p.say(R"({"type":"bye"})");
+    CHECK(s.of->sessions().block_bytes() == 0);
+}
+
+TEST_CASE("a block that is used up makes room") {
+    server s({.shares = {}});
+    peer p(s);
+    p.open();
+    REQUIRE(p.prepares(1));
+    REQUIRE(p.prepares(2));
+    for (std::uint32_t position = 0; position < 32; ++position) {
+        REQUIRE(p.asks_at(3 + position, 1, 31 - position));  // in any order
+    }
+    CHECK(p.refusal_of(token_request_message(40, 1, 0)).code == error_code::unknown_block);
+    CHECK(p.prepares(41));
+    CHECK(p.asks_at(42, 2, 0));
+}
+
+TEST_CASE(
+    "where all sessions have as much of blocks as they may, no more are prepared, and tokens go alone") {
+    server s({.block_bytes = 1});
+    peer p(s);
+    p.open();
+    REQUIRE(p.prepares(1));
+    peer q(s, fresh_key());
+    CHECK(q.refusal_of(block_request_message(1)).code == error_code::block_limit);
+    CHECK(contains(q.refused().message, "no room for more blocks"));
+    CHECK(q.asks(1));
+    CHECK(p.asks_at(2, 1, 0));
+}
+
+TEST_CASE(
+    "malformed messages of blocks use up no position and count nothing, and a server without blocks has "
+    "none") {
+    opened both;
+    peer& p = both.p;
+    REQUIRE(p.prepares(1));
+    const bytes good = token_request_message(9, 1, 0);
+    const std::size_t body = tensafe::wire::header_bytes;
+    std::uint64_t number = 1;
+    for (const auto& [at, value] :
+         {std::pair(body, 65), std::pair(body + 4, 32), std::pair(body + 40, 255)}) {
+        bytes changed = token_request_message(++number, 1, 0);
+        std::fill_n(changed.begin() + static_cast<std::ptrdiff_t>(at), value == 255 ? 30 : 1,
+                    static_cast<std::uint8_t>(value));
+        const std::uint32_t sum =
+            tensafe::wire::crc32c(std::span(changed).subspan(body, changed.size() - body - 4));
+        std::memcpy(&changed[changed.size() - 4], &sum, 4);
+        CHECK(p.refusal_of(changed).code == error_code::malformed);
+    }
+    CHECK(p.refusal_of(bytes(good.begin(), good.end() - 5)).code == error_code::malformed);
+    CHECK(p.refusal_of(block_request_message(10, 2)).code == error_code::malformed);
+    CHECK(p.used() == std::array<std::uint64_t, 3>{});
+    CHECK(p.asks_at(11, 1, 0));
+
+    server none({.tokens_ahead = 1});
+    peer q(none);
+    q.open();
+    CHECK(q.refusal_of(block_request_message(1)).code == error_code::parameter_mismatch);
+    CHECK(q.asks(2));
+    CHECK(server().of->adapters().find("kjv")->groups[0].token > 0);
+    CHECK(none.of->adapters().find("kjv")->groups[0].token == 0);
+}
+
+TEST_CASE("a block answers for the version that it was prepared with, after another one was loaded too") {
+    opened both;
+    REQUIRE(both.p.prepares(1));
+    both.s.of->adapters().load("kjv", small_adapter);
+    CHECK(both.s.of->adapters().unload("kjv"));
+    CHECK(both.p.asks_at(2, 1, 0));
+    CHECK(both.p.prepares(3));
+    CHECK(both.p.asks_at(4, 3, 0));
+}
+
+TEST_CASE("the work of preparing blocks counts, and the limit of queries holds for positions") {
+    server s({.shares = {}, .work_per_second = 0.001});
+    peer p(s);
+    p.open();
+    CHECK(p.prepares(1));
+    CHECK(p.refusal_of(block_request_message(2)).code == error_code::rate_limit);
+
+    server few({.shares = {three_requests, {}, {}}});
+    peer q(few);
+    q.open();
+    REQUIRE(q.prepares(1));
+    std::uint32_t position = 0;
+    while (q.asks_at(2 + position, 1, position)) {
+        ++position;
+    }
+    CHECK(q.refused().code == error_code::query_limit);
+    CHECK(position == static_cast<std::uint32_t>(2048 * three_requests) /
+                          few.of->adapters().find("kjv")->groups[0].token);
+    CHECK(q.refusal_of(token_request_message(60, 1, position)).code ==
+          error_code::query_limit);  // still open
 }
 
 TEST_CASE("frames of JSON give the same answers, and binary ones are then refused") {

@@ -358,7 +358,26 @@ DOCTEST_TEST_CASE("an encrypted_lora without client or transport is refused") {
     const served s;
     DOCTEST_CHECK_THROWS_AS(encrypted_lora(nullptr, [](std::size_t, const request&, reply&) {}),
                             parameter_error);
-    DOCTEST_CHECK_THROWS_AS(encrypted_lora(s.client, nullptr), parameter_error);
+    DOCTEST_CHECK_THROWS_AS(encrypted_lora(s.client, encrypted_lora::transport()), parameter_error);
+    DOCTEST_CHECK_THROWS_AS(encrypted_lora(s.client, encrypted_lora::asker()), parameter_error);
+}
+
+DOCTEST_TEST_CASE_FIXTURE(
+    served, "whoever makes products in a way of its own gets the same deltas, and bad states are counted") {
+    encrypted_lora asked(client, [this](std::size_t group, std::span<const float> h, double overflow_margin,
+                                        std::vector<double>& product) {
+        lora::query<small> query;
+        const bool is_good = client->encrypt_or_zeros(group, h, query, overflow_margin);
+        reply answer;
+        session->apply(server, group, query.request, answer);
+        product = client->decrypt(group, answer, query);
+        return is_good;
+    });
+    at::Tensor x = torch::randn({3, d});
+    DOCTEST_CHECK(difference(asked.delta("layers.0.v_proj", x), plain(adapter.sites[1], x)) < 1e-3);
+    x[1][2] = std::numeric_limits<float>::quiet_NaN();
+    DOCTEST_CHECK(asked.delta("layers.0.v_proj", x)[1].abs().max().item<double>() < 1e-3);
+    DOCTEST_CHECK(asked.bad_states() == 1);
 }
 
 DOCTEST_TEST_CASE("encrypted_linear gives what Linear and plaintext LoRA give together, within 1e-3") {

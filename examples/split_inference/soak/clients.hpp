@@ -6,6 +6,7 @@
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
@@ -75,24 +76,20 @@ class good_client {
         const std::size_t group = next_group_++ % remote_.layout().groups.size();
         const auto& shape = remote_.layout().groups[group];
         const std::vector<float> h = random_state(shape.d);
-        const auto deltas = remote_.with_retry([&] {
-            remote_.client()->encrypt(group, h, query_);
-            const auto sent = steady::now();
-            remote_.carry(group, query_.request, reply_);
-            last_ms = std::chrono::duration<double, std::milli>(steady::now() - sent).count();
-            return remote_.client()->deltas(group, reply_, query_);
-        });
-        require_deltas(adapter_, shape, h, deltas);
-        const auto cost = tensafe::lora::cost_of(remote_.client()->plan(group));
+        const auto began = steady::now();
+        remote_.ask(group, h, product_);
+        last_ms = std::chrono::duration<double, std::milli>(steady::now() - began).count();
+        require_deltas(adapter_, shape, h, remote_.client()->deltas(group, product_));
+        const auto cost = cost_of(remote_.layout(), group);
         bits += static_cast<std::size_t>(
-            std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
+            std::ceil(static_cast<double>(cost.targets / cost.hidden_states) * cost.budget.channel_bits()));
         ++answers;
         ++of_.answers;
     }
 
     remote_model& remote() noexcept { return remote_; }
 
-    double last_ms = 0;  ///< from the last request to its reply
+    double last_ms = 0;  ///< from the last hidden state to its product
     std::size_t answers = 0;
     std::size_t bits = 0;  ///< that the answers count in query limits
 
@@ -114,8 +111,7 @@ class good_client {
     fixture& of_;
     const tensafe::lora::adapter& adapter_;
     remote_model remote_;
-    tensafe::lora::query<params> query_;
-    remote_model::reply_type reply_;
+    std::vector<double> product_;
     std::size_t next_group_ = 0;
 };
 
@@ -199,7 +195,7 @@ class raw_session {
             return false;
         }
         remote_model::reply_type reply;
-        tensafe::wire::read_reply(bytes_of(bytes), client_->plan(to.group), 1, reply);
+        tensafe::wire::read_reply(bytes_of(bytes), client_->plan(to.group), reply);
         try {
             require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,
                            client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
@@ -208,6 +204,55 @@ class raw_session {
         }
         return true;
     }
+    /// A token at a position of a block.
+    struct asked_at {
+        std::vector<float> h;
+        tensafe::lora::token_query query;
+        std::string message;
+    };
+
+    /// The message that asks for a block of group 0 with the next number.
+    std::string make_block() {
+        block_.emplace(client_->prepare(0));
+        number_of_block_ = next_number;
+        std::vector<std::uint8_t> message;
+        tensafe::wire::write_block_request<params, protection>(block_->request(), {next_number, 0}, message);
+        return {message.begin(), message.end()};
+    }
+    void prepare() {
+        wire_->send(whole_frame(op_binary, make_block()));
+        const std::string reply = wire_->receive_frame(op_binary);
+        tensafe::lora::block_reply part;
+        tensafe::wire::read_block_reply(bytes_of(reply), block_->plan(), part);
+        client_->accept(*block_, part);
+        ++next_number;
+    }
+    /// At the next position of a block, a new one where none is left, with the next number; not sent yet.
+    asked_at make_token() {
+        if (!block_ || block_->left() == 0) {
+            prepare();
+        }
+        asked_at result{random_state(block_->plan().d()), {}, {}};
+        block_->encrypt(result.h, result.query);
+        result.query.request.block = number_of_block_;
+        std::vector<std::uint8_t> message;
+        tensafe::wire::write_token_request<params, protection>(result.query.request, {next_number, 0},
+                                                               message);
+        result.message.assign(message.begin(), message.end());
+        return result;
+    }
+    /// Sends it. @return the right answer, as bytes @throws failure for another
+    std::string require_token(const asked_at& token) {
+        wire_->send(whole_frame(op_binary, token.message));
+        const std::string bytes = wire_->receive_frame(op_binary);
+        tensafe::lora::token_reply reply;
+        tensafe::wire::read_token_reply(bytes_of(bytes), block_->plan(), token.query.request.position, reply);
+        std::vector<double> product(block_->plan().rank());
+        block_->decrypt(reply, token.query, product);
+        require_deltas(of_.kjv, client_->layout().groups[0], token.h, client_->deltas(0, product));
+        return bytes;
+    }
+
     /// One good token.
     void ask(std::size_t group = 0) {
         const asked next = make(next_number, group);
@@ -289,6 +334,8 @@ class raw_session {
     std::shared_ptr<tensafe::lora::client<params>> keys_ = std::make_shared<tensafe::lora::client<params>>();
     session_id session_{};
     std::unique_ptr<remote_model::client_type> client_;
+    std::optional<remote_model::client_type::block_type> block_;
+    std::uint64_t number_of_block_ = 0;
 };
 
 }  // namespace split::soak

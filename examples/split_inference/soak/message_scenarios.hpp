@@ -135,7 +135,8 @@ inline void malformed_among_good(fixture& w) {
         std::mt19937 generator(static_cast<unsigned>(i));
         raw_session session(w);
         for (std::size_t k = 0; k < of_each; ++k) {
-            const auto all = bad_frames(session.make().message, session.next_number, generator);
+            const std::string good = k % 2 == 0 ? session.make().message : session.make_token().message;
+            const auto all = bad_frames(good, session.next_number, generator);
             const bad_frame& next = all[(k + i * 7) % all.size()];
             session.require_refusal(next.code, next.name, next.operation, next.data);
             {
@@ -147,7 +148,7 @@ inline void malformed_among_good(fixture& w) {
         }
     });
     const auto [after, answers_after] = counts();
-    sent["tensafe_split_compute_seconds_count"] = answers_after - answers_before;
+    sent["tensafe_tokens_total{adapter=\"kjv\"}"] = answers_after - answers_before;
     for (const auto& [name, count] : sent) {
         require_equal("growth of " + name, sample(after, name) - sample(before, name),
                       static_cast<double>(count));
@@ -195,6 +196,47 @@ inline void replayed_frames(fixture& w) {
     third.wire().send(greeting + key);
     third.require_refusal("not_authorised", "a hello of another connection");
     third.require_end(1008, "it");
+}
+
+/// Blocks hoarded, positions asked twice and blocks that are not there; and a block goes on after all of it.
+inline void attacked_blocks(fixture& w) {
+    raw_session one(w);
+    for (std::size_t k = 0; k < w.amount.requests / 8; ++k) {
+        const auto token = one.make_token();
+        const std::string answer = one.require_token(token);
+        ++w.answers;
+        require_equal("the answer to the same bytes", one.require_token(token) == answer, true);
+        if (k % 3 == 0) {
+            one.resume();
+            require_equal("the answer to them, resumed", one.require_token(token) == answer, true);
+        } else {
+            ++one.next_number;
+        }
+        const auto renumbered = [&](std::string message) {
+            return with_header(message, [&](auto& h) { h.number = one.next_number++; });
+        };
+        one.require_refusal("replayed", "a position twice", op_binary, renumbered(token.message));
+        const auto in_group = [&](std::uint32_t group) {
+            return with_header(renumbered(token.message), [&](auto& h) { h.group = group; });
+        };
+        one.require_refusal("unknown_block", "a token for another group's block", op_binary, in_group(1));
+        raw_session stranger(w);
+        stranger.require_refusal("unknown_block", "another session's block", op_binary, token.message);
+    }
+    raw_session hoarder(w);
+    hoarder.prepare();
+    hoarder.prepare();
+    for (std::size_t k = 0; k < w.amount.requests / 8; ++k) {
+        require_contains(
+            "the refusal",
+            hoarder.require_refusal("block_limit", "a third block", op_binary, hoarder.make_block()),
+            "not used up");
+        ++hoarder.next_number;
+        hoarder.ask();
+    }
+    one.prepare();  // beside what is left
+    static_cast<void>(one.require_token(one.make_token()));
+    ++w.answers;
 }
 
 /// A hello, a re-randomization key and a request of another set: all refused, and both sets named.

@@ -59,6 +59,11 @@ class encrypted_lora {
     /// which it gave up waiting may still bring the late one, and has to be closed.
     using transport = std::function<void(std::size_t group, const lora::request<P>&, reply_type&)>;
 
+    /// Makes the product of a group's rows with a hidden state in whatever way, as in blocks; sends zeros for
+    /// a state of no finite norm. Returns whether it was good.
+    using asker = std::function<bool(std::size_t group, std::span<const float> h, double overflow_margin,
+                                     std::vector<double>& product)>;
+
     /// @throws parameter_error without a client or a transport
     encrypted_lora(std::shared_ptr<client_type> client, transport carry)
         : client_(std::move(client)), carry_(std::move(carry)) {
@@ -68,6 +73,15 @@ class encrypted_lora {
         if (!carry_) {
             throw parameter_error(
                 "encrypted_lora: got no transport, expected a function that has requests answered");
+        }
+    }
+
+    encrypted_lora(std::shared_ptr<client_type> client, asker ask)
+        : client_(std::move(client)), ask_(std::move(ask)) {
+        if (!client_ || !ask_) {
+            throw parameter_error(
+                "encrypted_lora: got no client or no function to ask, expected a lora::model_client and a "
+                "function that makes products");
         }
     }
 
@@ -138,13 +152,17 @@ class encrypted_lora {
     /// Makes deltas_ those of row i.
     void answer(std::size_t group, const lora::model_layout::group& g, const hidden_states& states,
                 std::size_t i, double overflow_margin) {
-        lora::query<P>& query = queries_[g.d];
-        const bool good = client_->encrypt_or_zeros(group, states.row(i, row_), query, overflow_margin);
-        bad_states_ += good ? 0 : 1;
-        reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
-        carry_(group, query.request, reply);
+        const std::span<const float> h = states.row(i, row_);
         try {
-            client_->decrypt(group, reply, query, reading_, product_);
+            if (ask_) {
+                bad_states_ += ask_(group, h, overflow_margin, product_) ? 0u : 1u;
+            } else {
+                lora::query<P>& query = queries_[g.d];
+                bad_states_ += client_->encrypt_or_zeros(group, h, query, overflow_margin) ? 0u : 1u;
+                reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
+                carry_(group, query.request, reply);
+                client_->decrypt(group, reply, query, reading_, product_);
+            }
         } catch (const range_exceeded_error& e) {
             throw range_exceeded_error("encrypted_lora: row " + std::to_string(i) + " of " +
                                        std::to_string(states.count()) + ": " + e.what());
@@ -175,6 +193,7 @@ class encrypted_lora {
 
     std::shared_ptr<client_type> client_;
     transport carry_;
+    asker ask_;
     std::map<std::size_t, lora::query<P>> queries_;  // for each length of hidden states
     typename client_type::workspace reading_;
     std::vector<float> row_;

@@ -190,6 +190,9 @@ TENSAFE_INLINE void forward_interleaved(arith::shoup<M> p, const typename arith:
                                         word* scratch, word* to, std::size_t to_stride) noexcept {
     using passes = interleaved_passes<Target, M>;
     const passes run(p);
+    if (log_n == 0) {
+        std::copy_n(from, interleaved, to);
+    }
     for (int stage = 0; stage < log_n;) {
         const int stages = passes::stages_of(log_n - stage);
         const bool last = stage + stages == log_n;
@@ -221,21 +224,19 @@ TENSAFE_INLINE void inverse_interleaved(arith::shoup<M> p, const typename arith:
     }
 }
 
-/// A tile of `rows` rows and sizeof...(i) / rows vectors.
-template <std::size_t rows, class Arithmetic, std::size_t... i>
-TENSAFE_INLINE void multiply_tile(const Arithmetic& mod, const word* a, std::size_t stride, const word* b,
-                                  word* out, std::size_t terms, std::size_t columns, bool add,
-                                  std::index_sequence<i...>) noexcept {
+/// Some rows of a product: `vectors` vectors of each, one for each i.
+template <std::size_t vectors, class Arithmetic, std::size_t... i>
+TENSAFE_INLINE void multiply_rows(const Arithmetic& mod, const word* a, std::size_t stride, const word* b, word* out,
+                                  std::size_t terms, bool add, std::index_sequence<i...>) noexcept {
     constexpr std::size_t width = Arithmetic::words::width;
-    constexpr std::size_t vectors = sizeof...(i) / rows;
     typename Arithmetic::sum s[] = {(static_cast<void>(i), mod.zero())...};
     if (add) {
-        (mod.add_residue(s[i], load_operand(mod, out + i / vectors * columns + i % vectors * width)), ...);
+        (mod.add_residue(s[i], load_operand(mod, out + i / vectors * interleaved + i % vectors * width)), ...);
     }
     for (std::size_t t = 0; t < terms;) {
         const std::size_t end = std::min(terms, t + mod.terms);
         for (; t < end; ++t) {
-            (mod.add_product(s[i], load_operand(mod, b + t * columns + i % vectors * width),
+            (mod.add_product(s[i], load_operand(mod, b + t * interleaved + i % vectors * width),
                              Arithmetic::as_operand(Arithmetic::spread(a[i / vectors * stride + t]))),
              ...);
         }
@@ -243,44 +244,25 @@ TENSAFE_INLINE void multiply_tile(const Arithmetic& mod, const word* a, std::siz
             (mod.normalize(s[i]), ...);
         }
     }
-    (mod.reduce(s[i]).store(out + i / vectors * columns + i % vectors * width), ...);
+    (mod.reduce(s[i]).store(out + i / vectors * interleaved + i % vectors * width), ...);
 }
 
 template <class Target, arith::modulus M>
-TENSAFE_INLINE void multiply_matrices(arith::barrett<M> p, const word* a, const word* b, word* out,
-                                      std::size_t count, std::size_t rows, std::size_t stride,
-                                      std::size_t terms, std::size_t columns, bool add) noexcept {
+TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b,
+                                         word* out, std::size_t count, std::size_t rows, std::size_t terms,
+                                         bool add) noexcept {
     using arithmetic = typename lanes_of<Target>::template products<M>;
-    constexpr std::size_t width = arithmetic::words::width;
-    constexpr std::size_t pair = width == 8 ? 2 : 1;  // of rows, where there are registers for them
+    constexpr std::size_t vectors = interleaved / arithmetic::words::width;
+    constexpr std::size_t at_once = vectors == 1 ? 8 : vectors == 2 ? 2 : 1;
     const auto mod = make<arithmetic>(p);
-    for (std::size_t matrix = 0; matrix < count; ++matrix) {
-        std::size_t column = 0;
-        for (; column + 4 * width <= columns; column += 4 * width) {
-            std::size_t row = 0;
-            for (; row + pair <= rows; row += pair) {
-                multiply_tile<pair>(mod, a + row * stride, stride, b + column, out + row * columns + column, terms,
-                                    columns, add, std::make_index_sequence<4 * pair>());
-            }
-            for (; row < rows; ++row) {
-                multiply_tile<1>(mod, a + row * stride, stride, b + column, out + row * columns + column, terms, columns,
-                                 add, std::make_index_sequence<4>());
-            }
+    for (std::size_t matrix = 0; matrix < count; ++matrix, b += terms * interleaved) {
+        std::size_t row = 0;
+        for (; row + at_once <= rows; row += at_once, a += at_once * stride, out += at_once * interleaved) {
+            multiply_rows<vectors>(mod, a, stride, b, out, terms, add, std::make_index_sequence<at_once * vectors>());
         }
-        for (; column < columns; column += width) {
-            std::size_t row = 0;
-            for (; row + 4 <= rows; row += 4) {
-                multiply_tile<4>(mod, a + row * stride, stride, b + column, out + row * columns + column, terms, columns,
-                                 add, std::make_index_sequence<4>());
-            }
-            for (; row < rows; ++row) {
-                multiply_tile<1>(mod, a + row * stride, stride, b + column, out + row * columns + column, terms, columns,
-                                 add, std::make_index_sequence<1>());
-            }
+        for (; row < rows; ++row, a += stride, out += interleaved) {
+            multiply_rows<vectors>(mod, a, stride, b, out, terms, add, std::make_index_sequence<vectors>());
         }
-        a += rows * stride;
-        b += terms * columns;
-        out += rows * columns;
     }
 }
 
@@ -347,16 +329,15 @@ void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, 
     });
 }
 
-/// `count` products of matrices, rows x terms by terms x columns, row after row and matrix after matrix, rows of
-/// the first ones `stride` words apart; added to `out` if `add`. Sums of products are reduced once.
-/// @pre  all words are below q; columns is a multiple of eight
+/// `count` products of matrices, `rows` x `terms`, row after row with `stride` words for each, by `terms` x eight;
+/// added to `out` if `add`. Sums of products are reduced once.
+/// @pre  all words are below q
 template <arith::modulus M>
-void multiply_matrices(arith::barrett<M> p, const word* a, const word* b, word* out, std::size_t count,
-                       std::size_t rows, std::size_t stride, std::size_t terms, std::size_t columns,
-                       bool add) noexcept {
+void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b, word* out,
+                          std::size_t count, std::size_t rows, std::size_t terms, bool add) noexcept {
     simd::on_active_target([&](auto target) {
-        target.template kernel<&detail::multiply_matrices<decltype(target), M>>(p, a, b, out, count, rows, stride,
-                                                                                terms, columns, add);
+        target.template kernel<&detail::multiply_interleaved<decltype(target), M>>(p, a, stride, b, out, count, rows,
+                                                                                   terms, add);
     });
 }
 

@@ -85,34 +85,33 @@ class block_weights {
         const std::size_t at_once = std::min(ceil_divide(inputs, lanes) * lanes,
                                              std::max(most_words / (windows * size) / lanes, std::size_t{1}) * lanes);
         make_room(work.scratch, size * lanes);
-        const std::size_t end = first + to.size() / P::degree;
-        for (std::size_t o = first; o < end; o += rows_at_once) {
-            const std::size_t rows = std::min(rows_at_once, end - o);
-            make_room(work.products, size * windows * rows);
+        make_room(work.products, size * windows * lanes);
+        const std::size_t outputs = to.size() / P::degree;
+        for (std::size_t o = 0; o < outputs; o += lanes) {
             for (std::size_t i = 0; i < inputs; i += at_once) {
                 const std::size_t some = std::min(at_once, inputs - i);
-                if (o == first || at_once < inputs) {
+                if (o == 0 || at_once < inputs) {
                     transform_inputs<I>(seed, i, some, at_once, windows, work);
                 }
-                transform_weights<I>(o, rows, i, some, work);
-                rns::limb::multiply_matrices(rns::variable_arithmetic<basis::template prime<I>>,
-                                             work.windows.data(), work.weights.data(), work.products.data(), size,
-                                             windows, at_once, some, rows, i > 0);
-            }
-            for (std::size_t k = 0; k < rows; k += lanes) {
-                for (std::size_t w = 0; w < windows; ++w) {
-                    rns::limb::inverse_interleaved(plan_of<I>(), &work.products[w * rows + k], windows * rows,
-                                                   work.scratch.data());
-                    rns::limb::transpose(work.scratch.data(), lanes, std::min(valid, P::degree - w * valid), lanes,
-                                         &to[(o - first + k) * P::degree + w * valid], P::degree);
+                for (std::size_t part = 0; part < pieces_; ++part) {
+                    const std::size_t before = part * columns_ * windows;
+                    transform_weights<I>(part, first + o, i, some, work);
+                    rns::limb::multiply_interleaved(rns::variable_arithmetic<basis::template prime<I>>,
+                                                    &work.windows[before * at_once], at_once, work.weights.data(),
+                                                    &work.products[before * lanes], columns_, windows, some, i > 0);
                 }
+            }
+            for (std::size_t w = 0; w < windows; ++w) {
+                rns::limb::inverse_interleaved(plan_of<I>(), &work.products[w * lanes], windows * lanes,
+                                               work.scratch.data());
+                rns::limb::transpose(work.scratch.data(), lanes, std::min(valid, P::degree - w * valid), lanes,
+                                     &to[o * P::degree + w * valid], P::degree);
             }
         }
     }
 
   private:
     static constexpr std::size_t most_words = std::size_t{1} << 21;
-    static constexpr std::size_t rows_at_once = 32;
 
     template <int I>
     const auto& plan_of() const {
@@ -149,33 +148,29 @@ class block_weights {
         }
     }
 
-    /// Point f of row k with input j at (f * some + j) * rows + k: entry c of a row in coefficient -c, of which
-    /// the first stages make multiples. Divided by the number of points, for the transform back.
+    /// Point f of some points of eight rows from `row` on, with input j, at (f * some + j) * 8: entry c of a row in
+    /// coefficient -c, of which the first stages make multiples. Divided by all points, for the transform back.
     template <int I>
-    void transform_weights(std::size_t o, std::size_t rows, std::size_t first, std::size_t some,
+    void transform_weights(std::size_t part, std::size_t row, std::size_t first, std::size_t some,
                            block_products_workspace& work) const {
         constexpr arith::word q = basis::template prime<I>;
         constexpr auto fixed = rns::fixed_arithmetic<q>;
-        const std::size_t row = some * rows;
-        make_room(work.weights, pieces_ * columns_ * row);
+        make_room(work.weights, columns_ * some * lanes);
+        const std::size_t root = pieces_ + part;
         const arith::word inverse = arith::inverse_mod(pieces_ * columns_, q);
-        for (std::size_t part = 0; part < pieces_; ++part) {
-            const std::size_t root = pieces_ + part;
-            const arith::word factor = arith::multiply_mod(plan_of<I>().inverse_factors()[root / 2].value, inverse, q);
-            const auto of_part = fixed.prepare(part % 2 == 0 ? factor : q - factor);
-            for (std::size_t j = 0; j < some; ++j) {
-                const std::size_t begin = (first + j) * columns_;
-                const std::size_t count = std::min(columns_, d_ - begin);
-                for (std::size_t k = 0; k < rows; k += lanes) {
-                    const std::uint32_t* const a = &integers_[(o + k) * d_ + begin * lanes];
-                    const std::span<arith::word> entries = work.scratch.span().first(columns_ * lanes);
-                    rns::limb::scale_integers(fixed, entries.first(lanes), a, fixed.prepare(inverse));
-                    std::fill(entries.begin() + lanes, entries.end() - (count - 1) * lanes, arith::word{0});
-                    rns::limb::scale_integers(fixed, entries.last((count - 1) * lanes), a + (count - 1) * lanes, of_part);
-                    rns::limb::forward_interleaved(plan_of<I>(), root, entries.data(), lanes, entries.data(),
-                                                   &work.weights[part * columns_ * row + j * rows + k], row);
-                }
-            }
+        const arith::word factor = arith::multiply_mod(plan_of<I>().inverse_factors()[root / 2].value, inverse, q);
+        const auto of_part = fixed.prepare(part % 2 == 0 ? factor : q - factor);
+        const std::span<arith::word> entries = work.scratch.span().first(columns_ * lanes);
+        for (std::size_t j = 0; j < some; ++j) {
+            const std::size_t begin = (first + j) * columns_;
+            const std::size_t others = std::min(columns_, d_ - begin) - 1;
+            const std::uint32_t* const a = &integers_[row * d_ + begin * lanes];
+            rns::limb::scale_integers(fixed, entries.first(lanes), a, fixed.prepare(inverse));
+            std::fill(entries.begin() + lanes, entries.end() - static_cast<std::ptrdiff_t>(others * lanes),
+                      arith::word{0});
+            rns::limb::scale_integers(fixed, entries.last(others * lanes), a + others * lanes, of_part);
+            rns::limb::forward_interleaved(plan_of<I>(), root, entries.data(), lanes, entries.data(),
+                                           &work.weights[j * lanes], some * lanes);
         }
     }
 

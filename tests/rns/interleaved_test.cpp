@@ -90,10 +90,9 @@ void check_products(std::size_t rows, std::size_t terms) {
     };
     const auto a = some(2 * rows * stride);
     const auto b = some(2 * terms * lanes);
-    auto out = some(2 * rows * lanes);
+    std::vector<word> out(2 * rows * lanes);
     std::vector<word> products(out.size());
-    std::vector<word> sums(out.size());
-    for (std::size_t k = 0; k < sums.size(); ++k) {
+    for (std::size_t k = 0; k < products.size(); ++k) {
         const std::size_t row = k / lanes;
         for (std::size_t t = 0; t < terms; ++t) {
             products[k] = static_cast<word>((tensafe::arith::uint128{a[row * stride + t]} *
@@ -101,12 +100,9 @@ void check_products(std::size_t rows, std::size_t terms) {
                                              products[k]) %
                                             q);
         }
-        sums[k] = (out[k] + products[k]) % q;
     }
     const tensafe::arith::barrett policy(m);
-    rns::limb::multiply_interleaved(policy, a.data(), stride, b.data(), out.data(), 2, rows, terms, true);
-    CHECK(out == sums);
-    rns::limb::multiply_interleaved(policy, a.data(), stride, b.data(), out.data(), 2, rows, terms, false);
+    rns::limb::multiply_interleaved(policy, a.data(), stride, b.data(), out.data(), 2, rows, terms);
     CHECK(out == products);
 }
 

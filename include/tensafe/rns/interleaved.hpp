@@ -227,12 +227,9 @@ TENSAFE_INLINE void inverse_interleaved(arith::shoup<M> p, const typename arith:
 /// Some rows of a product: `vectors` vectors of each, one for each i.
 template <std::size_t vectors, class Arithmetic, std::size_t... i>
 TENSAFE_INLINE void multiply_rows(const Arithmetic& mod, const word* a, std::size_t stride, const word* b, word* out,
-                                  std::size_t terms, bool add, std::index_sequence<i...>) noexcept {
+                                  std::size_t terms, std::index_sequence<i...>) noexcept {
     constexpr std::size_t width = Arithmetic::words::width;
     typename Arithmetic::sum s[] = {(static_cast<void>(i), mod.zero())...};
-    if (add) {
-        (mod.add_residue(s[i], load_operand(mod, out + i / vectors * interleaved + i % vectors * width)), ...);
-    }
     for (std::size_t t = 0; t < terms;) {
         const std::size_t end = std::min(terms, t + mod.terms);
         for (; t < end; ++t) {
@@ -249,8 +246,8 @@ TENSAFE_INLINE void multiply_rows(const Arithmetic& mod, const word* a, std::siz
 
 template <class Target, arith::modulus M>
 TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b,
-                                         word* out, std::size_t count, std::size_t rows, std::size_t terms,
-                                         bool add) noexcept {
+                                         word* out, std::size_t count, std::size_t rows,
+                                         std::size_t terms) noexcept {
     using arithmetic = typename lanes_of<Target>::template products<M>;
     constexpr std::size_t vectors = interleaved / arithmetic::words::width;
     constexpr std::size_t at_once = vectors == 1 ? 8 : vectors == 2 ? 2 : 1;
@@ -258,10 +255,10 @@ TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std
     for (std::size_t matrix = 0; matrix < count; ++matrix, b += terms * interleaved) {
         std::size_t row = 0;
         for (; row + at_once <= rows; row += at_once, a += at_once * stride, out += at_once * interleaved) {
-            multiply_rows<vectors>(mod, a, stride, b, out, terms, add, std::make_index_sequence<at_once * vectors>());
+            multiply_rows<vectors>(mod, a, stride, b, out, terms, std::make_index_sequence<at_once * vectors>());
         }
         for (; row < rows; ++row, a += stride, out += interleaved) {
-            multiply_rows<vectors>(mod, a, stride, b, out, terms, add, std::make_index_sequence<vectors>());
+            multiply_rows<vectors>(mod, a, stride, b, out, terms, std::make_index_sequence<vectors>());
         }
     }
 }
@@ -329,15 +326,15 @@ void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, 
     });
 }
 
-/// `count` products of matrices, `rows` x `terms`, row after row with `stride` words for each, by `terms` x eight;
-/// added to `out` if `add`. Sums of products are reduced once.
+/// `count` products of matrices, `rows` x `terms`, row after row with `stride` words for each, by `terms` x eight.
+/// Sums of products are reduced once.
 /// @pre  all words are below q
 template <arith::modulus M>
 void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b, word* out,
-                          std::size_t count, std::size_t rows, std::size_t terms, bool add) noexcept {
+                          std::size_t count, std::size_t rows, std::size_t terms) noexcept {
     simd::on_active_target([&](auto target) {
         target.template kernel<&detail::multiply_interleaved<decltype(target), M>>(p, a, stride, b, out, count, rows,
-                                                                                   terms, add);
+                                                                                   terms);
     });
 }
 

@@ -72,12 +72,13 @@ struct block_workspace {
 
     /// For one thread.
     struct slot {
-        detail::block_products_workspace products;
+        detail::block_products_workspace work;
+        detail::of_each_limb<P, memory::secret_buffer<arith::word>> products;  ///< of eight outputs
         memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
     };
 
     std::vector<slot> slots = std::vector<slot>(1);
-    detail::of_each_limb<P, memory::secret_buffer<arith::word>> products;  ///< of a block
+    detail::of_each_limb<P, memory::buffer<arith::word>> windows;  ///< of the inputs of a block
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     detail::of_each_limb<P, memory::buffer<arith::word>> token;
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> sums;
@@ -92,6 +93,7 @@ template <ckks::parameter_set P, class Protection>
 class server<P, token_blocks, Protection> {
     using basis = typename traced_product<P>::basis;
     using zero_pool = ckks::rerandomization_pool<P, request_level<P>>;
+    static constexpr std::size_t lanes = detail::block_weights<P, Protection>::lanes;
 
   public:
     using plan_type = packing_plan<P, token_blocks, Protection>;
@@ -131,20 +133,17 @@ class server<P, token_blocks, Protection> {
              ", expected 2^", plan_.subring_log_n(), ", the plan's subring_log_n()"});
         work.slots.resize(std::max(work.slots.size(), where.threads()));
         server_block<P> made = open_block(r.seed, zeros, work);
-        constexpr std::size_t at_once = detail::block_weights<P, Protection>::outputs_at_once;
         constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
-        const std::size_t padded = weights_.padded_outputs();
-        for (auto& limb : work.products) {
-            detail::make_room(limb, padded * P::degree);
+        for (auto& limb : work.windows) {
+            detail::make_room(limb, weights_.window_words());
         }
-        where.for_each(detail::ceil_divide(padded, at_once) * limbs, [&](std::size_t job, std::size_t slot) {
-            const std::size_t first = job / limbs * at_once;
-            const std::size_t count = std::min(at_once, padded - first);
+        where.for_each(detail::ceil_divide(plan_.inputs(), lanes) * limbs, [&](std::size_t job, std::size_t slot) {
             rns::for_each_limb<basis>([&]<int I>() {
                 if (job % limbs == static_cast<std::size_t>(I)) {
-                    weights_.template multiply<I>(
-                        r.seed, first, work.products[I].span().subspan(first * P::degree, count * P::degree),
-                        work.slots[slot].products);
+                    auto& room = work.slots[slot].products[I];
+                    detail::make_room(room, lanes * P::degree);
+                    weights_.template transform_inputs<I>(r.seed, job / limbs * lanes, work.slots[slot].work,
+                                                          room.span(), work.windows[I].span());
                 }
             });
         });
@@ -152,28 +151,16 @@ class server<P, token_blocks, Protection> {
         to.d = plan_.d();
         to.tokens = tokens;
         to.c1.resize(outputs);
-        where.for_each(outputs, [&](std::size_t o, std::size_t slot) {
-            auto zero = zeros.acquire(std::move(work.reservations[o]));
-            auto c1 = rns::inverse(std::move(zero.c1));
-            ckks::add_small(zero.e1.span(), c1);
+        where.for_each(detail::ceil_divide(outputs, lanes), [&](std::size_t group, std::size_t slot) {
+            auto& products = work.slots[slot].products;
             rns::for_each_limb<basis>([&]<int I>() {
-                constexpr arith::word q = basis::template prime<I>;
-                constexpr auto m = rns::modulus_of<q>(q);
-                const auto limb = c1.template limb<I>();
-                rns::limb::add(m, limb, limb, work.products[I].span().subspan(o * P::degree, P::degree));
-                ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, zero.c0[I].span());
-                rns::limb::add_small(m, zero.c0[I].span(), zero.e0.span());
-                for (std::size_t t = 0; t < tokens; ++t) {
-                    made.c0_[I][t * outputs + o] = zero.c0[I][t];
-                }
+                detail::make_room(products[I], lanes * P::degree);
+                weights_.template multiply<I>(work.windows[I].span(), group * lanes, work.slots[slot].work,
+                                              products[I].span());
             });
-            const int bits = plan_.reply_bits(o);
-            const std::span<std::uint32_t> switched = work.slots[slot].switched.span();
-            rns::switch_modulus(c1, bits, switched);
-            to.c1[o].resize(memory::packed_bytes(P::degree, bits));
-            memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(to.c1[o]));
-            zero.c1 = rns::secret_poly<basis, rns::evaluation_form>(std::move(c1).take());
-            zeros.release(std::move(zero));
+            for (std::size_t k = 0; k < std::min(lanes, outputs - group * lanes); ++k) {
+                finish(group * lanes + k, k, zeros, work, work.slots[slot], made, to);
+            }
         });
         work.reservations.clear();
         work.work.products += plan_.inputs() * outputs;
@@ -270,6 +257,32 @@ class server<P, token_blocks, Protection> {
     static std::uint64_t next_number() noexcept {
         static std::atomic<std::uint64_t> last{0};
         return ++last;
+    }
+
+    /// Output o, of which the products are number k in the slot: with its encryption of zero, into bytes.
+    void finish(std::size_t o, std::size_t k, zero_pool& zeros, workspace& work, typename workspace::slot& slot,
+                server_block<P>& made, block_reply& to) const {
+        auto zero = zeros.acquire(std::move(work.reservations[o]));
+        auto c1 = rns::inverse(std::move(zero.c1));
+        ckks::add_small(zero.e1.span(), c1);
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr arith::word q = basis::template prime<I>;
+            constexpr auto m = rns::modulus_of<q>(q);
+            const auto limb = c1.template limb<I>();
+            rns::limb::add(m, limb, limb, slot.products[I].span().subspan(k * P::degree, P::degree));
+            ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, zero.c0[I].span());
+            rns::limb::add_small(m, zero.c0[I].span(), zero.e0.span());
+            for (std::size_t t = 0; t < made.tokens(); ++t) {
+                made.c0_[I][t * plan_.outputs() + o] = zero.c0[I][t];
+            }
+        });
+        const int bits = plan_.reply_bits(o);
+        const std::span<std::uint32_t> switched = slot.switched.span();
+        rns::switch_modulus(c1, bits, switched);
+        to.c1[o].resize(memory::packed_bytes(P::degree, bits));
+        memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(to.c1[o]));
+        zero.c1 = rns::secret_poly<basis, rns::evaluation_form>(std::move(c1).take());
+        zeros.release(std::move(zero));
     }
 
     /// A block, with reservations of fresh encryptions of zero.

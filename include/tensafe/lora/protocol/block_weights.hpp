@@ -16,14 +16,11 @@
 
 namespace tensafe::lora::detail {
 
-/// Memory to multiply in; grows once.
+/// Memory of one thread to multiply in; grows once.
 struct block_products_workspace {
-    memory::buffer<arith::word> limbs;           ///< of eight inputs
-    memory::buffer<arith::word> entries;         ///< the same, interleaved
-    memory::buffer<arith::word> windows;         ///< transforms of all windows of all inputs
-    memory::secret_buffer<arith::word> weights;  ///< transforms of some rows
-    memory::secret_buffer<arith::word> products;
     memory::secret_buffer<arith::word> scratch;  ///< a window of eight polynomials
+    memory::secret_buffer<arith::word> weights;  ///< transforms of eight rows, in part
+    memory::secret_buffer<arith::word> windows;  ///< of eight inputs, or products with eight rows
 };
 
 /// A as 32-bit integers, for blocks of tokens. A plaintext has `columns` coefficients that are not zero, so
@@ -32,9 +29,9 @@ struct block_products_workspace {
 template <ckks::parameter_set P, class Protection>
 class block_weights {
     using basis = typename traced_product<P>::basis;
-    static constexpr std::size_t lanes = rns::limb::interleaved;
 
   public:
+    static constexpr std::size_t lanes = rns::limb::interleaved;
     using plan_type = packing_plan<P, token_blocks, Protection>;
 
     block_weights(const plan_type& plan, const matrix& a)
@@ -55,7 +52,8 @@ class block_weights {
         }
     }
 
-    /// Outputs, with others of zeros up to a whole vector.
+    std::size_t inputs() const noexcept { return ceil_divide(d_, columns_); }
+    /// Outputs, with others of zeros up to a multiple of eight.
     std::size_t padded_outputs() const noexcept { return ceil_divide(outputs_, lanes) * lanes; }
 
     /// sums[I][o] = row o times the coefficients of one token, modulo prime I, for padded_outputs() of them.
@@ -70,99 +68,86 @@ class block_weights {
         products(std::make_integer_sequence<int, basis::limbs>());
     }
 
-    /// Outputs that are multiplied together.
-    static constexpr std::size_t outputs_at_once = 128;
+    /// Words of all windows of all inputs, for one prime.
+    std::size_t window_words() const noexcept { return size() * windows() * padded_inputs(); }
 
-    /// to[(o - first) * N + k] = coefficient k of limb I of c1 of output o, for outputs_at_once of them or what is
-    /// left of padded_outputs(): the sum over inputs of the row times the uniform polynomial that the seed gives.
+    /// Limb I of eight inputs from `first` on, as the seed gives them, to the transforms of their windows: point f
+    /// of window w of input k at (f * windows() + w) * padded_inputs() + k.
+    /// @param limbs  room for eight of N words
     template <int I>
-    void multiply(const random::seed& seed, std::size_t first, std::span<arith::word> to,
-                  block_products_workspace& work) const {
-        const std::size_t size = pieces_ * columns_;
-        const std::size_t valid = size - columns_;
-        const std::size_t windows = ceil_divide(P::degree, valid);
-        const std::size_t inputs = ceil_divide(d_, columns_);
-        const std::size_t at_once = std::min(ceil_divide(inputs, lanes) * lanes,
-                                             std::max(most_words / (windows * size) / lanes, std::size_t{1}) * lanes);
-        make_room(work.scratch, size * lanes);
-        make_room(work.products, size * windows * lanes);
-        const std::size_t outputs = to.size() / P::degree;
-        for (std::size_t o = 0; o < outputs; o += lanes) {
-            for (std::size_t i = 0; i < inputs; i += at_once) {
-                const std::size_t some = std::min(at_once, inputs - i);
-                if (o == 0 || at_once < inputs) {
-                    transform_inputs<I>(seed, i, some, at_once, windows, work);
-                }
-                for (std::size_t part = 0; part < pieces_; ++part) {
-                    const std::size_t before = part * columns_ * windows;
-                    transform_weights<I>(part, first + o, i, some, work);
-                    rns::limb::multiply_interleaved(rns::variable_arithmetic<basis::template prime<I>>,
-                                                    &work.windows[before * at_once], at_once, work.weights.data(),
-                                                    &work.products[before * lanes], columns_, windows, some, i > 0);
-                }
-            }
-            for (std::size_t w = 0; w < windows; ++w) {
-                rns::limb::inverse_interleaved(plan_of<I>(), &work.products[w * lanes], windows * lanes,
-                                               work.scratch.data());
-                rns::limb::transpose(work.scratch.data(), lanes, std::min(valid, P::degree - w * valid), lanes,
-                                     &to[o * P::degree + w * valid], P::degree);
-            }
+    void transform_inputs(const random::seed& seed, std::size_t first, block_products_workspace& work,
+                          std::span<arith::word> limbs, std::span<arith::word> to) const {
+        constexpr arith::word q = basis::template prime<I>;
+        constexpr auto fixed = rns::fixed_arithmetic<q>;
+        make_room(work.scratch, size() * lanes);
+        make_room(work.windows, size() * windows() * lanes);
+        for (std::size_t k = 0; k < std::min(lanes, inputs() - first); ++k) {
+            const std::span<arith::word> limb = limbs.subspan(k * P::degree, P::degree);
+            random::sample_uniform<q>(
+                seed, random::stream_domain::uplink,
+                static_cast<std::uint32_t>((first + k) * static_cast<std::size_t>(basis::limbs) + I), limb);
+            ntt::inverse(rns::shared_plan<P::log_n, q>(), limb);
+        }
+        const std::span<arith::word> entries =
+            work.windows.span().first((windows() * valid() + columns_) * lanes);
+        rns::limb::transpose(limbs.data(), P::degree, lanes, P::degree, entries.data(), lanes);
+        const std::span<arith::word> beyond = entries.subspan(P::degree * lanes);  // X^N = -1
+        rns::limb::scale(fixed, beyond, entries.first(beyond.size()), fixed.prepare(q - 1));
+        for (std::size_t w = 0; w < windows(); ++w) {
+            rns::limb::forward_interleaved(plan_of<I>(), 1, &entries[w * valid() * lanes], lanes,
+                                           work.scratch.data(), &to[w * padded_inputs() + first],
+                                           windows() * padded_inputs());
+        }
+    }
+
+    /// to[k * N + c] = coefficient c of limb I of c1 of output first + k, of eight: the sum over inputs of the row
+    /// times the input.
+    template <int I>
+    void multiply(std::span<const arith::word> inputs_windows, std::size_t first, block_products_workspace& work,
+                  std::span<arith::word> to) const {
+        make_room(work.scratch, size() * lanes);
+        make_room(work.windows, size() * windows() * lanes);
+        for (std::size_t part = 0; part < pieces_; ++part) {
+            const std::size_t before = part * columns_ * windows();
+            transform_weights<I>(part, first, work);
+            rns::limb::multiply_interleaved(rns::variable_arithmetic<basis::template prime<I>>,
+                                            &inputs_windows[before * padded_inputs()], padded_inputs(),
+                                            work.weights.data(), &work.windows[before * lanes], columns_, windows(),
+                                            inputs());
+        }
+        for (std::size_t w = 0; w < windows(); ++w) {
+            rns::limb::inverse_interleaved(plan_of<I>(), &work.windows[w * lanes], windows() * lanes,
+                                           work.scratch.data());
+            rns::limb::transpose(work.scratch.data(), lanes, std::min(valid(), P::degree - w * valid()), lanes,
+                                 &to[w * valid()], P::degree);
         }
     }
 
   private:
-    static constexpr std::size_t most_words = std::size_t{1} << 21;
+    std::size_t size() const noexcept { return pieces_ * columns_; }
+    std::size_t valid() const noexcept { return size() - columns_; }
+    std::size_t windows() const noexcept { return ceil_divide(P::degree, valid()); }
+    std::size_t padded_inputs() const noexcept { return ceil_divide(inputs(), lanes) * lanes; }
 
     template <int I>
     const auto& plan_of() const {
-        return rns::shared_subring_plan<P::log_n, basis::template prime<I>>(std::countr_zero(pieces_ * columns_));
+        return rns::shared_subring_plan<P::log_n, basis::template prime<I>>(std::countr_zero(size()));
     }
 
-    /// Point f of window w of input k at (f * windows + w) * stride + k.
+    /// Point f of part `part` of eight rows from `row` on, with input k, at (f * inputs() + k) * 8: entry c of a row
+    /// in coefficient -c, of which the first stages make multiples. Divided by all points, for the transform back.
     template <int I>
-    void transform_inputs(const random::seed& seed, std::size_t first, std::size_t some, std::size_t stride,
-                          std::size_t windows, block_products_workspace& work) const {
+    void transform_weights(std::size_t part, std::size_t row, block_products_workspace& work) const {
         constexpr arith::word q = basis::template prime<I>;
         constexpr auto fixed = rns::fixed_arithmetic<q>;
-        const std::size_t size = pieces_ * columns_;
-        const std::size_t valid = size - columns_;
-        make_room(work.limbs, P::degree * lanes);
-        make_room(work.entries, (windows * valid + columns_) * lanes);
-        make_room(work.windows, size * windows * stride);
-        for (std::size_t i = 0; i < some; i += lanes) {
-            for (std::size_t k = i; k < std::min(i + lanes, some); ++k) {
-                const std::span<arith::word> limb = work.limbs.span().subspan((k - i) * P::degree, P::degree);
-                random::sample_uniform<q>(
-                    seed, random::stream_domain::uplink,
-                    static_cast<std::uint32_t>((first + k) * static_cast<std::size_t>(basis::limbs) + I), limb);
-                ntt::inverse(rns::shared_plan<P::log_n, q>(), limb);
-            }
-            const std::span<arith::word> entries = work.entries.span();
-            rns::limb::transpose(work.limbs.data(), P::degree, lanes, P::degree, entries.data(), lanes);
-            const std::span<arith::word> beyond = entries.subspan(P::degree * lanes);  // X^N = -1
-            rns::limb::scale(fixed, beyond, entries.first(beyond.size()), fixed.prepare(q - 1));
-            for (std::size_t w = 0; w < windows; ++w) {
-                rns::limb::forward_interleaved(plan_of<I>(), 1, &entries[w * valid * lanes], lanes,
-                                               work.scratch.data(), &work.windows[w * stride + i], windows * stride);
-            }
-        }
-    }
-
-    /// Point f of some points of eight rows from `row` on, with input j, at (f * some + j) * 8: entry c of a row in
-    /// coefficient -c, of which the first stages make multiples. Divided by all points, for the transform back.
-    template <int I>
-    void transform_weights(std::size_t part, std::size_t row, std::size_t first, std::size_t some,
-                           block_products_workspace& work) const {
-        constexpr arith::word q = basis::template prime<I>;
-        constexpr auto fixed = rns::fixed_arithmetic<q>;
-        make_room(work.weights, columns_ * some * lanes);
+        make_room(work.weights, columns_ * inputs() * lanes);
         const std::size_t root = pieces_ + part;
-        const arith::word inverse = arith::inverse_mod(pieces_ * columns_, q);
+        const arith::word inverse = arith::inverse_mod(size(), q);
         const arith::word factor = arith::multiply_mod(plan_of<I>().inverse_factors()[root / 2].value, inverse, q);
         const auto of_part = fixed.prepare(part % 2 == 0 ? factor : q - factor);
         const std::span<arith::word> entries = work.scratch.span().first(columns_ * lanes);
-        for (std::size_t j = 0; j < some; ++j) {
-            const std::size_t begin = (first + j) * columns_;
+        for (std::size_t k = 0; k < inputs(); ++k) {
+            const std::size_t begin = k * columns_;
             const std::size_t others = std::min(columns_, d_ - begin) - 1;
             const std::uint32_t* const a = &integers_[row * d_ + begin * lanes];
             rns::limb::scale_integers(fixed, entries.first(lanes), a, fixed.prepare(inverse));
@@ -170,7 +155,7 @@ class block_weights {
                       arith::word{0});
             rns::limb::scale_integers(fixed, entries.last(others * lanes), a + others * lanes, of_part);
             rns::limb::forward_interleaved(plan_of<I>(), root, entries.data(), lanes, entries.data(),
-                                           &work.weights[j * lanes], some * lanes);
+                                           &work.weights[k * lanes], inputs() * lanes);
         }
     }
 

@@ -250,16 +250,23 @@ TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std
                                          std::size_t terms) noexcept {
     using arithmetic = typename lanes_of<Target>::template products<M>;
     constexpr std::size_t vectors = interleaved / arithmetic::words::width;
-    constexpr std::size_t at_once = vectors == 1 ? 8 : vectors == 2 ? 2 : 1;
+    constexpr std::size_t at_once = vectors == 1 ? 6 : vectors == 2 ? 2 : 1;
     const auto mod = make<arithmetic>(p);
-    for (std::size_t matrix = 0; matrix < count; ++matrix, b += terms * interleaved) {
+    for (std::size_t matrix = 0; matrix < count; ++matrix) {
         std::size_t row = 0;
-        for (; row + at_once <= rows; row += at_once, a += at_once * stride, out += at_once * interleaved) {
-            multiply_rows<vectors>(mod, a, stride, b, out, terms, std::make_index_sequence<at_once * vectors>());
+        // The last ones a second time rather than one by one.
+        for (; rows >= at_once && row < rows; row += at_once) {
+            const std::size_t first = std::min(row, rows - at_once);
+            multiply_rows<vectors>(mod, a + first * stride, stride, b, out + first * interleaved, terms,
+                                   std::make_index_sequence<at_once * vectors>());
         }
-        for (; row < rows; ++row, a += stride, out += interleaved) {
-            multiply_rows<vectors>(mod, a, stride, b, out, terms, std::make_index_sequence<vectors>());
+        for (; row < rows; ++row) {
+            multiply_rows<vectors>(mod, a + row * stride, stride, b, out + row * interleaved, terms,
+                                   std::make_index_sequence<vectors>());
         }
+        a += rows * stride;
+        b += terms * interleaved;
+        out += rows * interleaved;
     }
 }
 

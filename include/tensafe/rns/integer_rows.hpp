@@ -1,92 +1,165 @@
 #pragma once
 
 #include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
+#include <tensafe/rns/interleaved.hpp>
 #include <tensafe/rns/limb_loops.hpp>
 #include <tensafe/simd/dispatch.hpp>
-#include <tensafe/simd/transpose.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
+/// Matrices of integers, eight rows at a time: entry t of each of eight rows stands at 8 * t, before those of the
+/// next eight.
 namespace tensafe::rns::limb {
-
-using arith::word;
 
 /// Integers are stored with this added, so that none is negative: magnitudes are below it.
 inline constexpr std::uint32_t integer_offset = std::uint32_t{1} << 27;
 
+/// Residues modulo one prime, and where the sums of their products with each row go.
+template <arith::modulus M>
+struct row_products {
+    arith::barrett<M> policy;
+    const word* from;
+    word* to;
+};
+
 namespace detail {
 
-/// Sums of entries [0, whole) of some rows, a vector for each g, and of the residues themselves.
-template <class Target, class Arithmetic, arith::modulus M, std::size_t... g>
-TENSAFE_INLINE void sum_integer_rows(const Arithmetic& mod, arith::barrett<M> p, const std::uint32_t* a,
-                                     std::size_t stride, const word* b, std::size_t whole, word* out,
-                                     std::index_sequence<g...>) noexcept {
-    constexpr std::size_t width = Arithmetic::words::width;
-    typename Arithmetic::sum s[] = {(static_cast<void>(g), mod.zero())...};
-    for (std::size_t t = 0; t < whole;) {
-        const std::size_t end = std::min(whole, t + width * mod.terms);
-        for (; t < end; t += width) {
-            const auto x = load_operand(mod, b + t);
-            (mod.add_product(s[g], Arithmetic::as_operand(Target::load_widened(a + g * stride + t)), x), ...);
-        }
-        if (t < whole) {
-            (mod.normalize(s[g]), ...);
-        }
+template <class Arithmetic, class Target>
+TENSAFE_INLINE typename Arithmetic::words load_integers(const std::uint32_t* from) noexcept {
+    if constexpr (Arithmetic::words::width == 1) {
+        return {*from};
+    } else {
+        return Target::load_widened(from);
     }
-    // The residues of all lanes fit a word.
-    ((out[g] = p.reduce_fully(simd::add_lanes(mod.reduce(s[g])))), ...);
 }
 
-template <class Target, arith::modulus M>
-TENSAFE_INLINE void multiply_integer_rows(arith::barrett<M> p, std::span<word> out, const std::uint32_t* a,
-                                          std::size_t stride, std::span<const word> b) noexcept {
-    using arithmetic = typename lanes_of<Target>::template products<M>;
+/// Sums of some vectors of rows, and of the residues themselves.
+template <class Arithmetic, std::size_t... v>
+struct row_sums {
+    using arithmetic = Arithmetic;
+    using sum = typename Arithmetic::sum;
+    Arithmetic mod;
+    const word* from;
+    word* to;
+    sum s[sizeof...(v)] = {(static_cast<void>(v), Arithmetic::zero())...};
+    sum plain = Arithmetic::zero();
+
+    template <arith::modulus M>
+    TENSAFE_INLINE row_sums(const row_products<M>& p, std::size_t row) noexcept
+        : mod(make<Arithmetic>(p.policy)), from(p.from), to(p.to + row) {}
+
+    TENSAFE_INLINE void add(std::size_t t, const typename Arithmetic::words* rows) noexcept {
+        const typename Arithmetic::operand x = Arithmetic::as_operand(Arithmetic::spread(from[t]));
+        (mod.add_product(s[v], Arithmetic::as_operand(rows[v]), x), ...);
+        mod.add_residue(plain, x);
+    }
+    TENSAFE_INLINE void normalize() noexcept {
+        (mod.normalize(s[v]), ...);
+        mod.normalize(plain);
+    }
+    TENSAFE_INLINE void store() const noexcept {
+        const auto offset = mod.multiply(Arithmetic::as_operand(mod.reduce(plain)),
+                                         Arithmetic::as_operand(Arithmetic::spread(integer_offset)));
+        (mod.subtract(mod.reduce(s[v]), offset).store(to + v * Arithmetic::words::width), ...);
+    }
+};
+
+/// So many entries ahead are asked for: the rows are seldom in cache.
+inline constexpr std::size_t entries_ahead = 64;
+
+/// Rows from number `row` on, a vector for each v.
+template <class Target, std::size_t... v, class Sums, class... More>
+TENSAFE_INLINE void sum_integer_rows(const std::uint32_t* a, std::size_t d, std::size_t row,
+                                     std::index_sequence<v...>, Sums&& sums, More&&... more) noexcept {
+    using arithmetic = typename std::remove_reference_t<Sums>::arithmetic;
     constexpr std::size_t width = arithmetic::words::width;
-    std::size_t whole = 0;
-    if constexpr (width > 1) {
-        whole = b.size() / width * width;
-        const auto mod = make<arithmetic>(p);
-        std::size_t r = 0;
-        for (; r + 4 <= out.size(); r += 4) {
-            sum_integer_rows<Target>(mod, p, a + r * stride, stride, b.data(), whole, &out[r],
-                                     std::make_index_sequence<4>());
+    const std::uint32_t* const rows[] = {
+        a + (row + v * width) / interleaved * interleaved * d + (row + v * width) % interleaved...};
+    for (std::size_t t = 0; t < d;) {
+        const std::size_t end = std::min({d, t + sums.mod.terms, t + more.mod.terms...});
+        for (; t < end; ++t) {
+            (__builtin_prefetch(rows[v] + (t + entries_ahead) * interleaved), ...);
+            const typename arithmetic::words x[] = {
+                load_integers<arithmetic, Target>(rows[v] + t * interleaved)...};
+            sums.add(t, x);
+            (more.add(t, x), ...);
         }
-        for (; r < out.size(); ++r) {
-            sum_integer_rows<Target>(mod, p, a + r * stride, stride, b.data(), whole, &out[r],
-                                     std::make_index_sequence<1>());
+        if (t < d) {
+            sums.normalize();
+            (more.normalize(), ...);
         }
     }
-    arith::uint128 sum = 0;
-    for (const word x : b) {
-        sum += x;
-    }
-    const word q = p.modulus().value();
-    const word offset = p.reduce_any(arith::uint128{p.reduce_any(sum)} * integer_offset);
-    for (std::size_t r = 0; r < out.size(); ++r) {
-        arith::uint128 s = width > 1 ? out[r] : 0;
-        for (std::size_t t = whole; t < b.size(); ++t) {
-            s += arith::mul_wide(a[r * stride + t], b[t]);
+    sums.store();
+    (more.store(), ...);
+}
+
+template <class Target, arith::modulus M, arith::modulus... More>
+TENSAFE_INLINE void multiply_integer_rows(const std::uint32_t* a, std::size_t d, std::size_t rows,
+                                          row_products<M> p, row_products<More>... more) noexcept {
+    using lanes = lanes_of<Target>;
+    using products = typename lanes::template products<M>;
+    if constexpr ((std::is_same_v<typename products::words, typename lanes::template products<More>::words> &&
+                   ...)) {
+        constexpr std::size_t width = products::words::width;
+        std::size_t row = 0;
+        for (; row + 4 * width <= rows; row += 4 * width) {
+            sum_integer_rows<Target>(
+                a, d, row, std::make_index_sequence<4>(), row_sums<products, 0, 1, 2, 3>(p, row),
+                row_sums<typename lanes::template products<More>, 0, 1, 2, 3>(more, row)...);
         }
-        out[r] = arith::subtract_if_not_below(p.reduce_any(s) + q - offset, q);
+        for (; row < rows; row += width) {
+            sum_integer_rows<Target>(a, d, row, std::make_index_sequence<1>(), row_sums<products, 0>(p, row),
+                                     row_sums<typename lanes::template products<More>, 0>(more, row)...);
+        }
+    } else {
+        multiply_integer_rows<Target>(a, d, rows, p);
+        multiply_integer_rows<Target>(a, d, rows, more...);
+    }
+}
+
+/// out[8 k ...] = (the integers at a - 8 k) * w.
+template <class Target, arith::modulus M>
+TENSAFE_INLINE void scale_integers(arith::shoup<M> p, std::span<word> out, const std::uint32_t* a,
+                                   typename arith::shoup<M>::factor w) noexcept {
+    using arithmetic = typename lanes_of<Target>::template factors<M>;
+    const auto mod = make<arithmetic>(p);
+    const auto offset = arithmetic::spread(p.modulus().value() - integer_offset);
+    const auto factor = mod.prepare(w);
+    for (std::size_t k = 0; k < out.size(); k += interleaved, a -= interleaved) {
+        for (std::size_t lane = 0; lane < interleaved; lane += arithmetic::words::width) {
+            mod.scale(mod.add(load_integers<arithmetic, Target>(a + lane), offset), factor).store(&out[k + lane]);
+        }
     }
 }
 
 }  // namespace detail
 
-/// out[r] = the sum over t of a[r * stride + t] * b[t] modulo q, for the signed integers that a holds with
-/// integer_offset added: products with 32-bit integers are added up, four rows at once, and each sum is
-/// reduced once. No branch or index depends on a value.
-/// @pre  residues are below q; b.size() <= 2^24, 2^28 <= q
-template <arith::modulus M>
-void multiply_integer_rows(arith::barrett<M> p, std::span<word> out, const std::uint32_t* a,
-                           std::size_t stride, std::span<const word> b) noexcept {
+/// For each of the products p: p.to[r] = the sum over t of a[r][t] * p.from[t] modulo its prime, for d entries
+/// of so many rows, a multiple of eight. Products with 32-bit integers are added up, and each sum is reduced
+/// once. No branch or index depends on a value.
+/// @pre  residues are below q; d <= 2^24, 2^28 <= q
+template <arith::modulus... M>
+void multiply_integer_rows(const std::uint32_t* a, std::size_t d, std::size_t rows,
+                           row_products<M>... p) noexcept {
     simd::on_active_target([&](auto target) {
-        target.template kernel<&detail::multiply_integer_rows<decltype(target), M>>(p, out, a, stride, b);
+        target.template kernel<&detail::multiply_integer_rows<decltype(target), M...>>(a, d, rows, p...);
+    });
+}
+
+/// Entry k of out, eight words, is w times the entry of eight rows k before the one at `a`.
+/// @pre  2^28 <= q
+template <arith::modulus M>
+void scale_integers(arith::shoup<M> p, std::span<word> out, const std::uint32_t* a,
+                    typename arith::shoup<M>::factor w) noexcept {
+    simd::on_active_target([&](auto target) {
+        target.template kernel<&detail::scale_integers<decltype(target), M>>(p, out, a, w);
     });
 }
 

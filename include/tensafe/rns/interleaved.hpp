@@ -1,200 +1,347 @@
 #pragma once
 
 #include <tensafe/arith/shoup.hpp>
-#include <tensafe/core/precondition.hpp>
 #include <tensafe/ntt/plan.hpp>
+#include <tensafe/ntt/x86/transform_avx512.hpp>
 #include <tensafe/rns/limb_loops.hpp>
 #include <tensafe/simd/dispatch.hpp>
+#include <tensafe/simd/transpose.hpp>
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
-#include <span>
-#include <type_traits>
+#include <utility>
 
-/// Negacyclic NTTs of many short polynomials at once: entry c of polynomial j stands at c * count + j, so that
-/// lanes hold different polynomials and none is ever shuffled.
+/// Eight polynomials at once: an entry is a row of eight words, one of each, so that lanes hold different
+/// polynomials and none is ever shuffled. Entry k stands `stride` words after entry k - 1, at least eight.
 namespace tensafe::rns::limb {
 
 using arith::word;
 
+inline constexpr std::size_t interleaved = 8;
+
 namespace detail {
 
-/// Two stages on four rows of `length` words, one after the other.
-struct forward_rows {
-    static TENSAFE_INLINE void at(const auto& mod, word* x, std::size_t length, const auto* w) noexcept {
-        const auto c = mod.scale(load(mod, x + 2 * length), w[0]);
-        const auto d = mod.scale(load(mod, x + 3 * length), w[0]);
-        const auto a = load(mod, x);
-        const auto b = load(mod, x + length);
-        const auto sum = mod.add(a, c);
-        const auto difference = mod.subtract(a, c);
-        const auto product = mod.scale(mod.add(b, d), w[1]);
-        const auto other = mod.scale(mod.subtract(b, d), w[2]);
-        mod.add(sum, product).store(x);
-        mod.subtract(sum, product).store(x + length);
-        mod.add(difference, other).store(x + 2 * length);
-        mod.subtract(difference, other).store(x + 3 * length);
-    }
-    static TENSAFE_INLINE void at_two(const auto& mod, word* x, std::size_t length, const auto& w) noexcept {
-        const auto a = load(mod, x);
-        const auto b = mod.scale(load(mod, x + length), w);
-        mod.add(a, b).store(x);
-        mod.subtract(a, b).store(x + length);
-    }
-};
-struct inverse_rows {
-    static TENSAFE_INLINE void at(const auto& mod, word* x, std::size_t length, const auto* w) noexcept {
-        const auto x0 = load(mod, x);
-        const auto x1 = load(mod, x + length);
-        const auto x2 = load(mod, x + 2 * length);
-        const auto x3 = load(mod, x + 3 * length);
-        const auto a = mod.add(x0, x1);
-        const auto b = mod.scale_difference(x0, x1, w[1]);
-        const auto c = mod.add(x2, x3);
-        const auto d = mod.scale_difference(x2, x3, w[2]);
-        mod.add(a, c).store(x);
-        mod.add(b, d).store(x + length);
-        mod.scale_difference(a, c, w[0]).store(x + 2 * length);
-        mod.scale_difference(b, d, w[0]).store(x + 3 * length);
-    }
-    static TENSAFE_INLINE void at_two(const auto& mod, word* x, std::size_t length, const auto& w) noexcept {
-        const auto a = load(mod, x);
-        const auto b = load(mod, x + length);
-        mod.add(a, b).store(x);
-        mod.scale_difference(a, b, w).store(x + length);
-    }
+/// What a pass reads and writes: `blocks` blocks of `length` entries, block i below node + i of the factors.
+struct interleaved_pass {
+    const word* from;
+    std::size_t from_stride;
+    word* to;
+    std::size_t to_stride;
+    std::size_t blocks;
+    std::size_t length;
+    std::size_t node;
+    bool last;
 };
 
-/// Stages `stage` and stage + 1, or `stage` alone, of all blocks.
-template <class Rows, bool two_stages, class Arithmetic, class Factor>
-TENSAFE_INLINE void interleaved_pass(const Arithmetic& mod, std::span<word> data, int stage,
-                                     const Factor* factors) noexcept {
-    constexpr std::size_t width = Arithmetic::words::width;
-    const std::size_t blocks = std::size_t{1} << stage;
-    const std::size_t length = (data.size() >> stage) / (two_stages ? 4 : 2);
-    for (std::size_t block = 0; block < blocks; ++block) {
-        word* const x = data.data() + block * (data.size() >> stage);
-        const std::size_t node = blocks + block;
-        const auto first = mod.prepare(factors[node]);
-        if constexpr (two_stages) {
-            const std::remove_cvref_t<decltype(mod.prepare(factors[0]))> w[] = {first, mod.prepare(factors[2 * node]),
-                                                           mod.prepare(factors[2 * node + 1])};
-            for (std::size_t k = 0; k < length; k += width) {
-                Rows::at(mod, x + k, length, w);
-            }
-        } else {
-            for (std::size_t k = 0; k < length; k += width) {
-                Rows::at_two(mod, x + k, length, first);
+/// Passes of one or two stages with the arithmetic of a target.
+template <class Target, arith::modulus M>
+class interleaved_passes {
+    using arithmetic = typename lanes_of<Target>::template factors<M>;
+    using factor = typename arith::shoup<M>::factor;
+
+  public:
+    static constexpr int stages_of(int left) noexcept { return left > 1 ? 2 : 1; }
+
+    explicit interleaved_passes(arith::shoup<M> p) noexcept : mod_(make<arithmetic>(p)) {}
+
+    template <bool forward>
+    TENSAFE_INLINE void run(int stages, const interleaved_pass& p, const factor* factors) const noexcept {
+        const auto mod = mod_;
+        const std::size_t distance = p.length >> stages;
+        for (std::size_t block = 0; block < p.blocks; ++block) {
+            const std::size_t node = p.node + block;
+            const auto w = mod.prepare(factors[node]);
+            const word* const from = p.from + block * p.length * p.from_stride;
+            word* const to = p.to + block * p.length * p.to_stride;
+            for (std::size_t k = 0; k < distance; ++k) {
+                for (std::size_t lane = 0; lane < interleaved; lane += arithmetic::words::width) {
+                    const word* const x = from + k * p.from_stride + lane;
+                    word* const y = to + k * p.to_stride + lane;
+                    if (stages == 2) {
+                        const decltype(mod.prepare(factors[0])) low = mod.prepare(factors[2 * node]);
+                        const decltype(mod.prepare(factors[0])) high = mod.prepare(factors[2 * node + 1]);
+                        two_stages<forward>(mod, x, distance * p.from_stride, y, distance * p.to_stride, w, low,
+                                            high);
+                    } else {
+                        one_stage<forward>(mod, x, distance * p.from_stride, y, distance * p.to_stride, w);
+                    }
+                }
             }
         }
     }
+
+  private:
+    template <bool forward>
+    static TENSAFE_INLINE void one_stage(const arithmetic& mod, const word* x, std::size_t dx, word* y,
+                                         std::size_t dy, const auto& w) noexcept {
+        const auto a = load(mod, x);
+        const auto b = load(mod, x + dx);
+        const auto c = forward ? mod.scale(b, w) : b;
+        mod.add(a, c).store(y);
+        (forward ? mod.subtract(a, c) : mod.scale_difference(a, c, w)).store(y + dy);
+    }
+    template <bool forward>
+    static TENSAFE_INLINE void two_stages(const arithmetic& mod, const word* x, std::size_t dx, word* y,
+                                          std::size_t dy, const auto& w, const auto& low,
+                                          const auto& high) noexcept {
+        const auto x0 = load(mod, x);
+        const auto x1 = load(mod, x + dx);
+        const auto x2 = load(mod, x + 2 * dx);
+        const auto x3 = load(mod, x + 3 * dx);
+        if constexpr (forward) {
+            const auto c = mod.scale(x2, w);
+            const auto d = mod.scale(x3, w);
+            const auto sum = mod.add(x0, c);
+            const auto difference = mod.subtract(x0, c);
+            const auto product = mod.scale(mod.add(x1, d), low);
+            const auto other = mod.scale(mod.subtract(x1, d), high);
+            mod.add(sum, product).store(y);
+            mod.subtract(sum, product).store(y + dy);
+            mod.add(difference, other).store(y + 2 * dy);
+            mod.subtract(difference, other).store(y + 3 * dy);
+        } else {
+            const auto a = mod.add(x0, x1);
+            const auto b = mod.scale_difference(x0, x1, low);
+            const auto c = mod.add(x2, x3);
+            const auto d = mod.scale_difference(x2, x3, high);
+            mod.add(a, c).store(y);
+            mod.add(b, d).store(y + dy);
+            mod.scale_difference(a, c, w).store(y + 2 * dy);
+            mod.scale_difference(b, d, w).store(y + 3 * dy);
+        }
+    }
+
+    arithmetic mod_;
+};
+
+#if TENSAFE_X86_64
+/// Passes of up to three stages, with the butterflies of ntt::avx512, which reduce at the end.
+template <arith::modulus M>
+    requires(M::bits <= ntt::avx512::shoup52_exact::max_bits)
+class interleaved_passes<simd::avx512, M> {
+    using arithmetic = ntt::avx512::detail::lanes_for<M::bits>;
+    using factor = typename arith::shoup<M>::factor;
+
+  public:
+    static constexpr int stages_of(int left) noexcept { return left == 4 ? 2 : std::min(left, 3); }
+
+    explicit interleaved_passes(arith::shoup<M> p) noexcept : q_(p.modulus().value()) {}
+
+    template <bool forward>
+    void run(int stages, const interleaved_pass& p, const factor* factors) const noexcept {
+        if (stages == 3) {
+            run_rows<forward, 8>(p, factors);
+        } else if (stages == 2) {
+            run_rows<forward, 4>(p, factors);
+        } else {
+            run_rows<forward, 2>(p, factors);
+        }
+    }
+
+  private:
+    template <std::size_t... i>
+    TENSAFE_AVX512 TENSAFE_INLINE static void load_factors(typename arithmetic::factor* w, const factor* factors,
+                                                           std::size_t node, std::index_sequence<i...>) noexcept {
+        using arith::avx512::broadcast;
+        ((w[i].value = broadcast(factors[node * std::bit_floor(i + 1) + i + 1 - std::bit_floor(i + 1)].value),
+          w[i].quotient = arith::avx512::shift_right<12>(
+              broadcast(factors[node * std::bit_floor(i + 1) + i + 1 - std::bit_floor(i + 1)].quotient))),
+         ...);
+    }
+
+    template <bool forward, std::size_t n>
+    TENSAFE_AVX512 void run_rows(const interleaved_pass& p, const factor* factors) const noexcept {
+        using rows = ntt::avx512::detail::block_rows<arithmetic, n>;
+        const arithmetic a(q_);
+        const interleaved_pass pass = p;
+        const std::size_t distance = pass.length / n;
+        for (std::size_t block = 0; block < pass.blocks; ++block) {
+            typename arithmetic::factor w[n - 1];
+            load_factors(w, factors, pass.node + block, std::make_index_sequence<n - 1>());
+            const word* from = pass.from + block * pass.length * pass.from_stride;
+            word* to = pass.to + block * pass.length * pass.to_stride;
+            for (std::size_t k = 0; k < distance; ++k, from += pass.from_stride, to += pass.to_stride) {
+                auto x = rows::load(from, distance * pass.from_stride, rows::each);
+                if constexpr (forward) {
+                    x.forward(a, w);
+                    if (pass.last) {
+                        x.make_canonical(a, rows::each);
+                    }
+                } else {
+                    x.template inverse<arithmetic::inverse_bound, arithmetic::inverse_bound>(a, w);
+                    if (pass.last) {
+                        x.template make_canonical<arithmetic::inverse_bound>(a, rows::each);
+                    }
+                }
+                x.store(to, distance * pass.to_stride, rows::each);
+            }
+        }
+    }
+
+    word q_;
+};
+#endif
+
+/// Of the part of a transform that lies below node `root`: 2^log_n entries.
+template <class Target, arith::modulus M>
+TENSAFE_INLINE void forward_interleaved(arith::shoup<M> p, const typename arith::shoup<M>::factor* factors,
+                                        std::size_t root, int log_n, const word* from, std::size_t from_stride,
+                                        word* scratch, word* to, std::size_t to_stride) noexcept {
+    using passes = interleaved_passes<Target, M>;
+    const passes run(p);
+    if (log_n == 0) {
+        std::copy_n(from, interleaved, to);
+    }
+    for (int stage = 0; stage < log_n;) {
+        const int stages = passes::stages_of(log_n - stage);
+        const bool last = stage + stages == log_n;
+        run.template run<true>(stages,
+                               {from, from_stride, last ? to : scratch, last ? to_stride : interleaved,
+                                std::size_t{1} << stage, std::size_t{1} << (log_n - stage), root << stage, last},
+                               factors);
+        from = scratch;
+        from_stride = interleaved;
+        stage += stages;
+    }
 }
 
 template <class Target, arith::modulus M>
-TENSAFE_INLINE void forward_interleaved(arith::shoup<M> p, std::span<word> data, int log_n,
-                                        const typename arith::shoup<M>::factor* factors) noexcept {
-    using arithmetic = typename lanes_of<Target>::template factors<M>;
-    const auto mod = make<arithmetic>(p);
-    int stage = log_n % 2;
-    if (stage == 1) {
-        interleaved_pass<forward_rows, false>(mod, data, 0, factors);
-    }
-    for (; stage < log_n; stage += 2) {
-        interleaved_pass<forward_rows, true>(mod, data, stage, factors);
+TENSAFE_INLINE void inverse_interleaved(arith::shoup<M> p, const typename arith::shoup<M>::factor* factors,
+                                        int log_n, const word* from, std::size_t from_stride,
+                                        word* to) noexcept {
+    using passes = interleaved_passes<Target, M>;
+    const passes run(p);
+    for (int left = log_n; left > 0;) {
+        const int stages = passes::stages_of(left);
+        left -= stages;
+        run.template run<false>(stages,
+                                {from, from_stride, to, interleaved, std::size_t{1} << left,
+                                 std::size_t{1} << (log_n - left), std::size_t{1} << left, left == 0},
+                                factors);
+        from = to;
+        from_stride = interleaved;
     }
 }
 
-template <class Target, arith::modulus M>
-TENSAFE_INLINE void inverse_interleaved(arith::shoup<M> p, std::span<word> data, int log_n,
-                                        const typename arith::shoup<M>::factor* factors) noexcept {
-    using arithmetic = typename lanes_of<Target>::template factors<M>;
-    const auto mod = make<arithmetic>(p);
-    for (int stage = log_n - 2; stage >= 0; stage -= 2) {
-        interleaved_pass<inverse_rows, true>(mod, data, stage, factors);
+/// Some rows of a product: `vectors` vectors of each, one for each i.
+template <std::size_t vectors, class Arithmetic, std::size_t... i>
+TENSAFE_INLINE void multiply_rows(const Arithmetic& mod, const word* a, std::size_t stride, const word* b, word* out,
+                                  std::size_t terms, std::index_sequence<i...>) noexcept {
+    constexpr std::size_t width = Arithmetic::words::width;
+    typename Arithmetic::sum s[] = {(static_cast<void>(i), mod.zero())...};
+    for (std::size_t t = 0; t < terms;) {
+        const std::size_t end = std::min(terms, t + mod.terms);
+        for (; t < end; ++t) {
+            (mod.add_product(s[i], load_operand(mod, b + t * interleaved + i % vectors * width),
+                             Arithmetic::as_operand(Arithmetic::spread(a[i / vectors * stride + t]))),
+             ...);
+        }
+        if (t < terms) {
+            (mod.normalize(s[i]), ...);
+        }
     }
-    if (log_n % 2 == 1) {
-        interleaved_pass<inverse_rows, false>(mod, data, 0, factors);
+    (mod.reduce(s[i]).store(out + i / vectors * interleaved + i % vectors * width), ...);
+}
+
+template <class Target, arith::modulus M>
+TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b,
+                                         word* out, std::size_t count, std::size_t rows,
+                                         std::size_t terms) noexcept {
+    using arithmetic = typename lanes_of<Target>::template products<M>;
+    constexpr std::size_t vectors = interleaved / arithmetic::words::width;
+    constexpr std::size_t at_once = vectors == 1 ? 6 : vectors == 2 ? 2 : 1;
+    const auto mod = make<arithmetic>(p);
+    for (std::size_t matrix = 0; matrix < count; ++matrix) {
+        std::size_t row = 0;
+        // The last ones a second time rather than one by one.
+        for (; rows >= at_once && row < rows; row += at_once) {
+            const std::size_t first = std::min(row, rows - at_once);
+            multiply_rows<vectors>(mod, a + first * stride, stride, b, out + first * interleaved, terms,
+                                   std::make_index_sequence<at_once * vectors>());
+        }
+        for (; row < rows; ++row) {
+            multiply_rows<vectors>(mod, a + row * stride, stride, b, out + row * interleaved, terms,
+                                   std::make_index_sequence<vectors>());
+        }
+        a += rows * stride;
+        b += terms * interleaved;
+        out += rows * interleaved;
     }
 }
 
 /// out[c * out_stride + r] = in[r * in_stride + c].
 template <class Target>
 TENSAFE_INLINE void transpose(const word* in, std::size_t in_stride, std::size_t rows, std::size_t columns,
-                              word* out, std::ptrdiff_t out_stride) noexcept {
+                              word* out, std::size_t out_stride) noexcept {
     using vector = typename Target::template vector<word>;
     constexpr std::size_t width = vector::width;
-    const std::size_t whole_rows = rows / width * width;
-    const std::size_t whole_columns = columns / width * width;
-    const auto one = [&](std::size_t r, std::size_t c) {
-        out[static_cast<std::ptrdiff_t>(c) * out_stride + static_cast<std::ptrdiff_t>(r)] =
-            in[r * in_stride + c];
-    };
-    for (std::size_t c = 0; c < whole_columns; c += width) {
-        for (std::size_t r = 0; r < whole_rows; r += width) {
+    std::size_t r = 0;
+    for (; r + width <= rows; r += width) {
+        for (std::size_t c = 0; c < columns; c += width) {
             vector x[width];
             for (std::size_t k = 0; k < width; ++k) {
                 x[k] = vector::load(in + (r + k) * in_stride + c);
             }
             simd::transpose(x);
             for (std::size_t k = 0; k < width; ++k) {
-                x[k].store(out + static_cast<std::ptrdiff_t>(c + k) * out_stride + r);
-            }
-        }
-        for (std::size_t r = whole_rows; r < rows; ++r) {
-            for (std::size_t k = 0; k < width; ++k) {
-                one(r, c + k);
+                x[k].store(out + (c + k) * out_stride + r);
             }
         }
     }
-    for (std::size_t c = whole_columns; c < columns; ++c) {
-        for (std::size_t r = 0; r < rows; ++r) {
-            one(r, c);
+    for (; r < rows; ++r) {
+        for (std::size_t c = 0; c < columns; ++c) {
+            out[c * out_stride + r] = in[r * in_stride + c];
         }
     }
-}
-
-/// Calls f with the target whose vectors divide the rows.
-template <class F>
-TENSAFE_INLINE void on_target_for_rows(std::size_t row, F f) noexcept {
-    simd::on_active_target([&](auto target) {
-        if (row % decltype(target)::template vector<word>::width == 0) {
-            f(target);
-        } else {
-            f(simd::scalar{});
-        }
-    });
 }
 
 }  // namespace detail
 
-/// Column c of `in`, whose rows start `in_stride` words apart, to `rows` words from out + c * out_stride on.
+/// out[c * out_stride + r] = in[r * in_stride + c].  @pre  columns is a multiple of eight
 inline void transpose(const word* in, std::size_t in_stride, std::size_t rows, std::size_t columns, word* out,
-                      std::ptrdiff_t out_stride) noexcept {
+                      std::size_t out_stride) noexcept {
     simd::on_active_target([&](auto target) {
         target.template kernel<&detail::transpose<decltype(target)>>(in, in_stride, rows, columns, out,
                                                                      out_stride);
     });
 }
 
-/// Of data.size() / p.degree() polynomials, in place: natural order in, bit-reversed order out, each by itself
-/// as ntt::forward.
-/// @pre  all words are below q; data.size() is a multiple of p.degree()
+/// Each polynomial as by ntt::forward: natural order in, bit-reversed order out. With another root than 1 only
+/// the part below that node of the transform, of as many stages less as the root has bits after its first.
+/// @param scratch  room for the entries; may be where they come from or go to
+/// @pre  all words are below q
 template <arith::modulus M>
-void forward_interleaved(const ntt::plan<arith::shoup<M>>& p, std::span<word> data) noexcept {
-    TENSAFE_PRECONDITION(data.size() % p.degree() == 0);
-    detail::on_target_for_rows(data.size() / p.degree(), [&](auto target) {
+void forward_interleaved(const ntt::plan<arith::shoup<M>>& p, std::size_t root, const word* from,
+                         std::size_t from_stride, word* scratch, word* to, std::size_t to_stride) noexcept {
+    simd::on_active_target([&](auto target) {
         target.template kernel<&detail::forward_interleaved<decltype(target), M>>(
-            p.policy(), data, p.log_n(), p.forward_factors());
+            p.policy(), p.forward_factors(), root, p.log_n() + 1 - static_cast<int>(std::bit_width(root)), from,
+            from_stride, scratch, to, to_stride);
     });
 }
 
-/// The way back, **times the degree**: who multiplied by its inverse before need not divide.
+/// The way back, **times the degree**: who multiplied by its inverse before need not divide. To entries without
+/// gaps; `from` may be `to`.
 /// @pre  as above
 template <arith::modulus M>
-void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, std::span<word> data) noexcept {
-    TENSAFE_PRECONDITION(data.size() % p.degree() == 0);
-    detail::on_target_for_rows(data.size() / p.degree(), [&](auto target) {
+void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, std::size_t from_stride,
+                         word* to) noexcept {
+    simd::on_active_target([&](auto target) {
         target.template kernel<&detail::inverse_interleaved<decltype(target), M>>(
-            p.policy(), data, p.log_n(), p.inverse_factors());
+            p.policy(), p.inverse_factors(), p.log_n(), from, from_stride, to);
+    });
+}
+
+/// `count` products of matrices, `rows` x `terms`, row after row with `stride` words for each, by `terms` x eight.
+/// Sums of products are reduced once.
+/// @pre  all words are below q
+template <arith::modulus M>
+void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b, word* out,
+                          std::size_t count, std::size_t rows, std::size_t terms) noexcept {
+    simd::on_active_target([&](auto target) {
+        target.template kernel<&detail::multiply_interleaved<decltype(target), M>>(p, a, stride, b, out, count, rows,
+                                                                                   terms);
     });
 }
 

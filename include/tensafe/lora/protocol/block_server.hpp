@@ -72,12 +72,13 @@ struct block_workspace {
 
     /// For one thread.
     struct slot {
-        detail::block_products_workspace<P> products;
+        detail::block_products_workspace work;
+        detail::of_each_limb<P, memory::secret_buffer<arith::word>> products;  ///< of eight outputs
         memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
     };
 
     std::vector<slot> slots = std::vector<slot>(1);
-    std::vector<rns::secret_poly<basis, rns::coefficient_form>> c1;
+    detail::of_each_limb<P, memory::buffer<arith::word>> windows;  ///< of the inputs of a block
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     detail::of_each_limb<P, memory::buffer<arith::word>> token;
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> sums;
@@ -93,6 +94,7 @@ template <ckks::parameter_set P, class Protection>
 class server<P, token_blocks, Protection> {
     using basis = typename traced_product<P>::basis;
     using zero_pool = ckks::rerandomization_pool<P, request_level<P>>;
+    static constexpr std::size_t lanes = detail::block_weights<P, Protection>::lanes;
 
   public:
     using plan_type = packing_plan<P, token_blocks, Protection>;
@@ -131,26 +133,37 @@ class server<P, token_blocks, Protection> {
             {"server::prepare: got encryptions of zero traced to degree 2^", zeros.subring_log_n(),
              ", expected 2^", plan_.subring_log_n(), ", the plan's subring_log_n()"});
         work.slots.resize(std::max(work.slots.size(), where.threads()));
-        work.c1.resize(std::max(work.c1.size(), outputs));
-        server_block<P> made = take_zeros(where, r.seed, zeros, work);
-        constexpr std::size_t at_once = detail::block_weights<P, Protection>::outputs_at_once;
+        server_block<P> made = open_block(r.seed, zeros, work);
         constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
-        where.for_each(detail::ceil_divide(outputs, at_once) * limbs, [&](std::size_t job, std::size_t slot) {
-            const std::size_t first = job / limbs * at_once;
-            add_products(job % limbs, r.seed, first, std::min(at_once, outputs - first),
-                         work.slots[slot].products, work.c1);
+        for (auto& limb : work.windows) {
+            detail::make_room(limb, weights_.window_words());
+        }
+        where.for_each(detail::ceil_divide(plan_.inputs(), lanes) * limbs, [&](std::size_t job, std::size_t slot) {
+            rns::for_each_limb<basis>([&]<int I>() {
+                if (job % limbs == static_cast<std::size_t>(I)) {
+                    auto& room = work.slots[slot].products[I];
+                    detail::make_room(room, lanes * P::degree);
+                    weights_.template transform_inputs<I>(r.seed, job / limbs * lanes, work.slots[slot].work,
+                                                          room.span(), work.windows[I].span());
+                }
+            });
         });
         to.rank = plan_.rank();
         to.d = plan_.d();
         to.tokens = tokens;
         to.c1.resize(outputs);
-        where.for_each(outputs, [&](std::size_t o, std::size_t slot) {
-            const int bits = plan_.reply_bits(o);
-            const std::span<std::uint32_t> switched = work.slots[slot].switched.span();
-            rns::switch_modulus(work.c1[o], bits, switched);
-            to.c1[o].resize(memory::packed_bytes(P::degree, bits));
-            memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(to.c1[o]));
+        where.for_each(detail::ceil_divide(outputs, lanes), [&](std::size_t group, std::size_t slot) {
+            auto& products = work.slots[slot].products;
+            rns::for_each_limb<basis>([&]<int I>() {
+                detail::make_room(products[I], lanes * P::degree);
+                weights_.template multiply<I>(work.windows[I].span(), group * lanes, work.slots[slot].work,
+                                              products[I].span());
+            });
+            for (std::size_t k = 0; k < std::min(lanes, outputs - group * lanes); ++k) {
+                finish(group * lanes + k, k, zeros, work, work.slots[slot], made, to);
+            }
         });
+        work.reservations.clear();
         work.work.products += plan_.inputs() * outputs;
         work.work.transforms += (plan_.inputs() + 2 * outputs) * limbs;
         block = std::move(made);
@@ -183,13 +196,15 @@ class server<P, token_blocks, Protection> {
         random::seed seed;
         const memory::wipe_guard guard(seed);
         {
+            for (auto& limb : work.sums) {
+                detail::make_room(limb, weights_.padded_outputs());
+            }
+            weights_.multiply_token(work.token, work.sums);
             random::input_hash covered(block.flood_secret_);
             covered.add(std::span<const std::size_t>(&r.position, 1));
             rns::for_each_limb<basis>([&]<int I>() {
                 constexpr arith::word q = basis::template prime<I>;
-                detail::make_room(work.sums[I], outputs);
-                sums[I] = work.sums[I].span();
-                weights_.template multiply_token<I>(work.token[I].span(), sums[I]);
+                sums[I] = work.sums[I].span().first(outputs);
                 const auto zeros = block.c0_[I].span().subspan(r.position * outputs, outputs);
                 rns::limb::add(rns::modulus_of<q>(q), sums[I], sums[I], zeros);
                 memory::wipe(zeros.data(), zeros.size_bytes());
@@ -246,11 +261,34 @@ class server<P, token_blocks, Protection> {
         return ++last;
     }
 
-    /// A block under fresh encryptions of zero, whose c1 stand in work.c1 then: in coefficient form, with their
-    /// errors.
-    template <class Where>
-    server_block<P> take_zeros(const Where& where, const random::seed& seed, zero_pool& zeros,
-                               workspace& work) const {
+    /// Output o, of which the products are number k in the slot: with its encryption of zero, into bytes.
+    void finish(std::size_t o, std::size_t k, zero_pool& zeros, workspace& work, typename workspace::slot& slot,
+                server_block<P>& made, block_reply& to) const {
+        auto zero = zeros.acquire(std::move(work.reservations[o]));
+        auto c1 = rns::inverse(std::move(zero.c1));
+        ckks::add_small(zero.e1.span(), c1);
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr arith::word q = basis::template prime<I>;
+            constexpr auto m = rns::modulus_of<q>(q);
+            const auto limb = c1.template limb<I>();
+            rns::limb::add(m, limb, limb, slot.products[I].span().subspan(k * P::degree, P::degree));
+            ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, zero.c0[I].span());
+            rns::limb::add_small(m, zero.c0[I].span(), zero.e0.span());
+            for (std::size_t t = 0; t < made.tokens(); ++t) {
+                made.c0_[I][t * plan_.outputs() + o] = zero.c0[I][t];
+            }
+        });
+        const int bits = plan_.reply_bits(o);
+        const std::span<std::uint32_t> switched = slot.switched.span();
+        rns::switch_modulus(c1, bits, switched);
+        to.c1[o].resize(memory::packed_bytes(P::degree, bits));
+        memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(to.c1[o]));
+        zero.c1 = rns::secret_poly<basis, rns::evaluation_form>(std::move(c1).take());
+        zeros.release(std::move(zero));
+    }
+
+    /// A block, with reservations of fresh encryptions of zero.
+    server_block<P> open_block(const random::seed& seed, zero_pool& zeros, workspace& work) const {
         const std::size_t outputs = plan_.outputs();
         server_block<P> made;
         made.of_ = number_;
@@ -266,40 +304,7 @@ class server<P, token_blocks, Protection> {
         }
         work.reservations.clear();
         zeros.reserve(outputs, product, work.reservations);
-        where.for_each(outputs, [&](std::size_t o, std::size_t) {
-            auto zero = zeros.acquire(std::move(work.reservations[o]));
-            auto c1 = rns::inverse(std::move(zero.c1));
-            ckks::add_small(zero.e1.span(), c1);
-            rns::for_each_limb<basis>([&]<int I>() {
-                constexpr arith::word q = basis::template prime<I>;
-                ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, zero.c0[I].span());
-                rns::limb::add_small(rns::modulus_of<q>(q), zero.c0[I].span(), zero.e0.span());
-                for (std::size_t t = 0; t < made.tokens(); ++t) {
-                    made.c0_[I][t * outputs + o] = zero.c0[I][t];
-                }
-            });
-            zero.c1 = rns::secret_poly<basis, rns::evaluation_form>(std::move(work.c1[o]).take());
-            work.c1[o] = std::move(c1);
-            zeros.release(std::move(zero));
-        });
-        work.reservations.clear();
         return made;
-    }
-
-    /// Adds one limb of the products of some outputs.
-    template <class Sums>
-    void add_products(std::size_t limb, const random::seed& seed, std::size_t first, std::size_t count,
-                      detail::block_products_workspace<P>& work, Sums& c1) const {
-        rns::for_each_limb<basis>([&]<int I>() {
-            if (limb == static_cast<std::size_t>(I)) {
-                constexpr arith::word q = basis::template prime<I>;
-                weights_.template multiply<I>(
-                    seed, first, count, work, [&](std::size_t o, std::span<const arith::word> product) {
-                        const auto sums = c1[o].template limb<I>();
-                        rns::limb::add(rns::modulus_of<q>(q), sums, sums, product);
-                    });
-            }
-        });
     }
 
     plan_type plan_;

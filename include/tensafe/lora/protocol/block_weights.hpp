@@ -16,185 +16,154 @@
 
 namespace tensafe::lora::detail {
 
-/// Memory to multiply in; grows once.
-template <ckks::parameter_set P>
+/// Memory of one thread to multiply in; grows once.
 struct block_products_workspace {
-    rns::poly<typename traced_product<P>::basis, rns::evaluation_form> input{memory::uninitialized};
-    memory::buffer<arith::word> pieces;           ///< of some inputs, transformed
-    memory::secret_buffer<arith::word> weights;   ///< of some outputs, for them
-    memory::secret_buffer<arith::word> residues;  ///< of a row, for them
-    memory::buffer<arith::word> products;         ///< of some outputs
-    std::vector<const arith::word*> rows;
+    memory::secret_buffer<arith::word> scratch;  ///< a window of eight polynomials
+    memory::secret_buffer<arith::word> weights;  ///< transforms of eight rows, in part
+    memory::secret_buffer<arith::word> windows;  ///< of eight inputs, or products with eight rows
 };
 
-/// A as 32-bit integers, for blocks of tokens. A plaintext has `columns` coefficients that are not zero, so a
-/// ciphertext is cut into pieces of as many, one for each token, and multiplied piece by piece at twice that
-/// degree, exactly; what overlaps is added up.
+/// A as 32-bit integers, for blocks of tokens. A plaintext has `columns` coefficients that are not zero, so
+/// ciphertexts are multiplied window by window: of the coefficients of the product with a window all are right but
+/// the last `columns`, with which the next window begins. Exact: docs/design/streams.md.
 template <ckks::parameter_set P, class Protection>
 class block_weights {
     using basis = typename traced_product<P>::basis;
 
   public:
+    static constexpr std::size_t lanes = rns::limb::interleaved;
     using plan_type = packing_plan<P, token_blocks, Protection>;
 
     block_weights(const plan_type& plan, const matrix& a)
         : d_(plan.d()),
-          tokens_(plan.layout().tokens),
+          outputs_(plan.outputs()),
           columns_(plan.entries_per_input()),
-          points_(columns_ == 1 ? 1 : 2 * columns_),
-          integers_(plan.outputs() * plan.d(), memory::uninitialized) {
+          pieces_(plan.layout().tokens >= 32 ? 4 : 2),
+          integers_(padded_outputs() * d_, memory::uninitialized) {
         static_assert(std::ranges::min(basis::primes) > 2 * rns::limb::integer_offset,
                       "lora::token_blocks: integers of A need primes above 2^28");
         plan.layout().rows().check_matrix(a);
-        for (std::size_t o = 0; o < plan.outputs(); ++o) {
+        std::ranges::fill(integers_, rns::limb::integer_offset);
+        for (std::size_t o = 0; o < outputs_; ++o) {
             for (std::size_t t = 0; t < d_; ++t) {
-                integers_[o * d_ + t] = rns::limb::integer_offset +
-                                        static_cast<std::uint32_t>(
-                                            plan.layout().rows().integer_weight(a, plan.budget(), o, t));
+                integers_[(o / lanes * d_ + t) * lanes + o % lanes] +=
+                    static_cast<std::uint32_t>(plan.layout().rows().integer_weight(a, plan.budget(), o, t));
             }
         }
     }
 
-    /// sums[o] = row o times the coefficients of one token, modulo prime I.
+    std::size_t inputs() const noexcept { return ceil_divide(d_, columns_); }
+    /// Outputs, with others of zeros up to a multiple of eight.
+    std::size_t padded_outputs() const noexcept { return ceil_divide(outputs_, lanes) * lanes; }
+
+    /// sums[I][o] = row o times the coefficients of one token, modulo prime I, for padded_outputs() of them.
+    template <class Token, class Sums>
+    void multiply_token(const Token& token, Sums& sums) const {
+        const auto products = [&]<int... I>(std::integer_sequence<int, I...>) {
+            rns::limb::multiply_integer_rows(
+                integers_.data(), d_, padded_outputs(),
+                rns::limb::row_products<rns::modulus_of<basis::template prime<I>>>{
+                    rns::variable_arithmetic<basis::template prime<I>>, token[I].data(), sums[I].data()}...);
+        };
+        products(std::make_integer_sequence<int, basis::limbs>());
+    }
+
+    /// Words of all windows of all inputs, for one prime.
+    std::size_t window_words() const noexcept { return size() * windows() * padded_inputs(); }
+
+    /// Limb I of eight inputs from `first` on, as the seed gives them, to the transforms of their windows: point f
+    /// of window w of input k at (f * windows() + w) * padded_inputs() + k.
+    /// @param limbs  room for eight of N words
     template <int I>
-    void multiply_token(std::span<const arith::word> token, std::span<arith::word> sums) const {
-        rns::limb::multiply_integer_rows(rns::variable_arithmetic<basis::template prime<I>>, sums,
-                                         integers_.data(), d_, token);
+    void transform_inputs(const random::seed& seed, std::size_t first, block_products_workspace& work,
+                          std::span<arith::word> limbs, std::span<arith::word> to) const {
+        constexpr arith::word q = basis::template prime<I>;
+        constexpr auto fixed = rns::fixed_arithmetic<q>;
+        make_room(work.scratch, size() * lanes);
+        make_room(work.windows, size() * windows() * lanes);
+        for (std::size_t k = 0; k < std::min(lanes, inputs() - first); ++k) {
+            const std::span<arith::word> limb = limbs.subspan(k * P::degree, P::degree);
+            random::sample_uniform<q>(
+                seed, random::stream_domain::uplink,
+                static_cast<std::uint32_t>((first + k) * static_cast<std::size_t>(basis::limbs) + I), limb);
+            ntt::inverse(rns::shared_plan<P::log_n, q>(), limb);
+        }
+        const std::span<arith::word> entries =
+            work.windows.span().first((windows() * valid() + columns_) * lanes);
+        rns::limb::transpose(limbs.data(), P::degree, lanes, P::degree, entries.data(), lanes);
+        const std::span<arith::word> beyond = entries.subspan(P::degree * lanes);  // X^N = -1
+        rns::limb::scale(fixed, beyond, entries.first(beyond.size()), fixed.prepare(q - 1));
+        for (std::size_t w = 0; w < windows(); ++w) {
+            rns::limb::forward_interleaved(plan_of<I>(), 1, &entries[w * valid() * lanes], lanes,
+                                           work.scratch.data(), &to[w * padded_inputs() + first],
+                                           windows() * padded_inputs());
+        }
     }
 
-    /// Outputs that are multiplied together.
-    static constexpr std::size_t outputs_at_once = 128;
-
-    /// Calls to(o, limb<I> of c1 of output o in coefficient form) for `count` outputs from `first` on: the sum
-    /// over inputs of the row times the uniform polynomial that the seed gives.
-    template <int I, class To>
-    void multiply(const random::seed& seed, std::size_t first, std::size_t count,
-                  block_products_workspace<P>& work, To to) const {
-        constexpr arith::word q = basis::template prime<I>;
-        const std::size_t inputs = ceil_divide(d_, columns_);
-        const std::size_t inputs_at_once = std::min(inputs, most_words / (points_ * tokens_));
-        make_room(work.pieces, inputs_at_once * points_ * tokens_);
-        make_room(work.weights, count * inputs_at_once * points_);
-        make_room(work.products, count * points_ * tokens_);
-        work.rows.resize(inputs_at_once);
-        const std::span<arith::word> products = work.products.span();
-        std::ranges::fill(products, arith::word{0});
-        for (std::size_t i = 0; i < inputs; i += inputs_at_once) {
-            const std::size_t some = std::min(inputs_at_once, inputs - i);
-            transform_inputs<I>(seed, i, some, work);
-            transform_weights<I>(first, count, i, some, work);
-            for (std::size_t f = 0; f < points_; ++f) {
-                for (std::size_t k = 0; k < some; ++k) {
-                    work.rows[k] = work.pieces.data() + (f * some + k) * tokens_;
-                }
-                for (std::size_t k = 0; k < count; ++k) {
-                    rns::limb::add_scaled(rns::variable_arithmetic<q>,
-                                          products.subspan((f * count + k) * tokens_, tokens_),
-                                          std::span<const arith::word* const>(work.rows).first(some),
-                                          work.weights.span().subspan((f * count + k) * some, some));
-                }
-            }
+    /// to[k * N + c] = coefficient c of limb I of c1 of output first + k, of eight: the sum over inputs of the row
+    /// times the input.
+    template <int I>
+    void multiply(std::span<const arith::word> inputs_windows, std::size_t first, block_products_workspace& work,
+                  std::span<arith::word> to) const {
+        make_room(work.scratch, size() * lanes);
+        make_room(work.windows, size() * windows() * lanes);
+        for (std::size_t part = 0; part < pieces_; ++part) {
+            const std::size_t before = part * columns_ * windows();
+            transform_weights<I>(part, first, work);
+            rns::limb::multiply_interleaved(rns::variable_arithmetic<basis::template prime<I>>,
+                                            &inputs_windows[before * padded_inputs()], padded_inputs(),
+                                            work.weights.data(), &work.windows[before * lanes], columns_, windows(),
+                                            inputs());
         }
-        if (columns_ > 1) {
-            rns::limb::inverse_interleaved(plan_of<I>(), products);
-        }
-        join<I>(products, count);
-        const auto limb = work.input.template limb<I>();
-        for (std::size_t k = 0; k < count; ++k) {
-            rns::limb::transpose(&products[((columns_ - 1) * count + k) * tokens_], count * tokens_, columns_,
-                                 tokens_, limb.data(), static_cast<std::ptrdiff_t>(columns_));
-            to(first + k, std::span<const arith::word>(limb));
+        for (std::size_t w = 0; w < windows(); ++w) {
+            rns::limb::inverse_interleaved(plan_of<I>(), &work.windows[w * lanes], windows() * lanes,
+                                           work.scratch.data());
+            rns::limb::transpose(work.scratch.data(), lanes, std::min(valid(), P::degree - w * valid()), lanes,
+                                 &to[w * valid()], P::degree);
         }
     }
 
   private:
-    static constexpr std::size_t most_words = std::size_t{1} << 21;
+    std::size_t size() const noexcept { return pieces_ * columns_; }
+    std::size_t valid() const noexcept { return size() - columns_; }
+    std::size_t windows() const noexcept { return ceil_divide(P::degree, valid()); }
+    std::size_t padded_inputs() const noexcept { return ceil_divide(inputs(), lanes) * lanes; }
 
     template <int I>
     const auto& plan_of() const {
-        return rns::shared_subring_plan<P::log_n, basis::template prime<I>>(std::countr_zero(points_));
+        return rns::shared_subring_plan<P::log_n, basis::template prime<I>>(std::countr_zero(size()));
     }
 
-    /// Point f of piece t of input k at (f * some + k) * tokens_ + t.
+    /// Point f of part `part` of eight rows from `row` on, with input k, at (f * inputs() + k) * 8: entry c of a row
+    /// in coefficient -c, of which the first stages make multiples. Divided by all points, for the transform back.
     template <int I>
-    void transform_inputs(const random::seed& seed, std::size_t first, std::size_t some,
-                                 block_products_workspace<P>& work) const {
-        const std::span<arith::word> pieces = work.pieces.span().first(some * points_ * tokens_);
-        std::fill(pieces.begin() + static_cast<std::ptrdiff_t>(pieces.size() / points_ * columns_),
-                  pieces.end(), arith::word{0});
+    void transform_weights(std::size_t part, std::size_t row, block_products_workspace& work) const {
         constexpr arith::word q = basis::template prime<I>;
-        const auto limb = work.input.template limb<I>();
-        for (std::size_t k = 0; k < some; ++k) {
-            random::sample_uniform<q>(
-                seed, random::stream_domain::uplink,
-                static_cast<std::uint32_t>((first + k) * static_cast<std::size_t>(basis::limbs) + I), limb);
-            ntt::inverse(rns::shared_plan<P::log_n, q>(), std::span<arith::word>(limb));
-            rns::limb::transpose(limb.data(), columns_, tokens_, columns_, &pieces[k * tokens_],
-                                 static_cast<std::ptrdiff_t>(some * tokens_));
-        }
-        if (columns_ > 1) {
-            rns::limb::forward_interleaved(plan_of<I>(), pieces);
-        }
-    }
-
-    /// Point f of row k with input j at (f * count + k) * some + j: entry c of a row in coefficient columns_ - 1
-    /// - c. Divided by the number of points, for the transform back.
-    template <int I>
-    void transform_weights(std::size_t o, std::size_t count, std::size_t first, std::size_t some,
-                           block_products_workspace<P>& work) const {
-        constexpr arith::word q = basis::template prime<I>;
-        const std::span<arith::word> weights = work.weights.span().first(count * some * points_);
-        const auto stride = static_cast<std::ptrdiff_t>(count * some);
-        std::fill(weights.begin() + static_cast<std::ptrdiff_t>(columns_) * stride, weights.end(),
-                  arith::word{0});
-        const std::size_t begin = first * columns_;
-        const std::size_t used = std::min(some * columns_, d_ - begin);
-        make_room(work.residues, some * columns_);
-        std::fill(work.residues.begin() + static_cast<std::ptrdiff_t>(used), work.residues.end(),
-                  arith::word{0});
-        for (std::size_t k = 0; k < count; ++k) {
-            const std::span<const std::uint32_t> entries = integers_.span().subspan((o + k) * d_ + begin, used);
-            for (std::size_t c = 0; c < used; ++c) {
-                const std::int64_t x = std::int64_t{entries[c]} - rns::limb::integer_offset;
-                work.residues[c] = static_cast<arith::word>(x) + (q & static_cast<arith::word>(x >> 63));
-            }
-            rns::limb::transpose(work.residues.data(), columns_, some, columns_,
-                                 &weights[(columns_ - 1) * count * some + k * some], -stride);
-        }
-        if (columns_ > 1) {
-            const arith::word inverse = arith::inverse_mod(points_, q);
-            rns::limb::scale(rns::fixed_arithmetic<q>, weights, weights,
-                             rns::fixed_arithmetic<q>.prepare(inverse));
-            rns::limb::forward_interleaved(plan_of<I>(), weights);
-        }
-    }
-
-    /// Coefficient m of piece t belongs to t * columns_ + m - (columns_ - 1): what two pieces share is added up,
-    /// in the coefficients from columns_ - 1 on.
-    template <int I>
-    void join(std::span<arith::word> products, std::size_t count) const {
-        constexpr arith::word q = basis::template prime<I>;
-        constexpr auto m = rns::modulus_of<q>(q);
-        const std::size_t row = count * tokens_;
-        for (std::size_t c = 1; c < columns_; ++c) {
-            const std::span<arith::word> sums = products.subspan((c + columns_ - 1) * row, row);
-            const std::span<const arith::word> upper = products.subspan((c - 1) * row, row);
-            rns::limb::add(m, sums.first(row - 1), sums.first(row - 1), upper.subspan(1));
-            for (std::size_t k = 0; k < count; ++k) {  // the last piece meets the first, which is negative there
-                arith::word& last = sums[k * tokens_ + tokens_ - 1];
-                if (k + 1 < count) {
-                    last = arith::subtract_if_not_below(last + q - upper[(k + 1) * tokens_], q);
-                }
-                last = arith::subtract_if_not_below(last + q - upper[k * tokens_], q);
-            }
+        constexpr auto fixed = rns::fixed_arithmetic<q>;
+        make_room(work.weights, columns_ * inputs() * lanes);
+        const std::size_t root = pieces_ + part;
+        const arith::word inverse = arith::inverse_mod(size(), q);
+        const arith::word factor = arith::multiply_mod(plan_of<I>().inverse_factors()[root / 2].value, inverse, q);
+        const auto of_part = fixed.prepare(part % 2 == 0 ? factor : q - factor);
+        const std::span<arith::word> entries = work.scratch.span().first(columns_ * lanes);
+        for (std::size_t k = 0; k < inputs(); ++k) {
+            const std::size_t begin = k * columns_;
+            const std::size_t others = std::min(columns_, d_ - begin) - 1;
+            const std::uint32_t* const a = &integers_[row * d_ + begin * lanes];
+            rns::limb::scale_integers(fixed, entries.first(lanes), a, fixed.prepare(inverse));
+            std::fill(entries.begin() + lanes, entries.end() - static_cast<std::ptrdiff_t>(others * lanes),
+                      arith::word{0});
+            rns::limb::scale_integers(fixed, entries.last(others * lanes), a + others * lanes, of_part);
+            rns::limb::forward_interleaved(plan_of<I>(), root, entries.data(), lanes, entries.data(),
+                                           &work.weights[k * lanes], inputs() * lanes);
         }
     }
 
     std::size_t d_;
-    std::size_t tokens_;
+    std::size_t outputs_;
     std::size_t columns_;  ///< entries of a hidden state in one ciphertext
-    std::size_t points_;   ///< of the transform of a piece
-    memory::secret_buffer<std::uint32_t> integers_;  ///< row after row, with rns::limb::integer_offset
+    std::size_t pieces_;   ///< of so many coefficients in a window
+    memory::secret_buffer<std::uint32_t> integers_;  ///< eight rows at a time, with rns::limb::integer_offset
 };
 
 }  // namespace tensafe::lora::detail

@@ -118,7 +118,7 @@ class client {
         const auto hedging = generator_.hedge(plan_numbers(plan, 0), key_.identity());
         block.request_.seed = generator_.next_seed();
         memory::secret_buffer<arith::word> product(P::degree, memory::uninitialized);
-        memory::secret_buffer<arith::word> mask(P::degree, memory::uninitialized);
+        memory::secret_buffer<arith::word> errors(P::degree, memory::uninitialized);
         for (std::size_t i = 0; i < plan.inputs(); ++i) {
             random::seed error_seed = generator_.next_seed();
             const memory::wipe_guard guard(error_seed);
@@ -135,10 +135,11 @@ class client {
                 rns::limb::multiply(rns::variable_arithmetic<q>, product.span(), work_.encryption.c1.span(),
                                     key_.value().template limb<I>());
                 ntt::inverse(rns::shared_plan<P::log_n, q>(), product.span());
-                rns::limb::set_small(m, mask.span(), error);
-                rns::limb::subtract(m, mask.span(), mask.span(), product.span());
+                rns::limb::set_small(m, errors.span(), error);
                 for (std::size_t t = 0; t < tokens; ++t) {
-                    std::copy_n(&mask[t * columns], count, &block.masks_[I][t * plan.d() + i * columns]);
+                    rns::limb::subtract(m, block.masks_[I].span().subspan(t * plan.d() + i * columns, count),
+                                        errors.span().subspan(t * columns, count),
+                                        product.span().subspan(t * columns, count));
                 }
             });
             memory::wipe(error.data(), error.size());

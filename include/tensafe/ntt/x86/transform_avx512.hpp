@@ -67,9 +67,9 @@ struct block_rows {
         forward_stage<n / 2, A::lazy_bound>(a, w, each_pair);
     }
     /// To residues, after the last forward stages.
-    template <std::size_t... i>
+    template <int K = A::forward_bound, std::size_t... i>
     TENSAFE_AVX512 TENSAFE_INLINE void make_canonical(const A& a, std::index_sequence<i...>) noexcept {
-        ((x[i].v = a.template canonical<A::forward_bound>(x[i].v)), ...);
+        ((x[i].v = a.template canonical<K>(x[i].v)), ...);
     }
 
     /// All inverse stages, on entries below K*q, to below To*q. To residues, the last factors of

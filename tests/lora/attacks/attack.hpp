@@ -188,12 +188,20 @@ std::vector<rns::poly<basis_of<P>, rns::coefficient_form>> bare_block(
     const random::seed& seed) {
     const auto& weights = lora::detail::server_internals::weights(server);
     std::vector<rns::poly<basis_of<P>, rns::coefficient_form>> result(server.plan().outputs());
-    lora::detail::block_products_workspace<P> work;
+    constexpr std::size_t lanes = rns::limb::interleaved;
+    lora::detail::block_products_workspace work;
+    std::vector<word> eight(lanes * P::degree);
+    std::vector<word> windows(weights.window_words());
     rns::for_each_limb<basis_of<P>>([&]<int I>() {
-        weights.template multiply<I>(seed, 0, result.size(), work,
-                                     [&](std::size_t o, std::span<const word> product) {
-                                         std::ranges::copy(product, result[o].template limb<I>().begin());
-                                     });
+        for (std::size_t i = 0; i < weights.inputs(); i += lanes) {
+            weights.template transform_inputs<I>(seed, i, work, eight, windows);
+        }
+        for (std::size_t o = 0; o < result.size(); ++o) {
+            if (o % lanes == 0) {
+                weights.template multiply<I>(windows, o, work, eight);
+            }
+            std::copy_n(&eight[o % lanes * P::degree], P::degree, result[o].template limb<I>().begin());
+        }
     });
     return result;
 }

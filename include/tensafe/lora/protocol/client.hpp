@@ -109,8 +109,7 @@ class client {
 
     /// A block of tokens: draws the masks of all positions. Its request goes to the server.
     template <class Protection>
-    client_block<P, Protection> prepare(
-        const packing_plan<P, token_blocks, Protection>& plan) {
+    client_block<P, Protection> prepare(const packing_plan<P, token_blocks, Protection>& plan) {
         using basis = typename traced_product<P>::basis;
         const std::size_t tokens = plan.layout().tokens;
         const std::size_t columns = plan.entries_per_input();
@@ -218,10 +217,9 @@ class client {
                          const reply<P, Packing, Protection>& r, const query_for<Packing, Protection>& q,
                          decryption_workspace<P>& work, std::span<double> answers,
                          NoiseBits noise_bits) const {
-        check(plan, q.scales);
+        check_scales(q.scales);
         check(plan, r);
-        check_count("client::decrypt: got room for ", answers.size(), " answers, expected ",
-                    q.scales.size() * plan.rank());
+        check_count("client::decrypt: got room for ", answers.size(), " answers, expected ", plan.rank());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             constexpr int limbs = Packing::template reply_limbs<P>;
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
@@ -290,37 +288,31 @@ class client {
 
     /// The target coefficients of output o.
     template <class Plan>
-    void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, int noise_bits, decryption_workspace<P>& work, std::span<double> values) const {
+    void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, int noise_bits,
+              decryption_workspace<P>& work, std::span<double> values) const {
         if constexpr (requires { r.outputs[o].c0.front().span(); }) {
             decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), noise_bits, work, values);
         } else {
-            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.targets(o),
-                              plan.reply_bits(o), noise_bits, work, values);
+            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.targets(o), plan.reply_bits(o),
+                              noise_bits, work, values);
         }
     }
 
-    template <class Plan>
-    static void check(const Plan& plan, const std::vector<double>& scales) {
-        require<shape_error>(!scales.empty() && scales.size() <= std::size_t{1},
-                             {"client::decrypt: got a query with the scales of ", scales.size(),
-                              " hidden states, expected 1 to ", std::size_t{1}});
-        std::for_each(scales.begin(), scales.end(), check_scale);
-    }
-    static void check_scale(double scale) {
-        if (!(scale > 0) || !std::isfinite(scale)) {
-            throw parameter_error({"client::decrypt: got a scale of ", scale,
-                                   ", expected that of the query to which this is the reply"});
-        }
+    static void check_scales(const std::vector<double>& scales) {
+        require<shape_error>(scales.size() == 1, {"client::decrypt: got a query with the scales of ",
+                                                  scales.size(), " hidden states, expected 1"});
+        require<parameter_error>(scales[0] > 0 && std::isfinite(scales[0]),
+                                 {"client::decrypt: got a scale of ", scales[0],
+                                  ", expected that of the query to which this is the reply"});
     }
 
     template <class Packing, class Protection>
     static void check(const packing_plan<P, Packing, Protection>& plan,
                       const reply<P, Packing, Protection>& r) {
-        require<shape_error>(
-            r.rank == plan.rank() && r.d == plan.d() && r.outputs.size() == plan.outputs(),
-            {"client::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix in ", r.outputs.size(),
-             " products, expected a ", plan.rank(), " x ", plan.d(), " matrix in ", plan.outputs(),
-             " products"});
+        require<shape_error>(r.rank == plan.rank() && r.d == plan.d() && r.outputs.size() == plan.outputs(),
+                             {"client::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix in ",
+                              r.outputs.size(), " products, expected a ", plan.rank(), " x ", plan.d(),
+                              " matrix in ", plan.outputs(), " products"});
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             const auto& output = r.outputs[o];
             if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {

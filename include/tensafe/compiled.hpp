@@ -28,8 +28,6 @@
                         std::span<const word>, std::span<const word>) noexcept;                              \
     How void add_block_sums(arith::barrett<class_##Bits>, std::span<word>, std::span<const word>,            \
                             std::span<const word>) noexcept;                                                 \
-    How void add_scaled(arith::barrett<class_##Bits>, std::span<word>, std::span<const word* const>,         \
-                        std::span<const word>) noexcept;                                                     \
     How void add_small(class_##Bits, std::span<word>, std::span<const std::int8_t>) noexcept;                \
     How void set_small(class_##Bits, std::span<word>, std::span<const std::int8_t>) noexcept;                \
     How void round_reals(arith::shoup<class_##Bits>, std::span<word>, std::span<const double>) noexcept;     \

@@ -56,9 +56,15 @@ bool limb_operations() {
     with_result(77, [&](auto out) { limb::scale_difference(shoup, out, a, b, factor); });
     with_result(77, [&](auto out) { limb::add_constant(modulus, out, a, 3); });
     with_result(77, [&](auto out) { limb::scale(shoup, out, a, factor); });
-    const std::array<const arith::word*, 3> first{a.data(), b.data(), c.data()};
-    const words factors = residues_below(Q, 3);
-    with_result(77, [&](auto out) { limb::add_scaled(barrett, out, first, factors); });
+    with_result(48, [&](auto out) {
+        limb::multiply_interleaved(barrett, a.data(), 5, b.data(), out.data(), 2, 3, 4);
+    });
+    const auto& subring = rns::shared_subring_plan<12, Q>(3);
+    with_result(64, [&](auto out) {
+        limb::transpose(a.data(), 9, 8, 8, out.data(), 8);
+        limb::forward_interleaved(subring, 1, out.data(), 8, out.data(), out.data(), 8);
+        limb::inverse_interleaved(subring, out.data(), 8, out.data());
+    });
     for (const std::size_t blocks :
          {std::size_t{96}, std::size_t{24}, std::size_t{12}, std::size_t{3}, std::size_t{1}}) {
         const words long_a = residues_below(Q, 96);
@@ -67,6 +73,13 @@ bool limb_operations() {
         with_result(blocks, [&](auto out) { limb::block_sums(barrett, out, long_a, long_b, long_c); });
         with_result(blocks, [&](auto out) { limb::add_block_sums(barrett, out, long_a, long_b); });
     }
+    std::vector<std::uint32_t> integers(64, limb::integer_offset + 3);
+    make_secret(integers);
+    with_result(8, [&](auto out) {
+        limb::multiply_integer_rows(integers.data(), 8, 8,
+                                    limb::row_products<rns::modulus_of<Q>>{barrett, a.data(), out.data()});
+    });
+    with_result(64, [&](auto out) { limb::scale_integers(shoup, out, &integers[56], factor); });
     std::vector<std::int8_t> small(77, -1);
     make_secret(small);
     with_result(77, [&](auto out) { limb::add_small(modulus, out, small); });

@@ -33,7 +33,8 @@ void check_rows(std::size_t rows, std::size_t d, bool largest) {
         for (std::size_t r = 0; r < rows; ++r) {
             for (std::size_t t = 0; t < d; ++t) {
                 const std::int64_t x = std::int64_t{a[(r / 8 * d + t) * 8 + r % 8]} - limb::integer_offset;
-                const word residue = x < 0 ? q[i] - static_cast<word>(-x) % q[i] : static_cast<word>(x) % q[i];
+                const word residue =
+                    x < 0 ? q[i] - static_cast<word>(-x) % q[i] : static_cast<word>(x) % q[i];
                 expected[i][r] = static_cast<word>((uint128{residue} * b[i][t] + expected[i][r]) % q[i]);
             }
         }
@@ -42,7 +43,8 @@ void check_rows(std::size_t rows, std::size_t d, bool largest) {
         limb::multiply_integer_rows(a.data(), d, rows,
                                     limb::row_products<runtime_modulus<Bits>>{
                                         barrett(runtime_modulus<Bits>(q[i])), b[i].data(), out[i].data()}...);
-    }(std::make_index_sequence<limbs>());
+    }
+    (std::make_index_sequence<limbs>());
     for (std::size_t k = 0; k < limbs; ++k) {
         CHECK(out[k] == expected[k]);
     }

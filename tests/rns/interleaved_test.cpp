@@ -45,7 +45,8 @@ void check_interleaved(int log_n, std::size_t gap) {
     for (const bool upper : {false, true}) {
         for (std::size_t k = 0; k < half.size(); ++k) {
             const std::size_t at = k / lanes * stride + k % lanes;
-            const auto product = static_cast<word>(tensafe::arith::uint128{data[at + n / 2 * stride]} * w % Q);
+            const auto product =
+                static_cast<word>(tensafe::arith::uint128{data[at + n / 2 * stride]} * w % Q);
             half[k] = (data[at] + (upper ? Q - product : product)) % Q;
         }
         rns::limb::forward_interleaved(plan, 2 + upper, half.data(), lanes, half.data(),

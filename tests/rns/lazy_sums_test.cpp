@@ -39,15 +39,6 @@ words residues(std::size_t count, word q, word seed, bool largest) {
     return values;
 }
 
-/// The rows of a table of `terms` times `columns` words.
-std::vector<const word*> rows_of(const words& table, std::size_t terms, std::size_t columns) {
-    std::vector<const word*> rows(terms);
-    for (std::size_t i = 0; i < terms; ++i) {
-        rows[i] = table.data() + i * columns;
-    }
-    return rows;
-}
-
 /// total + a * b with a division, as the definition says.
 word add_product(word total, word a, word b, word q) {
     return static_cast<word>((uint128{a} * b % q + total) % q);
@@ -60,24 +51,18 @@ void check_sums(word q, std::size_t terms, bool largest) {
     constexpr std::size_t columns = 3;
     const words a = residues(terms * columns, q, 1, largest);
     const words b = residues(terms * columns, q, 2, largest);
-    const words factors = residues(terms, q, 3, largest);
     const words start = residues(columns, q, 4, largest);
 
     words of_blocks = start;
-    words scaled = start;
     for (std::size_t i = 0; i < terms; ++i) {
         for (std::size_t k = 0; k < columns; ++k) {
             of_blocks[k] = add_product(of_blocks[k], a[k * terms + i], b[k * terms + i], q);
-            scaled[k] = add_product(scaled[k], a[i * columns + k], factors[i], q);
         }
     }
 
     words out = start;
     limb::add_block_sums(policy, std::span(out), a, b);
     CHECK(out == of_blocks);
-    out = start;
-    limb::add_scaled(policy, std::span(out), rows_of(a, terms, columns), factors);
-    CHECK(out == scaled);
 }
 
 /// Whether terms * (q-1)^2 + (q-1) < 2^(63 + least_bits), in 128 bits.
@@ -134,8 +119,6 @@ TEST_CASE("sums of no products are zero, or what was there before") {
     tests::for_each_backend([](tensafe::exec::backend) {
         const barrett policy{runtime_modulus<45>(width<45>::moduli[0])};
         words out{1, 2, 3};
-        limb::add_scaled(policy, std::span(out), std::span<const word* const>(), std::span<const word>());
-        CHECK(out == words{1, 2, 3});
         limb::add_block_sums(policy, std::span(out), std::span<const word>(), std::span<const word>());
         CHECK(out == words{1, 2, 3});
     });

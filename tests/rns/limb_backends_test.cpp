@@ -308,44 +308,6 @@ TEST_CASE_TEMPLATE("blocks of any number and length are summed", W, WIDTHS) {
     });
 }
 
-template <class W>
-void check_columns(word q, std::size_t terms, std::size_t columns, pattern p) {
-    INFO("q := ", q, ", terms := ", terms, ", columns := ", columns,
-         ", static_cast<int>(p) := ", static_cast<int>(p));
-    const barrett policy{typename W::modulus(q)};
-    const words a = residues(terms * columns, q, 1, p);
-    const words factors = residues(terms, q, 3, p);
-    const words start = residues(columns, q, 4, p);
-    std::vector<const word*> a_rows(terms);
-    words scaled = start;
-    for (std::size_t i = 0; i < terms; ++i) {
-        a_rows[i] = a.span().data() + i * columns;
-        for (std::size_t k = 0; k < columns; ++k) {
-            scaled[k] = static_cast<word>((uint128{a_rows[i][k]} * factors[i] + scaled[k]) % q);
-        }
-    }
-    words out = start;
-    limb::add_scaled(policy, out.span(), a_rows, factors.span());
-    CHECK(out == scaled);
-}
-
-TEST_CASE_TEMPLATE("rows of any number and length are summed", W, WIDTHS) {
-    tests::for_each_backend([](tensafe::exec::backend) {
-        for (const word q : moduli<W>()) {
-            for (const std::size_t columns : sizes()) {
-                for (const pattern p : patterns) {
-                    check_columns<W>(q, 1, columns, p);
-                    check_columns<W>(q, 5, columns, p);
-                }
-            }
-            // More terms than a back-end adds up without reduction.
-            for (const std::size_t terms : {511UL, 512UL, 513UL, 2047UL, 2048UL, 2049UL, 5000UL}) {
-                check_columns<W>(q, terms, 37, pattern::largest);
-            }
-        }
-    });
-}
-
 TEST_CASE("one word that is not below the bound is found wherever it is, and none where there is none") {
     tests::for_each_backend([](tensafe::exec::backend) {
         for (const word q : {word{1}, word{257}, (word{1} << 45) - 1, word{1} << 63, ~word{0}}) {

@@ -14,8 +14,8 @@
 #include <type_traits>
 #include <utility>
 
-/// Matrices of integers, eight rows at a time: entry t of each of eight rows stands at 8 * t, before those of the
-/// next eight.
+/// Matrices of integers, eight rows at a time: entry t of each of eight rows stands at 8 * t, before those of
+/// the next eight.
 namespace tensafe::rns::limb {
 
 /// Integers are stored with this added, so that none is negative: magnitudes are below it.
@@ -80,8 +80,8 @@ TENSAFE_INLINE void sum_integer_rows(const std::uint32_t* a, std::size_t d, std:
                                      std::index_sequence<v...>, Sums&& sums, More&&... more) noexcept {
     using arithmetic = typename std::remove_reference_t<Sums>::arithmetic;
     constexpr std::size_t width = arithmetic::words::width;
-    const std::uint32_t* const rows[] = {
-        a + (row + v * width) / interleaved * interleaved * d + (row + v * width) % interleaved...};
+    const std::uint32_t* const rows[] = {a + (row + v * width) / interleaved * interleaved * d +
+                                         (row + v * width) % interleaved...};
     for (std::size_t t = 0; t < d;) {
         const std::size_t end = std::min({d, t + sums.mod.terms, t + more.mod.terms...});
         for (; t < end; ++t) {
@@ -134,16 +134,17 @@ TENSAFE_INLINE void scale_integers(arith::shoup<M> p, std::span<word> out, const
     const auto factor = mod.prepare(w);
     for (std::size_t k = 0; k < out.size(); k += interleaved, a -= interleaved) {
         for (std::size_t lane = 0; lane < interleaved; lane += arithmetic::words::width) {
-            mod.scale(mod.add(load_integers<arithmetic, Target>(a + lane), offset), factor).store(&out[k + lane]);
+            mod.scale(mod.add(load_integers<arithmetic, Target>(a + lane), offset), factor)
+                .store(&out[k + lane]);
         }
     }
 }
 
 }  // namespace detail
 
-/// For each of the products p: p.to[r] = the sum over t of a[r][t] * p.from[t] modulo its prime, for d entries
-/// of so many rows, a multiple of eight. Products with 32-bit integers are added up, and each sum is reduced
-/// once. No branch or index depends on a value.
+/// For each of the products p: p.to[r] = the sum over t of a[r][t] * p.from[t] modulo its prime, for d
+/// entries of so many rows, a multiple of eight. Products with 32-bit integers are added up, and each sum is
+/// reduced once. No branch or index depends on a value.
 /// @pre  residues are below q; d <= 2^24, 2^28 <= q
 template <arith::modulus... M>
 void multiply_integer_rows(const std::uint32_t* a, std::size_t d, std::size_t rows,

@@ -34,92 +34,46 @@ struct interleaved_pass {
     bool last;
 };
 
-/// Passes of one or two stages with the arithmetic of a target.
+/// Stage by stage with the arithmetic of a target.
 template <class Target, arith::modulus M>
 class interleaved_passes {
     using arithmetic = typename lanes_of<Target>::template factors<M>;
-    using factor = typename arith::shoup<M>::factor;
 
   public:
-    static constexpr int stages_of(int left) noexcept { return left > 1 ? 2 : 1; }
+    static constexpr int stages_of(int) noexcept { return 1; }
 
     explicit interleaved_passes(arith::shoup<M> p) noexcept : mod_(make<arithmetic>(p)) {}
 
     template <bool forward>
-    TENSAFE_INLINE void run(int stages, const interleaved_pass& p, const factor* factors) const noexcept {
+    TENSAFE_INLINE void run(int, const interleaved_pass& p,
+                            const typename arith::shoup<M>::factor* factors) const noexcept {
         const auto mod = mod_;
-        const std::size_t distance = p.length >> stages;
+        const std::size_t distance = p.length / 2;
         for (std::size_t block = 0; block < p.blocks; ++block) {
-            const std::size_t node = p.node + block;
-            const auto w = mod.prepare(factors[node]);
-            const word* const from = p.from + block * p.length * p.from_stride;
-            word* const to = p.to + block * p.length * p.to_stride;
+            const auto w = mod.prepare(factors[p.node + block]);
             for (std::size_t k = 0; k < distance; ++k) {
                 for (std::size_t lane = 0; lane < interleaved; lane += arithmetic::words::width) {
-                    const word* const x = from + k * p.from_stride + lane;
-                    word* const y = to + k * p.to_stride + lane;
-                    if (stages == 2) {
-                        const decltype(mod.prepare(factors[0])) low = mod.prepare(factors[2 * node]);
-                        const decltype(mod.prepare(factors[0])) high = mod.prepare(factors[2 * node + 1]);
-                        two_stages<forward>(mod, x, distance * p.from_stride, y, distance * p.to_stride, w, low,
-                                            high);
-                    } else {
-                        one_stage<forward>(mod, x, distance * p.from_stride, y, distance * p.to_stride, w);
-                    }
+                    const word* const x = p.from + (block * p.length + k) * p.from_stride + lane;
+                    word* const y = p.to + (block * p.length + k) * p.to_stride + lane;
+                    const auto a = load(mod, x);
+                    const auto b = load(mod, x + distance * p.from_stride);
+                    const auto c = forward ? mod.scale(b, w) : b;
+                    mod.add(a, c).store(y);
+                    (forward ? mod.subtract(a, c) : mod.scale_difference(a, c, w))
+                        .store(y + distance * p.to_stride);
                 }
             }
         }
     }
 
   private:
-    template <bool forward>
-    static TENSAFE_INLINE void one_stage(const arithmetic& mod, const word* x, std::size_t dx, word* y,
-                                         std::size_t dy, const auto& w) noexcept {
-        const auto a = load(mod, x);
-        const auto b = load(mod, x + dx);
-        const auto c = forward ? mod.scale(b, w) : b;
-        mod.add(a, c).store(y);
-        (forward ? mod.subtract(a, c) : mod.scale_difference(a, c, w)).store(y + dy);
-    }
-    template <bool forward>
-    static TENSAFE_INLINE void two_stages(const arithmetic& mod, const word* x, std::size_t dx, word* y,
-                                          std::size_t dy, const auto& w, const auto& low,
-                                          const auto& high) noexcept {
-        const auto x0 = load(mod, x);
-        const auto x1 = load(mod, x + dx);
-        const auto x2 = load(mod, x + 2 * dx);
-        const auto x3 = load(mod, x + 3 * dx);
-        if constexpr (forward) {
-            const auto c = mod.scale(x2, w);
-            const auto d = mod.scale(x3, w);
-            const auto sum = mod.add(x0, c);
-            const auto difference = mod.subtract(x0, c);
-            const auto product = mod.scale(mod.add(x1, d), low);
-            const auto other = mod.scale(mod.subtract(x1, d), high);
-            mod.add(sum, product).store(y);
-            mod.subtract(sum, product).store(y + dy);
-            mod.add(difference, other).store(y + 2 * dy);
-            mod.subtract(difference, other).store(y + 3 * dy);
-        } else {
-            const auto a = mod.add(x0, x1);
-            const auto b = mod.scale_difference(x0, x1, low);
-            const auto c = mod.add(x2, x3);
-            const auto d = mod.scale_difference(x2, x3, high);
-            mod.add(a, c).store(y);
-            mod.add(b, d).store(y + dy);
-            mod.scale_difference(a, c, w).store(y + 2 * dy);
-            mod.scale_difference(b, d, w).store(y + 3 * dy);
-        }
-    }
-
     arithmetic mod_;
 };
 
 #if TENSAFE_X86_64
 /// Passes of up to three stages, with the butterflies of ntt::avx512, which reduce at the end.
 template <arith::modulus M>
-    requires(M::bits <= ntt::avx512::shoup52_exact::max_bits)
-class interleaved_passes<simd::avx512, M> {
+requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_passes<simd::avx512, M> {
     using arithmetic = ntt::avx512::detail::lanes_for<M::bits>;
     using factor = typename arith::shoup<M>::factor;
 
@@ -141,8 +95,9 @@ class interleaved_passes<simd::avx512, M> {
 
   private:
     template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static void load_factors(typename arithmetic::factor* w, const factor* factors,
-                                                           std::size_t node, std::index_sequence<i...>) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static void load_factors(typename arithmetic::factor* w,
+                                                           const factor* factors, std::size_t node,
+                                                           std::index_sequence<i...>) noexcept {
         using arith::avx512::broadcast;
         ((w[i].value = broadcast(factors[node * std::bit_floor(i + 1) + i + 1 - std::bit_floor(i + 1)].value),
           w[i].quotient = arith::avx512::shift_right<12>(
@@ -186,8 +141,9 @@ class interleaved_passes<simd::avx512, M> {
 /// Of the part of a transform that lies below node `root`: 2^log_n entries.
 template <class Target, arith::modulus M>
 TENSAFE_INLINE void forward_interleaved(arith::shoup<M> p, const typename arith::shoup<M>::factor* factors,
-                                        std::size_t root, int log_n, const word* from, std::size_t from_stride,
-                                        word* scratch, word* to, std::size_t to_stride) noexcept {
+                                        std::size_t root, int log_n, const word* from,
+                                        std::size_t from_stride, word* scratch, word* to,
+                                        std::size_t to_stride) noexcept {
     using passes = interleaved_passes<Target, M>;
     const passes run(p);
     if (log_n == 0) {
@@ -196,10 +152,11 @@ TENSAFE_INLINE void forward_interleaved(arith::shoup<M> p, const typename arith:
     for (int stage = 0; stage < log_n;) {
         const int stages = passes::stages_of(log_n - stage);
         const bool last = stage + stages == log_n;
-        run.template run<true>(stages,
-                               {from, from_stride, last ? to : scratch, last ? to_stride : interleaved,
-                                std::size_t{1} << stage, std::size_t{1} << (log_n - stage), root << stage, last},
-                               factors);
+        run.template run<true>(
+            stages,
+            {from, from_stride, last ? to : scratch, last ? to_stride : interleaved, std::size_t{1} << stage,
+             std::size_t{1} << (log_n - stage), root << stage, last},
+            factors);
         from = scratch;
         from_stride = interleaved;
         stage += stages;
@@ -226,8 +183,8 @@ TENSAFE_INLINE void inverse_interleaved(arith::shoup<M> p, const typename arith:
 
 /// Some rows of a product: `vectors` vectors of each, one for each i.
 template <std::size_t vectors, class Arithmetic, std::size_t... i>
-TENSAFE_INLINE void multiply_rows(const Arithmetic& mod, const word* a, std::size_t stride, const word* b, word* out,
-                                  std::size_t terms, std::index_sequence<i...>) noexcept {
+TENSAFE_INLINE void multiply_rows(const Arithmetic& mod, const word* a, std::size_t stride, const word* b,
+                                  word* out, std::size_t terms, std::index_sequence<i...>) noexcept {
     constexpr std::size_t width = Arithmetic::words::width;
     typename Arithmetic::sum s[] = {(static_cast<void>(i), mod.zero())...};
     for (std::size_t t = 0; t < terms;) {
@@ -245,8 +202,8 @@ TENSAFE_INLINE void multiply_rows(const Arithmetic& mod, const word* a, std::siz
 }
 
 template <class Target, arith::modulus M>
-TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b,
-                                         word* out, std::size_t count, std::size_t rows,
+TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride,
+                                         const word* b, word* out, std::size_t count, std::size_t rows,
                                          std::size_t terms) noexcept {
     using arithmetic = typename lanes_of<Target>::template products<M>;
     constexpr std::size_t vectors = interleaved / arithmetic::words::width;
@@ -307,8 +264,9 @@ inline void transpose(const word* in, std::size_t in_stride, std::size_t rows, s
     });
 }
 
-/// Each polynomial as by ntt::forward: natural order in, bit-reversed order out. With another root than 1 only
-/// the part below that node of the transform, of as many stages less as the root has bits after its first.
+/// Each polynomial as by ntt::forward: natural order in, bit-reversed order out. With another root than 1
+/// only the part below that node of the transform, of as many stages less as the root has bits after its
+/// first.
 /// @param scratch  room for the entries; may be where they come from or go to
 /// @pre  all words are below q
 template <arith::modulus M>
@@ -316,13 +274,13 @@ void forward_interleaved(const ntt::plan<arith::shoup<M>>& p, std::size_t root, 
                          std::size_t from_stride, word* scratch, word* to, std::size_t to_stride) noexcept {
     simd::on_active_target([&](auto target) {
         target.template kernel<&detail::forward_interleaved<decltype(target), M>>(
-            p.policy(), p.forward_factors(), root, p.log_n() + 1 - static_cast<int>(std::bit_width(root)), from,
-            from_stride, scratch, to, to_stride);
+            p.policy(), p.forward_factors(), root, p.log_n() + 1 - static_cast<int>(std::bit_width(root)),
+            from, from_stride, scratch, to, to_stride);
     });
 }
 
-/// The way back, **times the degree**: who multiplied by its inverse before need not divide. To entries without
-/// gaps; `from` may be `to`.
+/// The way back, **times the degree**: who multiplied by its inverse before need not divide. To entries
+/// without gaps; `from` may be `to`.
 /// @pre  as above
 template <arith::modulus M>
 void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, std::size_t from_stride,
@@ -333,15 +291,15 @@ void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, 
     });
 }
 
-/// `count` products of matrices, `rows` x `terms`, row after row with `stride` words for each, by `terms` x eight.
-/// Sums of products are reduced once.
+/// `count` products of matrices, `rows` x `terms`, row after row with `stride` words for each, by `terms` x
+/// eight. Sums of products are reduced once.
 /// @pre  all words are below q
 template <arith::modulus M>
 void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b, word* out,
                           std::size_t count, std::size_t rows, std::size_t terms) noexcept {
     simd::on_active_target([&](auto target) {
-        target.template kernel<&detail::multiply_interleaved<decltype(target), M>>(p, a, stride, b, out, count, rows,
-                                                                                   terms);
+        target.template kernel<&detail::multiply_interleaved<decltype(target), M>>(p, a, stride, b, out,
+                                                                                   count, rows, terms);
     });
 }
 

@@ -25,56 +25,6 @@ namespace detail {
 
 // Sums of products: bodies of kernels, like those of limb_loops.hpp.
 
-/// Columns k and following of sum_columns, a vector for each v.
-template <class Arithmetic, std::size_t... v>
-TENSAFE_INLINE void sum_vectors(const Arithmetic& mod, word* out, std::span<const word* const> a,
-                                const word* factors, std::size_t k, std::index_sequence<v...>) noexcept {
-    constexpr std::size_t width = Arithmetic::words::width;
-    typename Arithmetic::sum s[] = {(static_cast<void>(v), mod.zero())...};
-    (mod.add_residue(s[v], load_operand(mod, out + k + v * width)), ...);
-    for (std::size_t i = 0; i < a.size();) {
-        const std::size_t end = width == 1 ? a.size() : std::min(a.size(), i + mod.terms);
-        for (; i < end; ++i) {
-            (mod.add_product(s[v], load_operand(mod, a[i] + k + v * width),
-                             Arithmetic::as_operand(Arithmetic::spread(factors[i]))),
-             ...);
-        }
-        if constexpr (width > 1) {
-            if (i < a.size()) {
-                (mod.normalize(s[v]), ...);
-            }
-        }
-    }
-    (mod.reduce(s[v]).store(out + k + v * width), ...);
-}
-
-/// out[k] += the sum over i of a[i][k] * factors[i].
-template <class Target, arith::modulus M>
-TENSAFE_INLINE void sum_columns(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
-                                const word* factors) noexcept {
-    using vectors = typename lanes_of<Target>::template products<M>;
-    using scalar = typename one_by_one::template products<M>;
-    constexpr std::size_t width = vectors::words::width;
-    std::size_t column = 0;
-    if constexpr (width > 1) {
-        const auto mod = make<vectors>(p);
-        // Four at a time: the chains of one sum would wait for each other.
-        for (; column + 4 * width <= out.size(); column += 4 * width) {
-            sum_vectors(mod, out.data(), a, factors, column, std::make_index_sequence<4>());
-        }
-        for (; column + width <= out.size(); column += width) {
-            sum_vectors(mod, out.data(), a, factors, column, std::make_index_sequence<1>());
-        }
-    }
-    const auto mod = make<scalar>(p);
-    for (std::size_t first = 0; first < a.size(); first += scalar::terms) {
-        const auto rows = a.subspan(first, std::min(scalar::terms, a.size() - first));
-        for (std::size_t k = column; k < out.size(); ++k) {
-            sum_vectors(mod, out.data(), rows, factors + first, k, std::make_index_sequence<1>());
-        }
-    }
-}
-
 /// How two sums of lanes become one: see simd/transpose.hpp.
 enum class joined { lanes, neighbours, pairs, halves };
 template <joined how, class Lanes>
@@ -316,17 +266,6 @@ void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const w
     simd::on_active_target([&](auto target) {
         target.template kernel<&detail::sum_blocks<decltype(target), true, false, M>>(
             p, sums, a.size() / sums.size(), a.data(), b.data(), nullptr);
-    });
-}
-
-/// out[k] += the sum over i of a[i][k] * factors[i], for out.size() residues of each a[i]: products are added
-/// up without reduction, and each sum is reduced once (once for every `lazy_terms` products, if there are
-/// more).
-template <arith::modulus M>
-void add_scaled(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
-                std::span<const word> factors) noexcept {
-    simd::on_active_target([&](auto target) {
-        target.template kernel<&detail::sum_columns<decltype(target), M>>(p, out, a, factors.data());
     });
 }
 

@@ -11,6 +11,7 @@
 #include "../../random_values.hpp"
 #include "../../test.hpp"
 #include "../../worst.hpp"
+#include "../block_products.hpp"
 
 namespace attacks {
 
@@ -268,23 +269,6 @@ std::vector<lora::traced_product<P>> bare_products(const Server& server, const l
     lora::expanded_request<P> expanded;
     weights.expand(server.plan(), r, expanded);
     return products_of(server, expanded);
-}
-
-/// c1 of all outputs of a block as they are without any protection, in coefficient form.
-template <ckks::parameter_set P>
-std::vector<rns::poly<basis_of<P>, rns::coefficient_form>> bare_block(
-    const lora::server<P, lora::token_blocks, lora::protects_adapter_rows<>>& server,
-    const random::seed& seed) {
-    const auto& weights = lora::detail::server_internals::weights(server);
-    std::vector<rns::poly<basis_of<P>, rns::coefficient_form>> result(server.plan().outputs());
-    lora::detail::block_products_workspace<P> work;
-    rns::for_each_limb<basis_of<P>>([&]<int I>() {
-        weights.template multiply<I>(seed, 0, result.size(), work,
-                                     [&](std::size_t o, std::span<const word> product) {
-                                         std::ranges::copy(product, result[o].template limb<I>().begin());
-                                     });
-    });
-    return result;
 }
 
 /// One of them as it would travel.

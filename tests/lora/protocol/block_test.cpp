@@ -7,6 +7,7 @@
 
 #include "../../backends.hpp"
 #include "../../exec/thread_sanitizer.hpp"
+#include "../block_products.hpp"
 #include "../tiles_fixture.hpp"
 
 using namespace tests;
@@ -125,20 +126,14 @@ std::array<std::vector<word>, 2> unpacked(std::span<const std::uint8_t> bytes, s
 }
 
 /// What a server never sends of a block: its products, and what hides them.
-class bare_block {
+class opened_block {
   public:
     using server_type = block_server<>;
 
-    bare_block(const server_type& s, const matrix& a, const ckks::secret_key<small>& key,
+    opened_block(const server_type& s, const matrix& a, const ckks::secret_key<small>& key,
                const random_source::seed& seed)
-        : server_(s), a_(a), key_(key), c1_(s.plan().outputs()) {
-        tensafe::lora::detail::block_products_workspace<small> work;
-        rns::for_each_limb<basis>([&]<int I>() {
-            weights().multiply<I>(seed, 0, c1_.size(), work, [&](std::size_t o, std::span<const word> product) {
-                std::ranges::copy(product, c1_[o].limb<I>().begin());
-            });
-        });
-        for (const polynomial& c1 : c1_) {
+        : server_(s), a_(a), key_(key) {
+        for (const polynomial& c1 : tests::bare_block(s, seed)) {
             c1_times_s_.push_back(times_key(c1, key));
         }
     }
@@ -149,11 +144,10 @@ class bare_block {
         const std::size_t at = query.request.position * plan.entries_per_input();
         const auto token = unpacked(query.request.c0, h.size());
         std::vector<std::array<word, 2>> differences(plan.outputs());
+        const auto sums = bare_token(server_, token);
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr word q = basis::prime<I>;
-            std::vector<word> sums(plan.outputs());
-            weights().multiply_token<I>(token[I], sums);
-            for (std::size_t o = 0; o < sums.size(); ++o) {
+            for (std::size_t o = 0; o < plan.outputs(); ++o) {
                 word exact = 0;
                 for (std::size_t k = 0; k < h.size(); ++k) {
                     exact = (exact + product_modulo(q, std::round(static_cast<double>(h[k]) * query.scale),
@@ -161,25 +155,22 @@ class bare_block {
                                                                                         k))) %
                             q;
                 }
-                differences[o][I] = (sums[o] + c1_times_s_[o].limb<I>()[at] + q - exact) % q;
+                differences[o][I] = (sums[I][o] + c1_times_s_[o].limb<I>()[at] + q - exact) % q;
             }
         });
         return integers(differences);
     }
 
     /// What the encryptions of zero decrypt to, of each product at position 0, then at position 1, ...
-    /// @param c1  as the server has prepared it: with the zeros' halves
-    std::vector<double> noise_of_zeros(std::span<const rns::secret_poly<basis, rns::coefficient_form>> c1,
-                                       const secret_words& c0) const {
+    /// @param twin  a pool that gives the same zeros
+    std::vector<double> noise_of_zeros(rerandomization_pool<small>& twin, const secret_words& c0) const {
         const auto& plan = server_.plan();
         std::vector<std::array<word, 2>> sums(plan.outputs() * plan.layout().tokens);
         for (std::size_t o = 0; o < plan.outputs(); ++o) {
-            polynomial of_zero;
-            rns::for_each_limb<basis>([&]<int I>() {
-                rns::limb::subtract(rns::modulus_of<basis::prime<I>>(basis::prime<I>), of_zero.limb<I>(),
-                                    c1[o].limb<I>(), c1_[o].limb<I>());
-            });
-            const polynomial product = times_key(of_zero, key_);
+            auto zero = twin.acquire();
+            auto c1 = rns::inverse(std::move(zero.c1));
+            ckks::add_small(zero.e1.span(), c1);
+            const polynomial product = times_key(polynomial(std::move(c1).take().declassify()), key_);
             for (std::size_t t = 0; t < plan.layout().tokens; ++t) {
                 rns::for_each_limb<basis>([&]<int I>() {
                     const std::size_t at = t * plan.outputs() + o;
@@ -205,14 +196,9 @@ class bare_block {
         }
         return result;
     }
-    const tensafe::lora::detail::block_weights<small, protects_adapter_rows<>>& weights() const {
-        return tensafe::lora::detail::server_internals::weights(server_);
-    }
-
     const server_type& server_;
     const matrix& a_;
     const ckks::secret_key<small>& key_;
-    std::vector<polynomial> c1_;
     std::vector<polynomial> c1_times_s_;
 };
 
@@ -256,7 +242,9 @@ TEST_CASE("noise and error are within a bit of the budget at every position, the
     const block_server<> s(a, tokens);
     const ckks::secret_key<small> key(numbered(1));
     client<small> c(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
-    auto zeros = s.pool(numbered(3), c.rerandomization_key(numbered(3)), random_source::generator(numbered(4)));
+    const auto under = c.rerandomization_key(numbered(3));
+    auto zeros = s.pool(numbered(3), under, random_source::generator(numbered(4)));
+    auto twin = s.pool(numbered(3), under, random_source::generator(numbered(4)));
     block_server<>::workspace work;
     work.generator = random_source::generator(numbered(5));
     std::vector<std::vector<double>> noises(tokens);
@@ -269,10 +257,12 @@ TEST_CASE("noise and error are within a bit of the budget at every position, the
     std::vector<double> answers(rank);
     for (std::size_t b = 0; b < blocks; ++b) {
         auto block = c.prepare(s.plan());
+        zeros.fill(rank);
+        twin.fill(rank);
         s.prepare(block.request(), zeros, work, of_server, ahead);
         c.accept(block, ahead);
-        const bare_block bare(s, a, key, block.request().seed);
-        const auto of_zeros = bare.noise_of_zeros(work.c1, of_server.*member_of(zeros_tag()));
+        const opened_block bare(s, a, key, block.request().seed);
+        const auto of_zeros = bare.noise_of_zeros(twin, of_server.*member_of(zeros_tag()));
         for (std::size_t k = 0; k < of_zeros.size(); ++k) {
             noises_of_zeros[k / rank].push_back(of_zeros[k] / s.plan().budget().zero_deviation);
         }

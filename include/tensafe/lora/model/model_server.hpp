@@ -35,7 +35,7 @@ namespace detail {
 template <ckks::parameter_set P, class Packing, class Protection>
 constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noexcept {
     if constexpr (std::is_same_v<Packing, token_blocks>) {
-        return l.outputs() * l.d * sizeof(std::uint32_t);
+        return detail::whole_lanes(l.outputs()) * l.d * sizeof(std::uint32_t);
     } else {
         return l.inputs() * l.outputs() * P::degree *
                static_cast<std::size_t>(traced_product<P>::basis::limbs) * sizeof(arith::word);

@@ -32,9 +32,9 @@ template <ckks::parameter_set P, class T>
 using of_each_limb = std::array<T, static_cast<std::size_t>(traced_product<P>::basis::limbs)>;
 }  // namespace detail
 
-/// What a server keeps of a block that it prepared for a client: for each position what its answers are hidden
-/// under. Each position is answered once, in any order. Belongs to one client, to the version of A that
-/// prepared it and to its process. Move-only, wiped on release; for one thread at a time.
+/// What a server keeps of a block that it prepared for a client: for each position what its answers are
+/// hidden under. Each position is answered once, in any order. Belongs to one client, to the version of A
+/// that prepared it and to its process. Move-only, wiped on release; for one thread at a time.
 template <ckks::parameter_set P>
 class server_block {
   public:
@@ -138,7 +138,8 @@ class server<P, token_blocks, Protection> {
         for (auto& limb : work.windows) {
             detail::make_room(limb, weights_.window_words());
         }
-        where.for_each(detail::ceil_divide(plan_.inputs(), lanes) * limbs, [&](std::size_t job, std::size_t slot) {
+        where.for_each(detail::ceil_divide(plan_.inputs(), lanes) * limbs, [&](std::size_t job,
+                                                                               std::size_t slot) {
             rns::for_each_limb<basis>([&]<int I>() {
                 if (job % limbs == static_cast<std::size_t>(I)) {
                     auto& room = work.slots[slot].products[I];
@@ -184,9 +185,8 @@ class server<P, token_blocks, Protection> {
             constexpr int bits = std::bit_width(q);
             const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
             detail::make_room(work.token[I], plan_.d());
-            require<format_error>(
-                memory::unpack_bits_below(rest.first(bytes), bits, q, work.token[I].span()),
-                {"server::answer: a residue of limb ", I, " is not below its prime ", q});
+            require<format_error>(memory::unpack_bits_below(rest.first(bytes), bits, q, work.token[I].span()),
+                                  {"server::answer: a residue of limb ", I, " is not below its prime ", q});
             rest = rest.subspan(bytes);
         });
         block.used_[r.position] = 1;
@@ -244,10 +244,10 @@ class server<P, token_blocks, Protection> {
         require<parameter_error>(block.of_ == number_ && block.owner_ == ::getpid(),
                                  {"server::answer: got a block that another process or version of A "
                                   "prepared; prepare one here"});
-        require<shape_error>(r.d == plan_.d() && r.position < block.tokens(),
-                             {"server::answer: got position ", r.position, " of a hidden state of ", r.d,
-                              " entries, expected one below ", block.tokens(), " and ", plan_.d(),
-                              " entries"});
+        require<shape_error>(
+            r.d == plan_.d() && r.position < block.tokens(),
+            {"server::answer: got position ", r.position, " of a hidden state of ", r.d,
+             " entries, expected one below ", block.tokens(), " and ", plan_.d(), " entries"});
         require<parameter_error>(block.is_open(r.position),
                                  {"server::answer: position ", r.position,
                                   " of this block was answered already; encrypt anew at the next one"});
@@ -262,8 +262,8 @@ class server<P, token_blocks, Protection> {
     }
 
     /// Output o, of which the products are number k in the slot: with its encryption of zero, into bytes.
-    void finish(std::size_t o, std::size_t k, zero_pool& zeros, workspace& work, typename workspace::slot& slot,
-                server_block<P>& made, block_reply& to) const {
+    void finish(std::size_t o, std::size_t k, zero_pool& zeros, workspace& work,
+                typename workspace::slot& slot, server_block<P>& made, block_reply& to) const {
         auto zero = zeros.acquire(std::move(work.reservations[o]));
         auto c1 = rns::inverse(std::move(zero.c1));
         ckks::add_small(zero.e1.span(), c1);

@@ -16,6 +16,11 @@
 
 namespace tensafe::lora::detail {
 
+/// So many, and others of zeros up to a multiple of eight.
+constexpr std::size_t whole_lanes(std::size_t count) noexcept {
+    return ceil_divide(count, rns::limb::interleaved) * rns::limb::interleaved;
+}
+
 /// Memory of one thread to multiply in; grows once.
 struct block_products_workspace {
     memory::secret_buffer<arith::word> scratch;  ///< a window of eight polynomials
@@ -24,8 +29,8 @@ struct block_products_workspace {
 };
 
 /// A as 32-bit integers, for blocks of tokens. A plaintext has `columns` coefficients that are not zero, so
-/// ciphertexts are multiplied window by window: of the coefficients of the product with a window all are right but
-/// the last `columns`, with which the next window begins. Exact: docs/design/streams.md.
+/// ciphertexts are multiplied window by window: of the coefficients of the product with a window all are
+/// right but the last `columns`, with which the next window begins. Exact: docs/design/streams.md.
 template <ckks::parameter_set P, class Protection>
 class block_weights {
     using basis = typename traced_product<P>::basis;
@@ -53,8 +58,7 @@ class block_weights {
     }
 
     std::size_t inputs() const noexcept { return ceil_divide(d_, columns_); }
-    /// Outputs, with others of zeros up to a multiple of eight.
-    std::size_t padded_outputs() const noexcept { return ceil_divide(outputs_, lanes) * lanes; }
+    std::size_t padded_outputs() const noexcept { return whole_lanes(outputs_); }
 
     /// sums[I][o] = row o times the coefficients of one token, modulo prime I, for padded_outputs() of them.
     template <class Token, class Sums>
@@ -71,8 +75,8 @@ class block_weights {
     /// Words of all windows of all inputs, for one prime.
     std::size_t window_words() const noexcept { return size() * windows() * padded_inputs(); }
 
-    /// Limb I of eight inputs from `first` on, as the seed gives them, to the transforms of their windows: point f
-    /// of window w of input k at (f * windows() + w) * padded_inputs() + k.
+    /// Limb I of eight inputs from `first` on, as the seed gives them, to the transforms of their windows:
+    /// point f of window w of input k at (f * windows() + w) * padded_inputs() + k.
     /// @param limbs  room for eight of N words
     template <int I>
     void transform_inputs(const random::seed& seed, std::size_t first, block_products_workspace& work,
@@ -100,11 +104,11 @@ class block_weights {
         }
     }
 
-    /// to[k * N + c] = coefficient c of limb I of c1 of output first + k, of eight: the sum over inputs of the row
-    /// times the input.
+    /// to[k * N + c] = coefficient c of limb I of c1 of output first + k, of eight: the sum over inputs of
+    /// the row times the input.
     template <int I>
-    void multiply(std::span<const arith::word> inputs_windows, std::size_t first, block_products_workspace& work,
-                  std::span<arith::word> to) const {
+    void multiply(std::span<const arith::word> inputs_windows, std::size_t first,
+                  block_products_workspace& work, std::span<arith::word> to) const {
         make_room(work.scratch, size() * lanes);
         make_room(work.windows, size() * windows() * lanes);
         for (std::size_t part = 0; part < pieces_; ++part) {
@@ -112,14 +116,14 @@ class block_weights {
             transform_weights<I>(part, first, work);
             rns::limb::multiply_interleaved(rns::variable_arithmetic<basis::template prime<I>>,
                                             &inputs_windows[before * padded_inputs()], padded_inputs(),
-                                            work.weights.data(), &work.windows[before * lanes], columns_, windows(),
-                                            inputs());
+                                            work.weights.data(), &work.windows[before * lanes], columns_,
+                                            windows(), inputs());
         }
         for (std::size_t w = 0; w < windows(); ++w) {
             rns::limb::inverse_interleaved(plan_of<I>(), &work.windows[w * lanes], windows() * lanes,
                                            work.scratch.data());
-            rns::limb::transpose(work.scratch.data(), lanes, std::min(valid(), P::degree - w * valid()), lanes,
-                                 &to[w * valid()], P::degree);
+            rns::limb::transpose(work.scratch.data(), lanes, std::min(valid(), P::degree - w * valid()),
+                                 lanes, &to[w * valid()], P::degree);
         }
     }
 
@@ -127,15 +131,16 @@ class block_weights {
     std::size_t size() const noexcept { return pieces_ * columns_; }
     std::size_t valid() const noexcept { return size() - columns_; }
     std::size_t windows() const noexcept { return ceil_divide(P::degree, valid()); }
-    std::size_t padded_inputs() const noexcept { return ceil_divide(inputs(), lanes) * lanes; }
+    std::size_t padded_inputs() const noexcept { return whole_lanes(inputs()); }
 
     template <int I>
     const auto& plan_of() const {
         return rns::shared_subring_plan<P::log_n, basis::template prime<I>>(std::countr_zero(size()));
     }
 
-    /// Point f of part `part` of eight rows from `row` on, with input k, at (f * inputs() + k) * 8: entry c of a row
-    /// in coefficient -c, of which the first stages make multiples. Divided by all points, for the transform back.
+    /// Point f of part `part` of eight rows from `row` on, with input k, at (f * inputs() + k) * 8: entry c
+    /// of a row in coefficient -c, of which the first stages make multiples. Divided by all points, for the
+    /// transform back.
     template <int I>
     void transform_weights(std::size_t part, std::size_t row, block_products_workspace& work) const {
         constexpr arith::word q = basis::template prime<I>;
@@ -143,7 +148,8 @@ class block_weights {
         make_room(work.weights, columns_ * inputs() * lanes);
         const std::size_t root = pieces_ + part;
         const arith::word inverse = arith::inverse_mod(size(), q);
-        const arith::word factor = arith::multiply_mod(plan_of<I>().inverse_factors()[root / 2].value, inverse, q);
+        const arith::word factor =
+            arith::multiply_mod(plan_of<I>().inverse_factors()[root / 2].value, inverse, q);
         const auto of_part = fixed.prepare(part % 2 == 0 ? factor : q - factor);
         const std::span<arith::word> entries = work.scratch.span().first(columns_ * lanes);
         for (std::size_t k = 0; k < inputs(); ++k) {
@@ -161,8 +167,8 @@ class block_weights {
 
     std::size_t d_;
     std::size_t outputs_;
-    std::size_t columns_;  ///< entries of a hidden state in one ciphertext
-    std::size_t pieces_;   ///< of so many coefficients in a window
+    std::size_t columns_;                            ///< entries of a hidden state in one ciphertext
+    std::size_t pieces_;                             ///< of so many coefficients in a window
     memory::secret_buffer<std::uint32_t> integers_;  ///< eight rows at a time, with rns::limb::integer_offset
 };
 

@@ -109,8 +109,7 @@ class client {
 
     /// A block of tokens: draws the masks of all positions. Its request goes to the server.
     template <class Protection>
-    client_block<P, Protection> prepare(
-        const packing_plan<P, token_blocks, Protection>& plan) {
+    client_block<P, Protection> prepare(const packing_plan<P, token_blocks, Protection>& plan) {
         using basis = typename traced_product<P>::basis;
         const std::size_t tokens = plan.layout().tokens;
         const std::size_t columns = plan.entries_per_input();
@@ -289,12 +288,13 @@ class client {
 
     /// The target coefficients of output o.
     template <class Plan>
-    void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, int noise_bits, decryption_workspace<P>& work, std::span<double> values) const {
+    void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, int noise_bits,
+              decryption_workspace<P>& work, std::span<double> values) const {
         if constexpr (requires { r.outputs[o].c0.front().span(); }) {
             decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), noise_bits, work, values);
         } else {
-            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.targets(o),
-                              plan.reply_bits(o), noise_bits, work, values);
+            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.targets(o), plan.reply_bits(o),
+                              noise_bits, work, values);
         }
     }
 
@@ -307,11 +307,10 @@ class client {
     template <class Packing, class Protection>
     static void check(const packing_plan<P, Packing, Protection>& plan,
                       const reply<P, Packing, Protection>& r) {
-        require<shape_error>(
-            r.rank == plan.rank() && r.d == plan.d() && r.outputs.size() == plan.outputs(),
-            {"client::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix in ", r.outputs.size(),
-             " products, expected a ", plan.rank(), " x ", plan.d(), " matrix in ", plan.outputs(),
-             " products"});
+        require<shape_error>(r.rank == plan.rank() && r.d == plan.d() && r.outputs.size() == plan.outputs(),
+                             {"client::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix in ",
+                              r.outputs.size(), " products, expected a ", plan.rank(), " x ", plan.d(),
+                              " matrix in ", plan.outputs(), " products"});
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             const auto& output = r.outputs[o];
             if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {

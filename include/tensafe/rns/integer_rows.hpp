@@ -130,11 +130,11 @@ TENSAFE_INLINE void scale_integers(arith::shoup<M> p, std::span<word> out, const
                                    typename arith::shoup<M>::factor w) noexcept {
     using arithmetic = typename lanes_of<Target>::template factors<M>;
     const auto mod = make<arithmetic>(p);
-    const auto offset = arithmetic::spread(p.modulus().value() - integer_offset);
+    const auto offset = arithmetic::spread(integer_offset);
     const auto factor = mod.prepare(w);
     for (std::size_t k = 0; k < out.size(); k += interleaved, a -= interleaved) {
         for (std::size_t lane = 0; lane < interleaved; lane += arithmetic::words::width) {
-            mod.scale(mod.add(load_integers<arithmetic, Target>(a + lane), offset), factor)
+            mod.scale_difference(load_integers<arithmetic, Target>(a + lane), offset, factor)
                 .store(&out[k + lane]);
         }
     }

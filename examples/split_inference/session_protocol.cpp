@@ -406,10 +406,19 @@ void session_protocol::add_reply(const wire::header& header, net::answer& to, Wr
     }
 }
 
-/// Counts what a reply tells of A, if its limits leave so much.
-void session_protocol::count(const wire::header& header, std::uint64_t bits_of_reply) {
+void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
+                               net::answer& to) {
+    require(header.group < model_->groups.size(), error_code::malformed,
+            {"request: got group ", header.group, ", expected one of the ", model_->groups.size(),
+             " of this adapter"});
     const group_bits& bits = model_->groups[header.group];
-    const auto count = of_.counts_.add(account_, header.group, bits_of_reply, bits.limits);
+    const bool is_block = header.what == wire::kind::block_request;  // tells nothing of A yet
+    const std::uint64_t told = header.what == wire::kind::token_request ? bits.token : bits.request;
+    require(!is_block || of_.sessions_.block_bytes() < of_.options_.allowed.block_bytes,
+            error_code::block_limit,
+            {"block request: the server has no room for more blocks; ask for tokens without one"});
+    const auto count =
+        is_block ? query_counts::outcome() : of_.counts_.add(account_, header.group, told, bits.limits);
     if (count.what == query_counts::outcome::limit_reached) {
         constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
                                                  "all clients together"};
@@ -430,30 +439,12 @@ void session_protocol::count(const wire::header& header, std::uint64_t bits_of_r
         of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
         throw refusal{error_code::query_limit, "request: this server counts no more clients"};
     }
-}
-
-void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
-                               net::answer& to) {
-    require(header.group < model_->groups.size(), error_code::malformed,
-            {"request: got group ", header.group, ", expected one of the ", model_->groups.size(),
-             " of this adapter"});
-    const group_bits& of_group = model_->groups[header.group];
-    const bool is_block = header.what == wire::kind::block_request;  // tells nothing yet
-    const std::uint64_t bits = is_block                                   ? 0
-                               : header.what == wire::kind::token_request ? of_group.token
-                                                                          : of_group.request;
-    if (is_block) {
-        require(of_.sessions_.block_bytes() < of_.options_.allowed.block_bytes, error_code::block_limit,
-                {"block request: the server has no room for more blocks; ask for tokens without one"});
-    } else {
-        count(header, bits);
-    }
     bool is_answered = is_block;
     ++of_.busy_;
     const auto end = [&](session_protocol*) {
         --of_.busy_;
         if (!is_answered) {
-            of_.counts_.take_back(account_, header.group, bits);
+            of_.counts_.take_back(account_, header.group, told);
         }
     };
     const std::unique_ptr<session_protocol, decltype(end)> at_end(this, end);

@@ -51,7 +51,6 @@ class session_protocol final : public net::websocket_handler {
     void resume_session(const resume& heard, net::answer& to);
     void answer_request(std::span<const std::uint8_t> message, net::answer& to);
     void compute(const tensafe::wire::header& header, std::span<const std::uint8_t> message, net::answer& to);
-    void count(const tensafe::wire::header& header, std::uint64_t bits);
     template <class Write>
     void add_reply(const tensafe::wire::header& header, net::answer& to, Write write);
     [[noreturn]] void lost_session();

@@ -308,6 +308,7 @@ TEST_CASE_FIXTURE(both_sides,
     CHECK(remote.counted().sessions == 2);
     CHECK(log.count(wire::kind::block_request) == 3);
     CHECK(log.count(wire::kind::token_request) == 50);
+    CHECK(log.count(wire::kind::request) == 0);
 }
 
 TEST_CASE_FIXTURE(

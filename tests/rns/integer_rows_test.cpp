@@ -17,7 +17,8 @@ void check_rows(std::size_t rows, std::size_t d, bool largest) {
     std::vector<std::uint32_t> a(rows * d);
     std::vector<word> b(d);
     for (auto& x : a) {
-        x = static_cast<std::uint32_t>(limb::integer_offset + (largest ? bound : std::int64_t(random() % (2 * bound)) - bound));
+        x = static_cast<std::uint32_t>(limb::integer_offset +
+                                       (largest ? bound : std::int64_t(random() % (2 * bound)) - bound));
     }
     for (word& x : b) {
         x = largest ? q - 1 : random() % q;

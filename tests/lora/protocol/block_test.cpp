@@ -27,9 +27,7 @@ struct prepared_block {
     prepared_block(const matrix& a, std::size_t tokens)
         : prepared_block(Server(a, tokens, trusts_clients())) {}
     explicit prepared_block(Server made)
-        : s(std::move(made)),
-          with(s.plan().subring_log_n()),
-          of_client(with.key_holder.prepare(s.plan())) {
+        : s(std::move(made)), with(s.plan().subring_log_n()), of_client(with.key_holder.prepare(s.plan())) {
         s.prepare(of_client.request(), with.zeros, work, of_server, from_server);
         with.key_holder.accept(of_client, from_server);
     }
@@ -134,9 +132,10 @@ class bare_block {
         : server_(s), a_(a), key_(key), c1_(s.plan().outputs()) {
         tensafe::lora::detail::block_products_workspace<small> work;
         rns::for_each_limb<basis>([&]<int I>() {
-            weights().multiply<I>(seed, 0, c1_.size(), work, [&](std::size_t o, std::span<const word> product) {
-                std::ranges::copy(product, c1_[o].limb<I>().begin());
-            });
+            weights().multiply<I>(seed, 0, c1_.size(), work,
+                                  [&](std::size_t o, std::span<const word> product) {
+                                      std::ranges::copy(product, c1_[o].limb<I>().begin());
+                                  });
         });
         for (const polynomial& c1 : c1_) {
             c1_times_s_.push_back(times_key(c1, key));
@@ -156,9 +155,9 @@ class bare_block {
             for (std::size_t o = 0; o < sums.size(); ++o) {
                 word exact = 0;
                 for (std::size_t k = 0; k < h.size(); ++k) {
-                    exact = (exact + product_modulo(q, std::round(static_cast<double>(h[k]) * query.scale),
-                                                    plan.layout().rows().integer_weight(a_, plan.budget(), o,
-                                                                                        k))) %
+                    exact = (exact +
+                             product_modulo(q, std::round(static_cast<double>(h[k]) * query.scale),
+                                            plan.layout().rows().integer_weight(a_, plan.budget(), o, k))) %
                             q;
                 }
                 differences[o][I] = (sums[o] + c1_times_s_[o].limb<I>()[at] + q - exact) % q;
@@ -193,8 +192,8 @@ class bare_block {
 
   private:
     static word product_modulo(uint128 q, double integer, std::int32_t weight) {
-        const auto magnitude = static_cast<uint128>(std::fabs(integer)) % q *
-                               static_cast<uint128>(std::abs(weight)) % q;
+        const auto magnitude =
+            static_cast<uint128>(std::fabs(integer)) % q * static_cast<uint128>(std::abs(weight)) % q;
         const bool negative = (integer < 0) != (weight < 0);
         return static_cast<word>(negative ? (q - magnitude) % q : magnitude);
     }
@@ -240,7 +239,7 @@ TEST_CASE("every position of a block gives A*h, for any number of tokens and sha
         check_answers(128, 2, 70);
         check_answers(1024, 2, 3);
     });
-    check_answers(8, 130, 40);    // more products than are made together,
+    check_answers(8, 130, 40);  // more products than are made together,
     if (trials(8) == 8) {
         check_answers(512, 1, 2050);  // and more ciphertexts: seconds with sanitizers
     }
@@ -255,7 +254,8 @@ TEST_CASE("noise and error are within a bit of the budget at every position, the
     const block_server<> s(a, tokens);
     const ckks::secret_key<small> key(numbered(1));
     client<small> c(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
-    auto zeros = s.pool(numbered(3), c.rerandomization_key(numbered(3)), random_source::generator(numbered(4)));
+    auto zeros =
+        s.pool(numbered(3), c.rerandomization_key(numbered(3)), random_source::generator(numbered(4)));
     block_server<>::workspace work;
     work.generator = random_source::generator(numbered(5));
     std::vector<std::vector<double>> noises(tokens);
@@ -573,7 +573,9 @@ TEST_CASE("a block belongs to the server that prepared it, and to its process") 
     prepared_block<block_server<>> block(a, 4);
     const block_server<> later(a, 4);
     block.of_client.encrypt(random_state(200, 1), block.query);
-    const auto by_later = [&] { later.answer(block.of_server, block.query.request, block.work, block.reply); };
+    const auto by_later = [&] {
+        later.answer(block.of_server, block.query.request, block.work, block.reply);
+    };
     CHECK(contains(refusal<parameter_error>(by_later), "another process or version of A"));
     const pid_t child = ::fork();
     if (child == 0) {

@@ -67,7 +67,7 @@
     How void client<ckks::Set>::decrypt(const Set##_plan&, const Set##_plan::reply_type&,                \
                                         const Set##_plan::query_type&, decryption_workspace<ckks::Set>&, \
                                         std::span<double>) const;                                        \
-    How server<ckks::Set>::server(const matrix&, std::size_t);                                           \
+    How server<ckks::Set>::server(const matrix&);                                                        \
     How rerandomization_pool<ckks::Set> server<ckks::Set>::pool(                                         \
         const random::seed&, ckks::rerandomization_key<ckks::Set, request_level<ckks::Set>>,             \
         random::generator) const;                                                                        \

@@ -1,8 +1,8 @@
 // Encrypted LoRA: packings, protections and sets that do not go together, and keys where they do not belong.
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/packing/token_blocks.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
+#include <tensafe/lora/packing/token_blocks.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>

@@ -259,10 +259,12 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
     return false;
 }
 
-constexpr std::array all_kinds = {
-    kind::public_key,    kind::rerandomization_key, kind::ciphertext,    kind::seeded_ciphertext,
-    kind::request,       kind::reply,               kind::model_layout,  kind::held_adapter,
-    kind::block_request, kind::block_reply,         kind::token_request, kind::token_reply};
+constexpr std::array all_kinds = {kind::public_key,    kind::rerandomization_key,
+                                  kind::ciphertext,    kind::seeded_ciphertext,
+                                  kind::request,       kind::reply,
+                                  kind::model_layout,  kind::held_adapter,
+                                  kind::block_request, kind::block_reply,
+                                  kind::token_request, kind::token_reply};
 
 }  // namespace
 

@@ -52,9 +52,9 @@ tensafe::lora::reply<small, Packing, hidden> some_reply(
 inline tensafe::lora::block_reply some_block_reply() {
     const auto& plan = of_blocks;
     tensafe::lora::block_reply reply{plan.rank(), plan.d(), plan.layout().tokens, {}};
-    reply.c1.assign(plan.outputs(),
-                    std::vector<std::uint8_t>(
-                        tensafe::memory::packed_bytes(small::degree, plan.reply_bits(0)), std::uint8_t{0x35}));
+    reply.c1.assign(plan.outputs(), std::vector<std::uint8_t>(
+                                        tensafe::memory::packed_bytes(small::degree, plan.reply_bits(0)),
+                                        std::uint8_t{0x35}));
     return reply;
 }
 inline tensafe::lora::token_request some_token_request() {

@@ -20,8 +20,8 @@ void check_against_the_cost_model() {
     const lora::layout<small, tiles, lora::protects_adapter_rows<>> layout{shape.rank, shape.d_in, 1};
     const auto cost = lora::cost_of<small, tiles>(shape);
     lora::request<small> request;
-    request.inputs.assign(layout.inputs(), std::vector<std::uint8_t>(
-                                               lora::packed_residues_bytes<small>(small::degree)));
+    request.inputs.assign(layout.inputs(),
+                          std::vector<std::uint8_t>(lora::packed_residues_bytes<small>(small::degree)));
     lora::reply<small, tiles, lora::protects_adapter_rows<>> reply;
     const auto budget = layout.budget();
     for (std::size_t o = 0; o < layout.outputs(); ++o) {

@@ -48,7 +48,9 @@ byte_vector token_reply_message() {
     return m;
 }
 
-void read_block_request(const byte_vector& m) { static_cast<void>(wire::read_block_request(m, plan)); }
+void read_block_request(const byte_vector& m) {
+    static_cast<void>(wire::read_block_request(m, plan));
+}
 void read_block_reply(const byte_vector& m) {
     lora::block_reply r;
     wire::read_block_reply(m, plan, r);
@@ -187,9 +189,9 @@ TEST_CASE("messages of blocks for something else are refused, and both are named
     lora::block_reply c1;
     CHECK_THROWS_AS(wire::read_block_reply(block_reply_message(), block_plan(7, 300, 32), c1), shape_error);
     lora::token_request state;
-    CHECK(contains(refusal<shape_error>(
-                       [&] { wire::read_token_request(token_request_message(), other, state); }),
-                   "got position 17 of a hidden state of 300 entries, expected one below 8"));
+    CHECK(contains(
+        refusal<shape_error>([&] { wire::read_token_request(token_request_message(), other, state); }),
+        "got position 17 of a hidden state of 300 entries, expected one below 8"));
     lora::token_reply answers;
     CHECK_THROWS_AS(wire::read_token_reply(token_reply_message(), plan, 16, answers), shape_error);
     CHECK_THROWS_AS(wire::read_token_reply(token_request_message(), plan, 17, answers), tensafe::error);

@@ -166,7 +166,8 @@ TEST_CASE("the header that the page shows is that of the re-randomization key") 
 TEST_CASE("the folder of golden files has those that tests read, and no others") {
     // A file that no test reads any more says nothing; one that is not in version control is lost.
     const std::vector<std::string> expected = words(
-        "block_reply_n1024_r6_d300_t32 block_request_n1024_d300_t32 ciphertext held_adapter model_layout_blind "
+        "block_reply_n1024_r6_d300_t32 block_request_n1024_d300_t32 ciphertext held_adapter "
+        "model_layout_blind "
         "model_layout_client_held_b public_key "
         "reply_tiles4_bare_n1024_r3_d200 "
         "reply_tiles4_calibrated5_n1024_r3_d200 reply_tiles4_protected_n1024_r3_d200 "

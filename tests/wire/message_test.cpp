@@ -67,13 +67,19 @@ TEST_CASE("what follows the header is not looked at") {
 
 TEST_CASE("each kind has a number and a name of its own, and goes through a header") {
     const std::vector<std::pair<kind, std::string>> kinds = {
-        {kind::public_key, "public key"},     {kind::rerandomization_key, "re-randomization key"},
-        {kind::ciphertext, "ciphertext"},     {kind::seeded_ciphertext, "seeded ciphertext"},
-        {kind::request, "request"},           {kind::reply, "reply"},
+        {kind::public_key, "public key"},
+        {kind::rerandomization_key, "re-randomization key"},
+        {kind::ciphertext, "ciphertext"},
+        {kind::seeded_ciphertext, "seeded ciphertext"},
+        {kind::request, "request"},
+        {kind::reply, "reply"},
 
-        {kind::model_layout, "model layout"}, {kind::held_adapter, "held adapter"},
-        {kind::block_request, "block request"}, {kind::block_reply, "block reply"},
-        {kind::token_request, "token request"}, {kind::token_reply, "token reply"}};
+        {kind::model_layout, "model layout"},
+        {kind::held_adapter, "held adapter"},
+        {kind::block_request, "block request"},
+        {kind::block_reply, "block reply"},
+        {kind::token_request, "token request"},
+        {kind::token_reply, "token reply"}};
     std::set<kind> seen;
     for (const auto& [what, called] : kinds) {
         CHECK(wire::name(what) == called);

@@ -34,16 +34,16 @@ auto reader(const tile_plan& l) {
 }  // namespace
 
 TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatever its packing") {
-    const auto goes_through = []<class Packing, class Protection>(
-                                  const lora::packing_plan<small, Packing, Protection>& l) {
-        const auto r = some_request(l, l.d());
-        const byte_vector message = write<Packing, Protection>(r, {7, 3});
-        CHECK(message.size() == r.bytes());
-        CHECK(same(wire::read_request(message, l), r));
-        CHECK(wire::read_header(message) == wire::header{wire::kind::request, wire::set_id<small>,
-                                                         wire::scheme_id<Packing, Protection>, 7, 3,
-                                                         message.size() - 52});
-    };
+    const auto goes_through =
+        []<class Packing, class Protection>(const lora::packing_plan<small, Packing, Protection>& l) {
+            const auto r = some_request(l, l.d());
+            const byte_vector message = write<Packing, Protection>(r, {7, 3});
+            CHECK(message.size() == r.bytes());
+            CHECK(same(wire::read_request(message, l), r));
+            CHECK(wire::read_header(message) == wire::header{wire::kind::request, wire::set_id<small>,
+                                                             wire::scheme_id<Packing, Protection>, 7, 3,
+                                                             message.size() - 52});
+        };
     for (const std::size_t d : {1U, 255U, 256U, 257U, 300U, 1024U}) {
         goes_through(tile_plan(6, d, 1));
     }

@@ -54,7 +54,8 @@ inline std::vector<std::uint8_t> some_residues(std::mt19937_64& generator, std::
 
 /// For blocks of so many tokens.
 template <class Protection = protects>
-lora::packing_plan<small, blocks, Protection> block_plan(std::size_t rank, std::size_t d, std::size_t tokens) {
+lora::packing_plan<small, blocks, Protection> block_plan(std::size_t rank, std::size_t d,
+                                                         std::size_t tokens) {
     return lora::packing_plan<small, blocks, Protection>(
         lora::layout<small, blocks, Protection>::of(rank, d, 1, tokens));
 }

@@ -119,8 +119,7 @@ TEST_CASE("totals add up over what is chosen") {
     CHECK(first.block_bytes_down + rest.block_bytes_down == all.block_bytes_down);
     CHECK(first.milliseconds + rest.milliseconds == doctest::Approx(all.milliseconds));
     CHECK(first.delta_milliseconds + rest.delta_milliseconds == doctest::Approx(all.delta_milliseconds));
-    CHECK(first.block_milliseconds + rest.block_milliseconds ==
-          doctest::Approx(all.block_milliseconds));
+    CHECK(first.block_milliseconds + rest.block_milliseconds == doctest::Approx(all.block_milliseconds));
     CHECK(first.milliseconds > 0);
     CHECK(first.delta_milliseconds > 0);
     CHECK(first.block_milliseconds > 0);

@@ -550,7 +550,8 @@ TEST_CASE("no call of either side takes a group that the model has not, with blo
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, reply); }));
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, work, reply); }));
             CHECK(refused([&] { model_session::apply(here, s.server, group, one, work); }));
-            CHECK(refused([&] { s.session.prepare(here, s.server, group, ahead, block_work, block, of_block); }));
+            CHECK(refused(
+                [&] { s.session.prepare(here, s.server, group, ahead, block_work, block, of_block); }));
             CHECK(refused([&] { static_cast<void>(s.server.decode(group)); }));
             CHECK(refused([&] { static_cast<void>(s.server.blocks(group)); }));
             CHECK(refused([&] { static_cast<void>(s.client.encrypt(group, random_state(70, 1))); }));

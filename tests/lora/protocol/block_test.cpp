@@ -28,9 +28,7 @@ struct prepared_block {
     prepared_block(const matrix& a, std::size_t tokens)
         : prepared_block(Server(a, tokens, trusts_clients())) {}
     explicit prepared_block(Server made)
-        : s(std::move(made)),
-          with(s.plan().subring_log_n()),
-          of_client(with.key_holder.prepare(s.plan())) {
+        : s(std::move(made)), with(s.plan().subring_log_n()), of_client(with.key_holder.prepare(s.plan())) {
         s.prepare(of_client.request(), with.zeros, work, of_server, from_server);
         with.key_holder.accept(of_client, from_server);
     }
@@ -150,9 +148,9 @@ class opened_block {
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
                 word exact = 0;
                 for (std::size_t k = 0; k < h.size(); ++k) {
-                    exact = (exact + product_modulo(q, std::round(static_cast<double>(h[k]) * query.scale),
-                                                    plan.layout().rows().integer_weight(a_, plan.budget(), o,
-                                                                                        k))) %
+                    exact = (exact +
+                             product_modulo(q, std::round(static_cast<double>(h[k]) * query.scale),
+                                            plan.layout().rows().integer_weight(a_, plan.budget(), o, k))) %
                             q;
                 }
                 differences[o][I] = (sums[I][o] + c1_times_s_[o].limb<I>()[at] + q - exact) % q;
@@ -184,8 +182,8 @@ class opened_block {
 
   private:
     static word product_modulo(uint128 q, double integer, std::int32_t weight) {
-        const auto magnitude = static_cast<uint128>(std::fabs(integer)) % q *
-                               static_cast<uint128>(std::abs(weight)) % q;
+        const auto magnitude =
+            static_cast<uint128>(std::fabs(integer)) % q * static_cast<uint128>(std::abs(weight)) % q;
         const bool negative = (integer < 0) != (weight < 0);
         return static_cast<word>(negative ? (q - magnitude) % q : magnitude);
     }
@@ -569,7 +567,9 @@ TEST_CASE("a block belongs to the server that prepared it, and to its process") 
     prepared_block<block_server<>> block(a, 4);
     const block_server<> later(a, 4);
     block.of_client.encrypt(random_state(200, 1), block.query);
-    const auto by_later = [&] { later.answer(block.of_server, block.query.request, block.work, block.reply); };
+    const auto by_later = [&] {
+        later.answer(block.of_server, block.query.request, block.work, block.reply);
+    };
     CHECK(contains(refusal<parameter_error>(by_later), "another process or version of A"));
     const pid_t child = ::fork();
     if (child == 0) {

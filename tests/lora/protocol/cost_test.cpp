@@ -104,7 +104,7 @@ measured run(const matrix& a) {
         targets += protects ? s.layout().targets(o) : 0;
         transformed += s.layout().targets(o) > 16 ? 1U : 0U;
     }
-    return {work.work, sent.bytes(), reply.bytes(), s.plan().inputs(), reply.outputs.size(),
+    return {work.work, sent.bytes(), reply.bytes(),      s.plan().inputs(), reply.outputs.size(),
             targets,   transformed,  s.layout().budget()};
 }
 

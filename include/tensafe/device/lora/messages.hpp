@@ -216,7 +216,7 @@ class request_batch : public batch_size {
     /// @throws shape_error if it has another shape, or there is no token t
     void put(const Where& where, std::size_t t, const lora::request<P>& r) {
         detail::throw_if<shape_error>(
-            t >= tokens_ || r.tokens != 1 || r.d != d_ || r.block != block_ || r.inputs.size() != inputs_,
+            t >= tokens_ || r.d != d_ || r.block != block_ || r.inputs.size() != inputs_,
             "request_batch::put: got token ", t, " of ", tokens_, ", a request of ", r.d, " entries in ",
             r.inputs.size(), " ciphertexts, expected ", d_, " in ", inputs_);
         for (const auto& input : r.inputs) {
@@ -234,7 +234,7 @@ class request_batch : public batch_size {
     /// Token t as a host's request.  @throws shape_error if there is no token t
     lora::request<P> get(const Where& where, std::size_t t) const {
         check_token(t);
-        lora::request<P> r{d_, block_, 1, {}, {}};
+        lora::request<P> r{d_, block_, {}, {}};
         where.download(seeds_.data() + t, std::span<random::seed>(&r.seed, 1));
         r.inputs.assign(inputs_, std::vector<std::uint8_t>(input_bytes()));
         for (std::size_t i = 0; i < inputs_; ++i) {
@@ -320,7 +320,7 @@ class reply_batch : public batch_size {
 
     /// Takes over a reply from a host.  @throws shape_error if it has another shape, or there is no token t
     void put(const Where& where, std::size_t t, const reply_type& r) {
-        bool fits = t < tokens_ && r.rank == layout_.rank && r.d == layout_.d && r.tokens == 1 &&
+        bool fits = t < tokens_ && r.rank == layout_.rank && r.d == layout_.d &&
                     r.outputs.size() == places_.outputs.size();
         for (std::size_t o = 0; fits && o < r.outputs.size(); ++o) {
             fits = r.outputs[o].c0.size() == c0_bytes(o) && r.outputs[o].c1.size() == c1_bytes(o);

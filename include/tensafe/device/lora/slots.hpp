@@ -78,7 +78,7 @@ class slot_request_batch : public batch_size {
     lora::request<P, ckks::seeded_ciphertext<P>> get(const Where& where, std::size_t t, std::size_t d,
                                                      std::size_t block) const {
         check_token(t);
-        lora::request<P, ckks::seeded_ciphertext<P>> r{d, block, 1, {}};
+        lora::request<P, ckks::seeded_ciphertext<P>> r{d, block, {}};
         for (std::size_t i = 0; i < inputs_; ++i) {
             random::seed seed;
             where.download(seeds_.data() + t * inputs_ + i, std::span<random::seed>(&seed, 1));

@@ -18,7 +18,7 @@ void check_interleaved(int log_n, std::size_t gap) {
     const auto& plan = rns::shared_subring_plan<12, Q>(log_n);
     const std::size_t n = plan.degree();
     const std::size_t stride = lanes + gap;
-    std::mt19937_64 random(static_cast<std::size_t>(log_n));
+    std::mt19937_64 random(n);
     std::vector<word> data(n * stride);
     for (word& x : data) {
         x = random() % 7 == 0 ? Q - 1 : random() % Q;

@@ -138,45 +138,28 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
 };
 #endif
 
-/// Of the part of a transform that lies below node `root`: 2^log_n entries.
-template <class Target, arith::modulus M>
-TENSAFE_INLINE void forward_interleaved(arith::shoup<M> p, const typename arith::shoup<M>::factor* factors,
-                                        std::size_t root, int log_n, const word* from,
-                                        std::size_t from_stride, word* scratch, word* to,
-                                        std::size_t to_stride) noexcept {
+/// The part of a transform that lies below node `root`: 2^log_n entries.
+template <bool forward, class Target, arith::modulus M>
+TENSAFE_INLINE void transform_interleaved(arith::shoup<M> p, const typename arith::shoup<M>::factor* factors,
+                                          std::size_t root, int log_n, const word* from,
+                                          std::size_t from_stride, word* scratch, word* to,
+                                          std::size_t to_stride) noexcept {
     using passes = interleaved_passes<Target, M>;
     const passes run(p);
     if (log_n == 0) {
         std::copy_n(from, interleaved, to);
     }
-    for (int stage = 0; stage < log_n;) {
-        const int stages = passes::stages_of(log_n - stage);
-        const bool last = stage + stages == log_n;
-        run.template run<true>(
+    for (int done = 0; done < log_n;) {
+        const int stages = passes::stages_of(log_n - done);
+        const int stage = forward ? done : log_n - done - stages;
+        done += stages;
+        const bool last = done == log_n;
+        run.template run<forward>(
             stages,
             {from, from_stride, last ? to : scratch, last ? to_stride : interleaved, std::size_t{1} << stage,
              std::size_t{1} << (log_n - stage), root << stage, last},
             factors);
         from = scratch;
-        from_stride = interleaved;
-        stage += stages;
-    }
-}
-
-template <class Target, arith::modulus M>
-TENSAFE_INLINE void inverse_interleaved(arith::shoup<M> p, const typename arith::shoup<M>::factor* factors,
-                                        int log_n, const word* from, std::size_t from_stride,
-                                        word* to) noexcept {
-    using passes = interleaved_passes<Target, M>;
-    const passes run(p);
-    for (int left = log_n; left > 0;) {
-        const int stages = passes::stages_of(left);
-        left -= stages;
-        run.template run<false>(stages,
-                                {from, from_stride, to, interleaved, std::size_t{1} << left,
-                                 std::size_t{1} << (log_n - left), std::size_t{1} << left, left == 0},
-                                factors);
-        from = to;
         from_stride = interleaved;
     }
 }
@@ -273,7 +256,7 @@ template <arith::modulus M>
 void forward_interleaved(const ntt::plan<arith::shoup<M>>& p, std::size_t root, const word* from,
                          std::size_t from_stride, word* scratch, word* to, std::size_t to_stride) noexcept {
     simd::on_active_target([&](auto target) {
-        target.template kernel<&detail::forward_interleaved<decltype(target), M>>(
+        target.template kernel<&detail::transform_interleaved<true, decltype(target), M>>(
             p.policy(), p.forward_factors(), root, p.log_n() + 1 - static_cast<int>(std::bit_width(root)),
             from, from_stride, scratch, to, to_stride);
     });
@@ -286,8 +269,8 @@ template <arith::modulus M>
 void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, std::size_t from_stride,
                          word* to) noexcept {
     simd::on_active_target([&](auto target) {
-        target.template kernel<&detail::inverse_interleaved<decltype(target), M>>(
-            p.policy(), p.inverse_factors(), p.log_n(), from, from_stride, to);
+        target.template kernel<&detail::transform_interleaved<false, decltype(target), M>>(
+            p.policy(), p.inverse_factors(), 1, p.log_n(), from, from_stride, to, to, interleaved);
     });
 }
 

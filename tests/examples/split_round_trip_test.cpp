@@ -39,6 +39,11 @@ class direct_connection final : public tests::memory_connection {
         : log_(heard), other_(to.connect("test", control_)) {
         hear([&](auto& answer) { other_->start(answer); });
     }
+    /// The connection is lost, and the service has nothing of it any more.
+    void end() {
+        cut();
+        other_.reset();
+    }
     void send_text(std::string_view text) override {
         traffic_.up += text.size();
         hear([&](auto& answer) { other_->on_text(text, answer); });
@@ -302,7 +307,7 @@ TEST_CASE_FIXTURE(both_sides,
     ask(30);
     CHECK(remote.counted().sessions == 1);
     CHECK(log.count(wire::kind::block_request) == 2);
-    last->cut();
+    last->end();
     start();
     ask(10);
     CHECK(remote.counted().sessions == 2);

@@ -393,6 +393,7 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
     };
     std::optional<sent_token> sent;
     with_retry([&] {
+        static_cast<void>(connected());  // before a position is used up
         if (!sent || sent->session != counts_.sessions) {
             block* const at = block_for(group);
             if (at == nullptr) {
@@ -502,23 +503,21 @@ void remote_model::finish_block() {
         awaited_.reset();
     };
     block& made = all.back();
+    const bool is_sent = std::exchange(is_awaited_here_, false);
     try {
-        exchange(made.of, made.request, is_awaited_here_, [&](std::span<const std::uint8_t> message) {
+        exchange(made.of, made.request, is_sent, [&](std::span<const std::uint8_t> message) {
             lora::block_reply reply;
             wire::read_block_reply(message, made.positions.plan(), reply);
             client_->accept(made.positions, reply);
         });
         made.request = {};
         awaited_.reset();
-        is_awaited_here_ = false;
     } catch (const connection_lost&) {
         throw;
     } catch (const rate_limit_error&) {
-        is_awaited_here_ = false;
         throw;
     } catch (const refused_error& e) {
         options_.report(e.what());
-        is_awaited_here_ = false;
         alone_ = layout().tokens_ahead;
         give_up();
     } catch (...) {

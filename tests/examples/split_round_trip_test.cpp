@@ -1,6 +1,7 @@
 // Both halves of split inference, the client against the service itself, with nothing between them but the
 // frames: what the network carries. And with somebody between them.
 #include <tensafe/ckks/precision.hpp>
+#include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
@@ -38,6 +39,11 @@ class direct_connection final : public tests::memory_connection {
     explicit direct_connection(split::service& to, log* heard = nullptr)
         : log_(heard), other_(to.connect("test", control_)) {
         hear([&](auto& answer) { other_->start(answer); });
+    }
+    /// The connection is lost, and the service has nothing of it any more.
+    void end() {
+        cut();
+        other_.reset();
     }
     void send_text(std::string_view text) override {
         traffic_.up += text.size();
@@ -302,7 +308,7 @@ TEST_CASE_FIXTURE(both_sides,
     ask(30);
     CHECK(remote.counted().sessions == 1);
     CHECK(log.count(wire::kind::block_request) == 2);
-    last->cut();
+    last->end();
     start();
     ask(10);
     CHECK(remote.counted().sessions == 2);
@@ -357,6 +363,19 @@ TEST_CASE_FIXTURE(
     start();
     options = {};
     CHECK(asked(options, 40) == counts{2, 0, 40});  // asked for again after 32
+}
+
+TEST_CASE_FIXTURE(both_sides, "a character of the tiny language model costs 170,000 bytes over TLS") {
+    adapter = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter");
+    start();
+    const auto remote = client();
+    constexpr std::size_t frames = 8 + 4 + 2 * 22;  // of WebSocket, in a record of TLS 1.3 each
+    std::size_t bytes = 0;
+    for (std::size_t group = 0; group < remote.layout().groups.size(); ++group) {
+        bytes += split::cost_of(remote.layout(), group).bytes() / 32 + frames;
+    }
+    CHECK(bytes <= 170'000);
+    CHECK(bytes > 160'000);
 }
 
 TEST_CASE("the limit of queries is the client's, whatever session it opens, and not another client's") {

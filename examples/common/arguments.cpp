@@ -29,7 +29,7 @@ void add_options(CLI::App& app, arguments& args) {
         ->capture_default_str();
     app.add_option("--packing", args.packing,
                    "how h and A are laid out: token_blocks, and for one token at a time coefficient_tiles "
-                   "or replicated_slots; default: the first that the set has, at --tokens-ahead 1 the second")
+                   "or replicated_slots; default: the first of these that goes with the other options")
         ->check(CLI::IsMember({"token_blocks", "coefficient_tiles", "replicated_slots"}))
         ->type_name("NAME");
     app.add_option("--tokens-ahead", args.tokens_ahead,

@@ -26,6 +26,7 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -59,12 +60,19 @@ struct address_count {
 
 class places;
 
+/// A thread and the connections that are its own.
+struct worker {
+    static constexpr int one_thread = 1;
+    std::atomic<std::size_t> connections{0};
+    std::deque<std::weak_ptr<connection>> thinking;  ///< a piece of work of one of them is posted at a time
+    asio::io_context io{one_thread};
+};
+
 /// A place among the connections, of all and of a thread: for as long as it lives, or until a newcomer gets
 /// it.
 struct place {
-    place(places& them, std::string peer, std::atomic<std::size_t>& same_thread)
-        : of(them), address(std::move(peer)), of_thread(same_thread) {
-        ++of_thread;
+    place(places& them, std::string peer, worker& by) : of(them), address(std::move(peer)), thread(by) {
+        ++thread.connections;
     }
     place(const place&) = delete;
     place& operator=(const place&) = delete;
@@ -72,7 +80,7 @@ struct place {
 
     places& of;
     const std::string address;
-    std::atomic<std::size_t>& of_thread;
+    worker& thread;
     std::weak_ptr<connection> holder;
     std::optional<std::map<std::string, address_count>::iterator> count;  ///< nothing: it has no place
     bool is_established = false;
@@ -198,7 +206,7 @@ class places {
 };
 
 place::~place() {
-    --of_thread;
+    --thread.connections;
     of.give_back(*this);
 }
 
@@ -590,13 +598,31 @@ class connection final : public connection_control, public std::enable_shared_fr
         });
     }
 
-    /// Work for later, in small pieces, each behind everything that waits for this thread.
+    /// Work for later, in small pieces, each behind everything that waits for this thread: whatever comes
+    /// waits for one piece of one connection, not for one of each.
     void think_ahead() {
-        asio::post(socket_.get_executor(), [weak = weak_from_this()] {
-            const auto self = weak.lock();
-            if (self && self->is_reading_ && !self->is_busy_ && !self->is_closing_ &&
-                self->handler_->idle()) {
-                self->think_ahead();
+        worker& own = seat_->thread;
+        if (std::exchange(is_thinking_, true)) {
+            return;
+        }
+        own.thinking.push_back(weak_from_this());
+        if (own.thinking.size() == 1) {
+            post_thought(own);
+        }
+    }
+
+    static void post_thought(worker& own) {
+        asio::post(own.io, [&own] {
+            if (const auto self = own.thinking.front().lock()) {
+                self->is_thinking_ =
+                    self->is_reading_ && !self->is_busy_ && !self->is_closing_ && self->handler_->idle();
+                if (self->is_thinking_) {
+                    own.thinking.push_back(self);
+                }
+            }
+            own.thinking.pop_front();
+            if (!own.thinking.empty()) {
+                post_thought(own);
             }
         });
     }
@@ -654,6 +680,7 @@ class connection final : public connection_control, public std::enable_shared_fr
     std::size_t next_frame_ = 0;
     bool is_busy_ = false;  ///< an answer is being made or sent
     bool is_reading_ = false;
+    bool is_thinking_ = false;
     bool is_closing_ = false;
     bool must_drain_ = false;
     std::optional<std::pair<std::uint16_t, std::string>> must_end_;
@@ -668,13 +695,6 @@ asio::ssl::context tls_context(const tls_files& files) {
     context.use_private_key_file(files.key.string(), asio::ssl::context::pem);
     return context;
 }
-
-/// A thread and the connections that are its own.
-struct worker {
-    static constexpr int one_thread = 1;
-    std::atomic<std::size_t> connections{0};
-    asio::io_context io{one_thread};
-};
 
 }  // namespace
 
@@ -713,7 +733,7 @@ struct http_server::state : shared_parts {
         if (failure) {
             return;
         }
-        auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
+        auto seat = std::make_unique<place>(who, peer.address().to_string(), by);
         std::weak_ptr<connection> displaced;
         const bool is_in = handlers.admits(seat->address) && who.take(*seat, displaced);
         if (const auto gone = displaced.lock()) {

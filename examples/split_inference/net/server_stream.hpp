@@ -120,8 +120,8 @@ class server_stream {
                                then(std::forward<Done>(done), &bytes_out_));
     }
 
-    /// Says that no more comes, and discards what the peer still sends until it ends too: were the socket
-    /// closed before, the system would take back what the peer has not read yet.
+    /// Says that no more comes, and discards what the peer still sends until it ends too, or has sent a
+    /// megabyte: were the socket closed before, the system would take back what the peer has not read yet.
     void async_finish(then done) {
         finishing_();
         if (!tls_) {
@@ -155,14 +155,14 @@ class server_stream {
     void end_sending(then done) {
         error_code ignored;
         socket_.shutdown(socket_type::shutdown_send, ignored);
-        discard(std::move(done));
+        discard(std::move(done), std::size_t{1} << 20);
     }
 
-    void discard(then done) {
-        socket_.async_read_some(boost::asio::buffer(rest_),
-                                then([this, done = std::move(done)](error_code failure, std::size_t) mutable {
-                                    failure ? done({}) : discard(std::move(done));
-                                }));
+    void discard(then done, std::size_t most) {
+        auto discarded = [this, done = std::move(done), most](error_code failure, std::size_t bytes) mutable {
+            failure || bytes >= most ? done({}) : discard(std::move(done), most - bytes);
+        };
+        socket_.async_read_some(boost::asio::buffer(rest_), then(std::move(discarded)));
     }
 
     socket_type socket_;

@@ -254,7 +254,7 @@ inline void endless_requests(fixture& w) {
                      {"GET /healthz HTTP/1.1\r\n", "a: b\r\n"},
                      {"GET /", "x"},
                      {"", "\r\n"}};
-    constexpr std::size_t bytes_of_each = std::size_t{128} << 20;
+    constexpr std::size_t bytes_of_each = std::size_t{32} << 20;
     good_client fine(w, "kjv");
     fine.ask();
     const std::size_t before = w.server->forget_peak();
@@ -266,8 +266,12 @@ inline void endless_requests(fixture& w) {
         raw_connection c(w.where());
         require(c.secure(), "TLS handshake", "no", "a connection");
         c.send(all[i].opening);
-        for (std::size_t sent = 0; sent < bytes_of_each && c.send(piece); sent += piece.size()) {
+        std::size_t sent = 0;
+        while (sent < bytes_of_each && c.send(piece)) {
+            sent += piece.size();
         }
+        require(sent < bytes_of_each, "bytes taken of request " + std::to_string(i), sent,
+                "to be cut long before");
         c.receive_all();
     });
     fine.ask();

@@ -226,9 +226,8 @@ class soak {
             });
             row.last = settle(*w.server, each.own_server ? std::nullopt : before_);
             if (!each.own_server) {
-                // A client that is gone leaves its counts, less than a KB.
                 row.last.resident_kb =
-                    w.server->wait_until_resident(before_->resident_kb + std::size_t{16} * 1024 + w.clients);
+                    w.server->wait_until_resident(before_->resident_kb + std::size_t{16} * 1024);
             }
             row.peak_kb = std::max(row.peak_kb, row.last.peak_kb);
             row.first = row.first.value_or(row.last);

@@ -64,8 +64,11 @@ class memory_connection : public split::client_connection {
 class echo_server {
   public:
     explicit echo_server(split::net::http_server_options options = {}, std::string says = "hello",
-                         std::size_t longest = 1000)
-        : greeting(std::move(says)), largest_frame(longest), server(std::move(options), handlers()) {
+                         std::size_t longest = 1000, bool works = false)
+        : greeting(std::move(says)),
+          largest_frame(longest),
+          has_work(works),
+          server(std::move(options), handlers()) {
         server.run();
     }
 
@@ -81,7 +84,12 @@ class echo_server {
     std::string last_refused;
     std::string greeting;
     const std::size_t largest_frame;
+    const bool has_work;      ///< always more of it, for later
     bool establishes = true;  ///< of the connections that begin from now on
+    bool stops_work = false;  ///< the next piece of it lasts until this is false
+    int stopped = 0;          ///< pieces that do
+    int pieces = 0;
+    int pieces_when_heard = 0;  ///< text
     split::net::http_server server;
 
     std::string port() const { return std::to_string(server.port()); }
@@ -113,7 +121,21 @@ class echo_server {
                 to.add_text(of_.greeting);
             }
         }
+        bool idle() override {
+            std::unique_lock lock(of_.mutex);
+            ++of_.stopped;
+            of_.changed.notify_all();
+            of_.changed.wait(lock, [&] { return !of_.stops_work; });
+            --of_.stopped;
+            ++of_.pieces;
+            of_.changed.notify_all();
+            return of_.has_work;
+        }
         void on_text(std::string_view text, split::net::answer& to) override {
+            {
+                const std::lock_guard lock(of_.mutex);
+                of_.pieces_when_heard = of_.pieces;
+            }
             if (text == "hold") {
                 std::unique_lock lock(of_.mutex);
                 ++of_.held;

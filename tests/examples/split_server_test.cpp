@@ -517,6 +517,39 @@ TEST_CASE("who is alive but never gets anywhere is gone, and others stay") {
     CHECK(contains(good.receive_until("still here"), "still here"));
 }
 
+TEST_CASE("what comes waits for one piece of the work for later, not for one of each connection") {
+    echo_server s({.threads = 1}, "hello", 1000, true);
+    std::vector<std::unique_ptr<raw_socket>> all;
+    for (int i = 0; i < 12; ++i) {
+        all.push_back(std::make_unique<raw_socket>(s));
+        all.back()->upgrade();
+        static_cast<void>(all.back()->receive_until("hello"));
+    }
+    REQUIRE(s.wait_for([&] { return s.pieces > 1000; }));  // all have begun
+    {
+        const std::lock_guard lock(s.mutex);
+        s.stops_work = true;
+    }
+    int before = 0;
+    REQUIRE(s.wait_for([&] {
+        before = s.pieces;
+        return s.stopped == 1;
+    }));
+    all.front()->send_frame(1, "text");
+    REQUIRE(s.wait_for([&] { return all.front()->is_delivered(); }));
+    {
+        const std::lock_guard lock(s.mutex);
+        s.stops_work = false;
+        s.changed.notify_all();
+    }
+    CHECK(contains(all.front()->receive_until("text"), "text"));
+    {
+        const std::lock_guard lock(s.mutex);
+        CHECK(s.pieces_when_heard - before <= 2);  // the one that was stopped, and one more
+    }
+    CHECK(s.wait_for([&] { return s.pieces > before + 100; }));  // and it goes on
+}
+
 TEST_CASE("while frames are answered, a thread serves other connections") {
     echo_server s({.threads = 2});
     std::vector<std::unique_ptr<raw_socket>> slow;

@@ -26,8 +26,8 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <mutex>
 #include <sys/socket.h>
@@ -64,7 +64,8 @@ class places;
 struct worker {
     static constexpr int one_thread = 1;
     std::atomic<std::size_t> connections{0};
-    std::deque<std::weak_ptr<connection>> thinking;  ///< a piece of work of one of them is posted at a time
+    std::list<std::weak_ptr<connection>> thinking;  ///< who may have work for later, in turns
+    bool is_posted = false;                         ///< a piece of it
     asio::io_context io{one_thread};
 };
 
@@ -602,29 +603,31 @@ class connection final : public connection_control, public std::enable_shared_fr
     /// waits for one piece of one connection, not for one of each.
     void think_ahead() {
         worker& own = seat_->thread;
-        if (std::exchange(is_thinking_, true)) {
-            return;
+        if (!is_thinking_) {
+            own.thinking.push_back(weak_from_this());
+            is_thinking_ = true;
         }
-        own.thinking.push_back(weak_from_this());
-        if (own.thinking.size() == 1) {
-            post_thought(own);
-        }
+        post_thought(own);
     }
 
     static void post_thought(worker& own) {
+        if (own.is_posted || own.thinking.empty()) {
+            return;
+        }
         asio::post(own.io, [&own] {
-            if (const auto self = own.thinking.front().lock()) {
-                self->is_thinking_ =
-                    self->is_reading_ && !self->is_busy_ && !self->is_closing_ && self->handler_->idle();
-                if (self->is_thinking_) {
-                    own.thinking.push_back(self);
+            own.is_posted = false;
+            if (const auto self = own.thinking.front().lock(); self && self->is_reading_ && !self->is_busy_ &&
+                                                               !self->is_closing_ && self->handler_->idle()) {
+                own.thinking.splice(own.thinking.end(), own.thinking, own.thinking.begin());
+            } else {
+                own.thinking.pop_front();
+                if (self) {
+                    self->is_thinking_ = false;
                 }
             }
-            own.thinking.pop_front();
-            if (!own.thinking.empty()) {
-                post_thought(own);
-            }
+            post_thought(own);
         });
+        own.is_posted = true;
     }
 
     /// Once what is being sent is sent.
@@ -680,7 +683,7 @@ class connection final : public connection_control, public std::enable_shared_fr
     std::size_t next_frame_ = 0;
     bool is_busy_ = false;  ///< an answer is being made or sent
     bool is_reading_ = false;
-    bool is_thinking_ = false;
+    bool is_thinking_ = false;  ///< among those of its thread
     bool is_closing_ = false;
     bool must_drain_ = false;
     std::optional<std::pair<std::uint16_t, std::string>> must_end_;

@@ -69,9 +69,7 @@ class good_client {
                    : name == "qwen"    ? of.qwen
                                        : of.kjv),
           remote_(connector(of), client_identity(identity), std::make_shared<tensafe::lora::client<params>>(),
-                  options(name, frames, attempts)) {
-        ++of.clients;
-    }
+                  options(name, frames, attempts)) {}
 
     /// One token of each group in turn. @throws failure for a wrong answer
     void ask() {
@@ -155,7 +153,6 @@ class raw_session {
 
     /// @param greets  else it stands where the server waits for its hello
     explicit raw_session(fixture& of, bool greets = true, connection_options how = {}) : of_(of), how_(how) {
-        ++of.clients;
         connect();
         if (!greets) {
             return;

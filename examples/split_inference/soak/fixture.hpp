@@ -64,7 +64,6 @@ struct fixture {
     std::unique_ptr<server_process> server;
     std::atomic<std::uint16_t> port{0};  ///< of the last server: clients ask for it while the next one starts
     std::atomic<std::size_t> answers{0};  ///< right ones, all scenarios together
-    std::atomic<std::size_t> clients{0};  ///< that ever were: the server counts the queries of each
     std::mutex counting;                  ///< held by a bystander's request: for who compares counts
 
     using arguments = std::map<std::string, std::string>;

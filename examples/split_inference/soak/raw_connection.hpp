@@ -9,11 +9,13 @@
 #include <boost/endian/conversion.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <linux/sockios.h>
 #include <memory>
 #include <optional>
 #include <poll.h>
 #include <string>
 #include <string_view>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <utility>
@@ -126,6 +128,12 @@ class raw_connection {
             data.remove_prefix(static_cast<std::size_t>(sent));
         }
         return true;
+    }
+
+    /// Whether the other system has all that was sent.
+    bool is_delivered() {
+        int left = 0;
+        return ::ioctl(socket_.native_handle(), SIOCOUTQ, &left) == 0 && left == 0;
     }
 
     /// Takes at least one byte more of what the server says. @return how many; 0 if it has ended the

@@ -107,33 +107,44 @@ bool transforms() {
     return reached;
 }
 
-/// The same of many short polynomials at once, and the products of blocks of tokens: five rows are four and
-/// one.
+/// Eight short polynomials at once, and the products of blocks of tokens: five rows, and eight of integers.
 template <arith::word Q>
 bool block_operations() {
+    constexpr std::size_t lanes = rns::limb::interleaved;
+    constexpr std::size_t d = 77;
     bool reached = true;
-    for (int log_n = 1; log_n <= 4; ++log_n) {
-        for (const std::size_t count : {std::size_t{3}, std::size_t{8}}) {
-            const ntt::plan<arith::shoup<rns::modulus_of<Q>>> plan(rns::fixed_arithmetic<Q>, log_n);
-            words x = residues_below(Q, count * plan.degree());
-            rns::limb::forward_interleaved(plan, std::span<arith::word>(x));
-            reached &= all_secret(x);
-            x = residues_below(Q, count * plan.degree());
-            rns::limb::inverse_interleaved(plan, std::span<arith::word>(x));
-            reached &= all_secret(x);
-        }
+    for (int log_n = 1; log_n <= 6; ++log_n) {
+        const ntt::plan<arith::shoup<rns::modulus_of<Q>>> plan(rns::fixed_arithmetic<Q>, log_n);
+        words x = residues_below(Q, lanes * plan.degree());
+        rns::limb::forward_interleaved(plan, 1, x.data(), lanes, x.data(), x.data(), lanes);
+        reached &= all_secret(x);
+        x = residues_below(Q, lanes * plan.degree());
+        rns::limb::inverse_interleaved(plan, x.data(), lanes, x.data());
+        reached &= all_secret(x);
     }
-    const words rows = residues_below(Q, 5 * 77);
-    words columns(rows.size());
-    rns::limb::transpose(rows.data(), 77, 5, 77, columns.data(), 5);
-    reached &= all_secret(columns);
-    std::vector<std::uint32_t> integers(5 * 77, rns::limb::integer_offset - 7);
+    const words rows = residues_below(Q, 5 * d);
+    const words columns = residues_below(Q, d * lanes);
+    words products(5 * lanes);
+    rns::limb::multiply_interleaved(rns::variable_arithmetic<Q>, rows.data(), d, columns.data(),
+                                    products.data(), 1, 5, d);
+    reached &= all_secret(products);
+    words transposed(columns.size());
+    rns::limb::transpose(columns.data(), lanes, d, lanes, transposed.data(), d);
+    reached &= all_secret(transposed);
+
+    std::vector<std::uint32_t> integers(d * lanes, rns::limb::integer_offset - 7);
     make_secret(integers);
-    words token = residues_below(Q, 77);
+    words token = residues_below(Q, d);
     make_public(token);
-    words sums(5);
-    rns::limb::multiply_integer_rows(rns::variable_arithmetic<Q>, sums, integers.data(), 77, token);
-    return reached && all_secret(sums);
+    words sums(lanes);
+    rns::limb::multiply_integer_rows(
+        integers.data(), d, lanes,
+        rns::limb::row_products<rns::modulus_of<Q>>{rns::variable_arithmetic<Q>, token.data(), sums.data()});
+    reached &= all_secret(sums);
+    words scaled(d * lanes);
+    rns::limb::scale_integers(rns::fixed_arithmetic<Q>, std::span<arith::word>(scaled),
+                              &integers[(d - 1) * lanes], rns::fixed_arithmetic<Q>.prepare(3));
+    return reached && all_secret(scaled);
 }
 
 template <arith::word Q>

@@ -79,28 +79,31 @@ TEST_CASE("nor does one whose encryptions of zero were made before") {
     CHECK(allocations - before == 0);
 }
 
-TEST_CASE("nor does a token of a block, the first of a next block of the same memory included") {
+TEST_CASE("nor does a token of a block, the first of a next block and another matrix in its memory included") {
     using P = ckks::private_n4096;
     using server_type = lora::server<P, lora::token_blocks>;
     for_each_backend([](tensafe::exec::backend) {
-        const server_type server(random_matrix(32, 512, 1), 32);
-        const lora::matrix h = random_matrix(1, 512, 2);
+        const server_type large(random_matrix(32, 512, 1), 32);
+        const server_type small(random_matrix(17, 300, 1), 32);
+        const lora::matrix states = random_matrix(1, 512, 2);
         lora::client<P> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
+        auto zeros = large.pool(nonce, client.rerandomization_key(nonce));
         server_type::workspace work;
         lora::server_block<P> of_server;
         lora::block_reply ahead;
         lora::token_query query;
         lora::token_reply reply;
-        std::vector<double> answers(32);
-        for (int round = 0; round < 2; ++round) {
+        for (int round = 0; round < 4; ++round) {
+            const server_type& server = round % 2 == 0 ? large : small;
+            const auto h = states.row(0).first(server.plan().d());
+            std::vector<double> answers(server.plan().rank());
             auto block = client.prepare(server.plan());
             server.prepare(block.request(), zeros, work, of_server, ahead);
             client.accept(block, ahead);
             for (std::size_t t = 0; t < 4; ++t) {
                 const std::size_t before = allocations;
-                block.encrypt(h.row(0), query);
+                block.encrypt(h, query);
                 server.answer(of_server, query.request, work, reply);
                 block.decrypt(reply, query, answers);
                 CHECK((allocations == before || (round == 0 && t == 0)));

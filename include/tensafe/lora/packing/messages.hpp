@@ -27,12 +27,13 @@ constexpr std::size_t packed_residues_bytes(std::size_t count) {
 
 namespace detail {
 
-/// So many entries, whatever is in them.
+/// So many entries of a buffer, whatever is in them. It only grows: models have groups of many sizes.
 template <class Buffer>
-void make_room(Buffer& buffer, std::size_t count) {
-    if (buffer.size() != count) {
+auto make_room(Buffer& buffer, std::size_t count) {
+    if (buffer.size() < count) {
         buffer = Buffer(count, memory::uninitialized);
     }
+    return buffer.span().first(count);
 }
 
 }  // namespace detail
@@ -120,7 +121,9 @@ struct traced_product {
     /// Memory for c1 and so many sums of c0, whatever is in it.
     void make_room(std::size_t sums) {
         for (auto& limb : c0) {
-            detail::make_room(limb, sums);
+            if (limb.size() != sums) {
+                limb = memory::buffer<arith::word>(sums, memory::uninitialized);
+            }
         }
         if (c1.words().empty()) {
             c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);

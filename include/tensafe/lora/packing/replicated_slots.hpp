@@ -163,10 +163,10 @@ struct slot_layout : layout_base<Layout> {
     template <class Real, class Message>
     void encode_slots(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
                       message_workspace<P>& work, Message& message) const {
-        make_room(work.slots, P::slots);
-        slots().replicate(h, i, kept, work.slots.span());
-        encoding::encode_slots(work.slots.span(), scale, message, work.reals.span());
-        memory::wipe(work.slots.data(), work.slots.span().size_bytes());
+        const auto values = make_room(work.slots, P::slots);
+        slots().replicate(h, i, kept, values);
+        encoding::encode_slots(values, scale, message, work.reals.span());
+        memory::wipe(values.data(), values.size_bytes());
         memory::wipe(work.reals.data(), work.reals.span().size_bytes());
     }
 };
@@ -233,7 +233,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const auto s = this->slots();
-        detail::make_room(work.slots, s.stride);
+        const auto values = detail::make_room(work.slots, s.stride);
         // A matrix of zeros has the row_norm 0, and its answers are 0 rather than the flood.
         const double unit = static_cast<double>(P::degree / (2 * s.stride)) * this->row_norm /
                             (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
@@ -243,8 +243,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
             for (double& x : of_output) {
                 x *= unit;
             }
-            encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, work.slots.span());
-            s.collect(o, work.slots.span(), answers);
+            encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, values);
+            s.collect(o, values, answers);
         }
         const double bound = this->row_norm * (largest_state(budget) / scale) / 0.9;
         for (double& x : answers) {

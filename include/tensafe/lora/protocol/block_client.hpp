@@ -121,10 +121,9 @@ class client_block {
                     plan_.token_reply_bytes());
         std::span<const std::uint8_t> rest = r.c0;
         const auto of_position = products_.span().subspan(r.position * plan_.outputs(), plan_.outputs());
-        detail::make_room(work_.c0, plan_.outputs());  // may be more than a polynomial has
         plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             const std::size_t bytes = memory::packed_bytes(count, bits);
-            const std::span<std::uint32_t> c0 = work_.c0.span().first(count);
+            const auto c0 = detail::make_room(work_.c0, count);  // which may be more than a polynomial has
             memory::unpack_bits(rest.first(bytes), bits, c0);
             rest = rest.subspan(bytes);
             for (std::size_t k = 0; k < count; ++k) {

@@ -142,10 +142,10 @@ class server<P, token_blocks, Protection> {
                                                                                std::size_t slot) {
             rns::for_each_limb<basis>([&]<int I>() {
                 if (job % limbs == static_cast<std::size_t>(I)) {
-                    auto& room = work.slots[slot].products[I];
-                    detail::make_room(room, lanes * P::degree);
-                    weights_.template transform_inputs<I>(r.seed, job / limbs * lanes, work.slots[slot].work,
-                                                          room.span(), work.windows[I].span());
+                    weights_.template transform_inputs<I>(
+                        r.seed, job / limbs * lanes, work.slots[slot].work,
+                        detail::make_room(work.slots[slot].products[I], lanes * P::degree),
+                        work.windows[I].span());
                 }
             });
         });
@@ -156,9 +156,8 @@ class server<P, token_blocks, Protection> {
         where.for_each(detail::ceil_divide(outputs, lanes), [&](std::size_t group, std::size_t slot) {
             auto& products = work.slots[slot].products;
             rns::for_each_limb<basis>([&]<int I>() {
-                detail::make_room(products[I], lanes * P::degree);
                 weights_.template multiply<I>(work.windows[I].span(), group * lanes, work.slots[slot].work,
-                                              products[I].span());
+                                              detail::make_room(products[I], lanes * P::degree));
             });
             for (std::size_t k = 0; k < std::min(lanes, outputs - group * lanes); ++k) {
                 finish(group * lanes + k, k, zeros, work, work.slots[slot], made, to);
@@ -184,8 +183,8 @@ class server<P, token_blocks, Protection> {
             constexpr arith::word q = basis::template prime<I>;
             constexpr int bits = std::bit_width(q);
             const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
-            detail::make_room(work.token[I], plan_.d());
-            require<format_error>(memory::unpack_bits_below(rest.first(bytes), bits, q, work.token[I].span()),
+            const auto token = detail::make_room(work.token[I], plan_.d());
+            require<format_error>(memory::unpack_bits_below(rest.first(bytes), bits, q, token),
                                   {"server::answer: a residue of limb ", I, " is not below its prime ", q});
             rest = rest.subspan(bytes);
         });
@@ -217,12 +216,11 @@ class server<P, token_blocks, Protection> {
         to.d = plan_.d();
         to.position = r.position;
         to.c0.resize(plan_.token_reply_bytes());
-        detail::make_room(work.switched, outputs);
         std::span<std::uint8_t> out = to.c0;
         plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             rns::residue_spans<basis> part;
             std::ranges::transform(sums, part.begin(), [&](const auto& x) { return x.subspan(first, count); });
-            const std::span<std::uint32_t> switched = work.switched.span().first(count);
+            const auto switched = detail::make_room(work.switched, count);
             rns::switch_modulus<basis>(part, bits, switched);
             const std::size_t bytes = memory::packed_bytes(count, bits);
             memory::pack_bits(std::span<const std::uint32_t>(switched), bits, out.first(bytes));

@@ -84,7 +84,7 @@ class block_weights {
         constexpr arith::word q = basis::template prime<I>;
         constexpr auto fixed = rns::fixed_arithmetic<q>;
         make_room(work.scratch, size() * lanes);
-        make_room(work.windows, size() * windows() * lanes);
+        const auto entries = make_room(work.windows, (windows() * valid() + columns_) * lanes);
         for (std::size_t k = 0; k < std::min(lanes, inputs() - first); ++k) {
             const std::span<arith::word> limb = limbs.subspan(k * P::degree, P::degree);
             random::sample_uniform<q>(
@@ -92,8 +92,6 @@ class block_weights {
                 static_cast<std::uint32_t>((first + k) * static_cast<std::size_t>(basis::limbs) + I), limb);
             ntt::inverse(rns::shared_plan<P::log_n, q>(), limb);
         }
-        const std::span<arith::word> entries =
-            work.windows.span().first((windows() * valid() + columns_) * lanes);
         rns::limb::transpose(limbs.data(), P::degree, lanes, P::degree, entries.data(), lanes);
         const std::span<arith::word> beyond = entries.subspan(P::degree * lanes);  // X^N = -1
         rns::limb::scale(fixed, beyond, entries.first(beyond.size()), fixed.prepare(q - 1));

@@ -229,8 +229,8 @@ class client {
                 memory::wipe(sums.data(), sums.size() * sizeof(sums[0]));
             }
         } else {
-            detail::make_room(work.coefficients, plan.outputs() * plan.subring_degree());
-            const std::span<double> values = work.coefficients.span();
+            const std::span<double> values =
+                detail::make_room(work.coefficients, plan.outputs() * plan.subring_degree());
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
                 open(plan, r, o, noise_bits(o), work,
                      values.subspan(o * plan.subring_degree(), plan.subring_degree()));

@@ -335,7 +335,7 @@ class server {
     void hide(const task& t, std::size_t o, const workspace& work, std::size_t index,
               ckks::zero<P, request_level<P>> zero, traced_product<P>& product, product_workspace<P>& slot,
               Observer& observe) const {
-        detail::make_room(slot.floods, plan_.subring_degree());
+        const std::span<arith::uint128> floods = detail::make_room(slot.floods, plan_.subring_degree());
         random::seed flood_seed = work.seeds[index];
         const memory::wipe_guard guard(flood_seed);
         if (!work.generator.is_explicit()) {
@@ -347,8 +347,8 @@ class server {
             flood_seed = covered.result();
         }
         slot.hidden = rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
-                                  static_cast<std::uint32_t>(o), slot.floods.span());
-        memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::uint128));
+                                  static_cast<std::uint32_t>(o), floods);
+        memory::wipe(floods.data(), floods.size_bytes());
         observe(server_phase::serialize);
         serialize(slot.hidden, plan_.targets(o), plan_.reply_bits(o), slot.switched.span(),
                   t.to->outputs[o]);

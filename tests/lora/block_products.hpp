@@ -47,7 +47,7 @@ auto bare_token(const tensafe::lora::server<P, tensafe::lora::token_blocks, Prot
     for (auto& limb : sums) {
         limb.resize(weights.padded_outputs());
     }
-    weights.multiply_token(token, sums);
+    weights.multiply_token(std::array{token[0].data(), token[1].data()}, sums);
     for (auto& limb : sums) {
         limb.resize(server.plan().outputs());
     }

@@ -1,4 +1,5 @@
 #include <tensafe/exec/host_parallel.hpp>
+#include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/protocol/block_server.hpp>
 #include <tensafe/rns/crt.hpp>
 
@@ -96,6 +97,11 @@ struct zeros_tag {
     using type = secret_words server_block<small>::*;
     friend type member_of(zeros_tag);
 };
+struct flood_tag {
+    using type = tensafe::memory::secret_buffer<random_source::seed> server_block<small>::*;
+    friend type member_of(flood_tag);
+};
+template struct opened<flood_tag, &server_block<small>::flood_secret_>;
 template struct opened<masks_tag, &client_block<small, protects_adapter_rows<>>::masks_>;
 template struct opened<zeros_tag, &server_block<small>::c0_>;
 
@@ -431,6 +437,66 @@ TEST_CASE("a position is answered once, and hides one state") {
     static_assert(!std::is_copy_constructible_v<client_block<small, protects_adapter_rows<>>>);
 }
 
+TEST_CASE("tokens of many blocks are answered at once, all or none") {
+    const matrix a = random_matrix(11, 200, 1);
+    prepared_block<block_server<>> first(a, 4);
+    session with(first.s.plan().subring_log_n());
+    auto of_client = with.key_holder.prepare(first.s.plan());
+    server_block<small> of_server;
+    block_reply from_server;
+    first.s.prepare(of_client.request(), with.zeros, first.work, of_server, from_server);
+    with.key_holder.accept(of_client, from_server);
+
+    using token = block_token<small>;
+    std::array<token_query, 3> queries;
+    std::array<token_reply, 3> replies;
+    std::vector<std::vector<float>> states;
+    for (std::size_t k = 0; k < 3; ++k) {
+        states.push_back(random_state(200, k));
+        (k == 1 ? of_client : first.of_client).encrypt(states[k], queries[k]);
+    }
+    const std::array<token, 3> tokens{token{&first.of_server, &queries[0].request, &replies[0]},
+                                      token{&of_server, &queries[1].request, &replies[1]},
+                                      token{&first.of_server, &queries[2].request, &replies[2]}};
+    auto twice = tokens;
+    twice[1] = tokens[2];
+    CHECK(contains(refusal<parameter_error>([&] { first.s.answer(twice, first.work); }),
+                   "got position 1 of a block twice"));
+    token_request shorter = queries[2].request;
+    shorter.c0.pop_back();
+    auto malformed = tokens;
+    malformed[2].request = &shorter;
+    CHECK_THROWS_AS(first.s.answer(malformed, first.work), tensafe::error);
+    CHECK(first.of_server.left() == 4);
+    CHECK(of_server.left() == 4);
+
+    first.s.answer(tokens, first.work);
+    CHECK(first.of_server.left() == 2);
+    CHECK(of_server.left() == 3);
+    for (std::size_t k = 0; k < 3; ++k) {
+        std::vector<double> answers(11);
+        (k == 1 ? of_client : first.of_client).decrypt(replies[k], queries[k], answers);
+        CHECK(error_in_deviations(answers, first.s, a, states[k]) < most_deviations);
+    }
+}
+
+TEST_CASE("plans of blocks are checked, and sets whose integers would overflow have none") {
+    using plan_type = packing_plan<small, token_blocks>;
+    for (const std::size_t tokens : {0UL, 1UL, 48UL, 2048UL}) {
+        plan_type::layout_type l{{3, 200, 1}};
+        l.tokens = tokens;
+        CHECK_THROWS_AS(plan_type{l}, shape_error);
+    }
+    const auto refused = []<class P>(P, const char* why) {
+        CHECK(!offers_blocks<P, protects_adapter_rows<>>);
+        using layout_type = typename packing_plan<P, token_blocks>::layout_type;
+        CHECK(contains(refusal<parameter_error>([] { layout_type::of(3, 200, 1, 4); }), why));
+        server<P, coefficient_tiles<4>>(random_matrix(3, 200, 1));  // single tokens have room
+    };
+    refused(ckks::parameters<10, ckks::limb_bits<40, 39, 60>, 30, ckks::insecure_for_tests>(), "hidden states below 2^112");
+    refused(ckks::parameters<10, ckks::limb_bits<45, 27, 26>, 20, ckks::insecure_for_tests>(), "primes above 2^28");
+}
+
 TEST_CASE("what is refused uses up no position") {
     prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
     auto bad = random_state(200, 1);
@@ -571,6 +637,18 @@ TEST_CASE("a block belongs to the server that prepared it, and to its process") 
         later.answer(block.of_server, block.query.request, block.work, block.reply);
     };
     CHECK(contains(refusal<parameter_error>(by_later), "another process or version of A"));
+    // Servers of one type are counted with those of others.
+    using other_protection = protects_adapter_rows<worst_case, reduced_precision>;
+    std::vector<block_server<other_protection>> others;
+    for (int k = 0; k < 8; ++k) {
+        others.emplace_back(a, 4);
+    }
+    for (const auto& other : others) {
+        CHECK(contains(refusal<parameter_error>([&] {
+                           other.answer(block.of_server, block.query.request, block.work, block.reply);
+                       }),
+                       "another process or version of A"));
+    }
     const pid_t child = ::fork();
     if (child == 0) {
         bool refuses = block.of_client.left() == 0;

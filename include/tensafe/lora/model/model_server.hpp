@@ -23,8 +23,7 @@ namespace tensafe::lora {
 template <ckks::parameter_set P, class Protection>
 inline constexpr bool offers_blocks = [] {
     if constexpr (Protection::protects) {
-        return detail::compute_budget<P, Protection>(layout<P, token_blocks, Protection>::geometry(1, 4096))
-                   .problem == nullptr;
+        return layout<P, token_blocks, Protection>::compute_budget(1, 4096).problem == nullptr;
     }
     return false;
 }();

@@ -303,18 +303,22 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     return {b, nullptr};
 }
 
+template <ckks::parameter_set P>
+constexpr reply_budget checked_budget(const budget_result& result, std::size_t rank, std::size_t d) {
+    if (result.problem != nullptr) {
+        throw parameter_error({"this parameter set, of degree ", P::degree, ", cannot hold replies for a ",
+                               rank, " x ", d, " matrix: ", result.problem});
+    }
+    return result.budget;
+}
+
 }  // namespace detail
 
 /// The budget of replies of this geometry.
 /// @throws parameter_error if the set cannot hold them at the protection's precision
 template <ckks::parameter_set P, class Protection>
 constexpr reply_budget budget_for(const reply_geometry& g) {
-    const detail::budget_result result = detail::compute_budget<P, Protection>(g);
-    if (result.problem != nullptr) {
-        throw parameter_error({"this parameter set, of degree ", P::degree, ", cannot hold replies for a ",
-                               g.rank, " x ", g.d, " matrix: ", result.problem});
-    }
-    return result.budget;
+    return detail::checked_budget<P>(detail::compute_budget<P, Protection>(g), g.rank, g.d);
 }
 
 }  // namespace tensafe::lora

@@ -98,10 +98,10 @@ struct message_workspace {
 /// Memory for reading replies, of one thread; holds the last answers. Wiped on release.
 template <ckks::parameter_set P>
 struct decryption_workspace {
-    memory::buffer<std::uint32_t> c1{P::degree, memory::uninitialized};
-    memory::buffer<std::uint32_t> c0{P::degree, memory::uninitialized};
-    memory::buffer<arith::word> words{P::degree, memory::uninitialized};
-    memory::secret_buffer<arith::word> sums{P::degree, memory::uninitialized};
+    memory::buffer<std::uint32_t> c1;
+    memory::buffer<std::uint32_t> c0;
+    memory::buffer<arith::word> words;
+    memory::secret_buffer<arith::word> sums;
     memory::secret_buffer<double> coefficients;         ///< of all outputs
     memory::secret_buffer<std::complex<double>> slots;  ///< sums of slots, for packings into slots
 };

@@ -2,6 +2,7 @@
 
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 
@@ -38,9 +39,6 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     /// @throws shape_error or parameter_error
     constexpr void check() const {
         detail::check_shape(rank, d, row_norm);
-        require<shape_error>(tokens >= 2 && tokens <= P::degree && std::has_single_bit(tokens),
-                             {"layout: got blocks of ", tokens,
-                              " tokens, expected a power of two from 2 to N = ", P::degree});
         static_cast<void>(budget());
     }
     friend bool operator==(const layout&, const layout&) = default;
@@ -55,8 +53,27 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
         return {rank, d, 1, static_cast<double>(d), 1, row_layout::checks(rank)};
     }
-    /// @throws parameter_error as budget_for
-    constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
+    /// @throws shape_error for tokens that no block has; parameter_error as budget_for, or for primes with
+    ///         which integers of A or hidden states overflow
+    constexpr reply_budget budget() const {
+        require<shape_error>(tokens >= 2 && tokens <= P::degree && std::has_single_bit(tokens),
+                             {"layout: got blocks of ", tokens,
+                              " tokens, expected a power of two from 2 to N = ", P::degree});
+        const detail::budget_result result = compute_budget(rank, d);
+        return detail::checked_budget<P>(result, rank, d);
+    }
+    static constexpr detail::budget_result compute_budget(std::size_t rank, std::size_t d) {
+        using basis = typename P::template basis_at<request_level<P>>;
+        auto result = detail::compute_budget<P, Protection>(geometry(rank, d));
+        if (result.problem == nullptr && std::ranges::min(basis::primes) <= arith::word{1} << 28) {
+            result.problem = "blocks of tokens need primes above 2^28";
+        } else if (result.problem == nullptr &&
+                   (detail::checksum_norm * result.budget.longest_row >= 0x1p27 ||
+                    result.budget.range >= 0x1p112 * result.budget.longest_row)) {
+            result.problem = "blocks of tokens take integers of A below 2^27 and of hidden states below 2^112";
+        }
+        return result;
+    }
     /// Coefficients of c0 that travel of output o, over the block.
     constexpr std::size_t targets(std::size_t) const noexcept { return tokens; }
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {

@@ -123,7 +123,7 @@ class client_block {
         const auto of_position = products_.span().subspan(r.position * plan_.outputs(), plan_.outputs());
         plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             const std::size_t bytes = memory::packed_bytes(count, bits);
-            const auto c0 = detail::make_room(work_.c0, count);  // which may be more than a polynomial has
+            const auto c0 = work_.c0.span().first(count);
             memory::unpack_bits(rest.first(bytes), bits, c0);
             rest = rest.subspan(bytes);
             for (std::size_t k = 0; k < count; ++k) {
@@ -141,7 +141,8 @@ class client_block {
           request_{plan.d(), plan.layout().tokens, {}},
           reals_(plan.d(), memory::uninitialized),
           sums_(plan.d(), memory::uninitialized) {
-        work_.coefficients = memory::secret_buffer<double>(plan.outputs(), memory::uninitialized);
+        detail::make_room(work_.coefficients, plan.outputs());
+        detail::make_room(work_.c0, plan.outputs());
         for (auto& limb : masks_) {
             limb = memory::secret_buffer<arith::word>(request_.tokens * plan.d(), memory::uninitialized);
         }
@@ -159,6 +160,7 @@ class client_block {
         }
         to.request.d = plan_.d();
         to.request.position = next_++;
+        to.request.block = 0;
         to.request.c0.resize(packed_residues_bytes<P>(plan_.d()));
         std::span<std::uint8_t> rest = to.request.c0;
         rns::for_each_limb<basis>([&]<int I>() {

@@ -27,6 +27,12 @@ class server;
 namespace detail {
 struct server_internals;
 
+/// One for each server of blocks, of any type: an address would come again.
+inline std::uint64_t next_server_number() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+}
+
 /// One of each for every limb of a request.
 template <ckks::parameter_set P, class T>
 using of_each_limb = std::array<T, static_cast<std::size_t>(traced_product<P>::basis::limbs)>;
@@ -60,9 +66,17 @@ class server_block {
     std::uint64_t of_ = 0;  ///< the server's number
     pid_t owner_ = ::getpid();
     std::vector<std::uint8_t> used_;
-    random::seed flood_secret_;
+    memory::secret_buffer<random::seed> flood_secret_{1};
     /// Encryptions of zero: a word for each output of position 0, then of position 1, ...
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> c0_;
+};
+
+/// A token of a block, and where its answer goes.
+template <ckks::parameter_set P>
+struct block_token {
+    server_block<P>* block;
+    const token_request* request;
+    token_reply* reply;
 };
 
 /// Memory that a server of blocks works in: from the second token on nothing is allocated.
@@ -80,7 +94,7 @@ struct block_workspace {
     std::vector<slot> slots = std::vector<slot>(1);
     detail::of_each_limb<P, memory::buffer<arith::word>> windows;  ///< of the inputs of a block
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
-    detail::of_each_limb<P, memory::buffer<arith::word>> token;
+    detail::of_each_limb<P, memory::buffer<arith::word>> tokens;
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> sums;
     memory::buffer<std::uint32_t> switched;  ///< of them, which may be more than a polynomial has
     random::generator generator;  ///< of flood secrets; to give one that is not the default is for tests
@@ -174,36 +188,82 @@ class server<P, token_blocks, Protection> {
     }
 
     /// Answers a token. Its position is used up before anything is computed.
-    /// @throws shape_error, format_error for a request that is malformed, which uses up nothing;
-    ///         parameter_error for a block of another server or process, or a position that was answered
+    /// @throws shape_error, format_error for a request that is malformed; parameter_error for a block of another
+    ///         server or process, or a position that was answered. None uses up a position
     void answer(server_block<P>& block, const token_request& r, workspace& work, token_reply& to) const {
-        check(block, r);
+        const block_token<P> token{&block, &r, &to};
+        answer(std::span(&token, 1), work);
+    }
+    /// The same for tokens of many blocks, which A is read from memory for once. All are answered or none.
+    /// @throws as above, for a position that comes twice too
+    void answer(std::span<const block_token<P>> tokens, workspace& work) const {
+        for (std::size_t k = 0; k < tokens.size(); ++k) {
+            read(tokens, k, work);
+        }
+        for (std::size_t k = 0; k < tokens.size(); ++k) {
+            const std::size_t position = tokens[k].request->position;
+            std::uint8_t& used = tokens[k].block->used_[position];
+            if (used != 0) {
+                while (k-- > 0) {
+                    tokens[k].block->used_[tokens[k].request->position] = 0;
+                }
+                throw parameter_error({"server::answer: got position ", position, " of a block twice"});
+            }
+            used = 1;
+        }
+        for (std::size_t k = 0; k < tokens.size(); ++k) {
+            answer_read(tokens, k, work);
+        }
+    }
+
+  private:
+    friend struct detail::server_internals;
+
+    server(const matrix& a, std::size_t tokens, std::size_t largest_targets)
+        : plan_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a), tokens)),
+          weights_(plan_, a),
+          identity_(random::input_hash::of(a.values, std::array{a.rows, a.columns})) {
+        detail::check_targets(tokens, largest_targets);
+    }
+
+    /// Token k, checked, to residues.
+    void read(std::span<const block_token<P>> tokens, std::size_t k, workspace& work) const {
+        const token_request& r = *tokens[k].request;
+        check(*tokens[k].block, r);
         std::span<const std::uint8_t> rest = r.c0;
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr arith::word q = basis::template prime<I>;
             constexpr int bits = std::bit_width(q);
             const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
-            const auto token = detail::make_room(work.token[I], plan_.d());
+            const auto token =
+                detail::make_room(work.tokens[I], tokens.size() * plan_.d()).subspan(k * plan_.d(), plan_.d());
             require<format_error>(memory::unpack_bits_below(rest.first(bytes), bits, q, token),
                                   {"server::answer: a residue of limb ", I, " is not below its prime ", q});
             rest = rest.subspan(bytes);
         });
-        block.used_[r.position] = 1;
+    }
 
+    /// The answer to token k, which was read.
+    void answer_read(std::span<const block_token<P>> tokens, std::size_t k, workspace& work) const {
+        server_block<P>& block = *tokens[k].block;
+        const token_request& r = *tokens[k].request;
+        token_reply& to = *tokens[k].reply;
         const std::size_t outputs = plan_.outputs();
+        detail::of_each_limb<P, const arith::word*> token;
         detail::of_each_limb<P, std::span<arith::word>> sums;
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+            token[i] = &work.tokens[i][k * plan_.d()];
+            sums[i] = detail::make_room(work.sums[i], weights_.padded_outputs());
+        }
+        weights_.multiply_token(token, sums);
         random::seed seed;
         const memory::wipe_guard guard(seed);
         {
-            for (auto& limb : work.sums) {
-                detail::make_room(limb, weights_.padded_outputs());
-            }
-            weights_.multiply_token(work.token, work.sums);
-            random::input_hash covered(block.flood_secret_);
+            random::input_hash covered(block.flood_secret_[0]);
             covered.add(std::span<const std::size_t>(&r.position, 1));
             rns::for_each_limb<basis>([&]<int I>() {
                 constexpr arith::word q = basis::template prime<I>;
-                sums[I] = work.sums[I].span().first(outputs);
+                sums[I] = sums[I].first(outputs);
                 const auto zeros = block.c0_[I].span().subspan(r.position * outputs, outputs);
                 rns::limb::add(rns::modulus_of<q>(q), sums[I], sums[I], zeros);
                 memory::wipe(zeros.data(), zeros.size_bytes());
@@ -228,16 +288,6 @@ class server<P, token_blocks, Protection> {
         });
     }
 
-  private:
-    friend struct detail::server_internals;
-
-    server(const matrix& a, std::size_t tokens, std::size_t largest_targets)
-        : plan_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a), tokens)),
-          weights_(plan_, a),
-          identity_(random::input_hash::of(a.values, std::array{a.rows, a.columns})) {
-        detail::check_targets(tokens, largest_targets);
-    }
-
     void check(const server_block<P>& block, const token_request& r) const {
         require<parameter_error>(block.of_ == number_ && block.owner_ == ::getpid(),
                                  {"server::answer: got a block that another process or version of A "
@@ -251,12 +301,6 @@ class server<P, token_blocks, Protection> {
                                   " of this block was answered already; encrypt anew at the next one"});
         check_count("server::answer: got ", r.c0.size(), " bytes, expected ",
                     packed_residues_bytes<P>(plan_.d()));
-    }
-
-    /// Not the address, which a later version may get.
-    static std::uint64_t next_number() noexcept {
-        static std::atomic<std::uint64_t> last{0};
-        return ++last;
     }
 
     /// Output o, of which the products are number k in the slot: with its encryption of zero, into bytes.
@@ -298,7 +342,9 @@ class server<P, token_blocks, Protection> {
         std::ranges::copy(identity_.bytes, std::ranges::copy(seed.bytes, product.begin()).out);
         {
             const auto hedging = work.generator.hedge(product);
-            made.flood_secret_ = work.generator.next_seed();
+            random::seed secret = work.generator.next_seed();
+            const memory::wipe_guard guard(secret);
+            made.flood_secret_[0] = secret;
         }
         work.reservations.clear();
         zeros.reserve(outputs, product, work.reservations);
@@ -308,7 +354,7 @@ class server<P, token_blocks, Protection> {
     plan_type plan_;
     detail::block_weights<P, Protection> weights_;
     random::seed identity_;  ///< a hash of A, for hedged seeds
-    std::uint64_t number_ = next_number();
+    std::uint64_t number_ = detail::next_server_number();
 };
 
 }  // namespace tensafe::lora

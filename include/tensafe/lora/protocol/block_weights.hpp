@@ -45,8 +45,6 @@ class block_weights {
           columns_(plan.entries_per_input()),
           pieces_(plan.layout().tokens >= 32 ? 4 : 2),
           integers_(padded_outputs() * d_, memory::uninitialized) {
-        static_assert(std::ranges::min(basis::primes) > 2 * rns::limb::integer_offset,
-                      "lora::token_blocks: integers of A need primes above 2^28");
         plan.layout().rows().check_matrix(a);
         std::ranges::fill(integers_, rns::limb::integer_offset);
         for (std::size_t o = 0; o < outputs_; ++o) {
@@ -67,7 +65,7 @@ class block_weights {
             rns::limb::multiply_integer_rows(
                 integers_.data(), d_, padded_outputs(),
                 rns::limb::row_products<rns::modulus_of<basis::template prime<I>>>{
-                    rns::variable_arithmetic<basis::template prime<I>>, token[I].data(), sums[I].data()}...);
+                    rns::variable_arithmetic<basis::template prime<I>>, token[I], sums[I].data()}...);
         };
         products(std::make_integer_sequence<int, basis::limbs>());
     }
@@ -92,6 +90,7 @@ class block_weights {
                 static_cast<std::uint32_t>((first + k) * static_cast<std::size_t>(basis::limbs) + I), limb);
             ntt::inverse(rns::shared_plan<P::log_n, q>(), limb);
         }
+        std::ranges::fill(limbs.subspan(std::min(lanes, inputs() - first) * P::degree), arith::word{0});
         rns::limb::transpose(limbs.data(), P::degree, lanes, P::degree, entries.data(), lanes);
         const std::span<arith::word> beyond = entries.subspan(P::degree * lanes);  // X^N = -1
         rns::limb::scale(fixed, beyond, entries.first(beyond.size()), fixed.prepare(q - 1));

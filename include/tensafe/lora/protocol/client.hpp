@@ -158,11 +158,12 @@ class client {
              " matrix and ", tokens, " hidden states in ", plan.outputs(), " products"});
         memory::secret_buffer<arith::word> products(plan.outputs() * tokens);
         memory::secret_buffer<arith::word> of_output(tokens);
+        decryption_workspace<P> work;
         for (std::size_t o = 0; o < plan.outputs(); ++o) {
             const int bits = plan.reply_bits(o);
             check_count("client::accept: got a product of ", r.c1[o].size(), " bytes of c1, expected ",
                         memory::packed_bytes(P::degree, bits));
-            detail::multiply_by_key<P>(key_, r.c1[o], bits, plan.subring_log_n(), block.work_,
+            detail::multiply_by_key<P>(key_, r.c1[o], bits, plan.subring_log_n(), work,
                                        of_output.span());
             for (std::size_t t = 0; t < tokens; ++t) {
                 products[t * plan.outputs() + o] = of_output[t];

@@ -96,25 +96,27 @@ double centred_coefficient(arith::word sum, int bits, int noise_bits) noexcept {
 template <ckks::parameter_set P>
 void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_t> c1, int bits,
                      int subring_log_n, decryption_workspace<P>& work, std::span<arith::word> out) {
-    memory::unpack_bits(c1, bits, work.c1.span());
+    const auto coefficients = make_room(work.c1, P::degree);
+    memory::unpack_bits(c1, bits, coefficients);
     // Public, and ends at the first word of an honest reply.
-    if (std::all_of(work.c1.begin(), work.c1.end(), [](std::uint32_t x) { return x == 0; })) {
+    if (std::ranges::all_of(coefficients, [](std::uint32_t x) { return x == 0; })) {
         throw format_error("client::decrypt: the c1 of a reply is zero: the server erased it");
     }
     constexpr arith::word q = traced_product<P>::basis::template prime<0>;
     const std::size_t n = std::size_t{1} << subring_log_n;
     if (out.size() <= most_inner_products) {
         for (std::size_t k = 0; k < out.size(); ++k) {
-            out[k] = key.window().coefficient_of_product(work.c1.span(), k * (P::degree / n));
+            out[k] = key.window().coefficient_of_product(coefficients, k * (P::degree / n));
         }
         return;
     }
     // c1*s over the integers is below N * 2^bits, hence exact modulo q.
-    std::copy_n(work.c1.begin(), P::degree, work.words.begin());
-    ntt::forward(rns::shared_plan<P::log_n, q>(), work.words.span());
-    const std::span<arith::word> sums = work.sums.span().first(n);
+    const auto words = make_room(work.words, P::degree);
+    std::ranges::copy(coefficients, words.begin());
+    ntt::forward(rns::shared_plan<P::log_n, q>(), words);
+    const auto sums = make_room(work.sums, n);
     std::fill(sums.begin(), sums.end(), 0);
-    rns::limb::add_block_sums(rns::variable_arithmetic<q>, sums, work.words.span(),
+    rns::limb::add_block_sums(rns::variable_arithmetic<q>, sums, words,
                               key.value().template limb<0>());
     ckks::block_sums_to_coefficients<P::log_n, q>(subring_log_n, sums);
     for (std::size_t k = 0; k < out.size(); ++k) {
@@ -137,9 +139,9 @@ void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int su
                     std::size_t wanted, int bits, int noise_bits, decryption_workspace<P>& work,
                     std::span<double> values) {
     using basis = typename traced_product<P>::basis;
-    const std::span<std::uint32_t> c0 = work.c0.span().first(wanted);
+    const auto c0 = detail::make_room(work.c0, wanted);
     memory::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
-    const std::span<arith::word> products = work.sums.span().first(wanted);
+    const auto products = detail::make_room(work.sums, std::size_t{1} << subring_log_n).first(wanted);
     detail::multiply_by_key<P>(key, output.c1, bits, subring_log_n, work, products);
     for (std::size_t k = 0; k < wanted; ++k) {
         values[k] = detail::centred_coefficient<basis>(c0[k] + products[k], bits, noise_bits);
@@ -157,12 +159,10 @@ void decrypt_output(const ckks::secret_key<P>& key, const traced_product<P>& pro
     using basis = typename traced_product<P>::basis;
     const std::size_t n = std::size_t{1} << subring_log_n;
     std::array<std::span<arith::word>, static_cast<std::size_t>(basis::limbs)> limbs;
-    if (work.sums.size() < n * limbs.size()) {
-        work.sums = memory::secret_buffer<arith::word>(n * limbs.size(), memory::uninitialized);
-    }
+    const auto sums = detail::make_room(work.sums, n * limbs.size());
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
-        limbs[I] = work.sums.span().subspan(static_cast<std::size_t>(I) * n, n);
+        limbs[I] = sums.subspan(static_cast<std::size_t>(I) * n, n);
         std::copy_n(product.c0[I].begin(), n, limbs[I].begin());
         rns::limb::add_block_sums(rns::variable_arithmetic<q>, limbs[I], product.c1.template limb<I>(),
                                   key.value().template limb<I>());
@@ -176,7 +176,7 @@ void decrypt_output(const ckks::secret_key<P>& key, const traced_product<P>& pro
     for (double& x : values.first(n)) {
         x = (x + rounding) - rounding;
     }
-    memory::wipe(work.sums.data(), n * limbs.size() * sizeof(arith::word));
+    memory::wipe(sums.data(), sums.size_bytes());
 }
 
 }  // namespace tensafe::lora

@@ -200,9 +200,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
     /// Coefficients of c0 that travel in output o.
-    constexpr std::size_t targets(std::size_t) const noexcept {
-        return 2 * this->slots().stride;
-    }
+    constexpr std::size_t targets(std::size_t) const noexcept { return 2 * this->slots().stride; }
 
     ckks::plaintext<P, rns::coefficient_form, level> encode_weights(const matrix& a,
                                                                     const reply_budget& budget, std::size_t o,
@@ -234,6 +232,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
                  std::span<double> answers) const {
         const auto s = this->slots();
         detail::make_room(work.slots, s.stride);
+        const std::span<std::complex<double>> sums = work.slots.span().first(s.stride);
         // A matrix of zeros has the row_norm 0, and its answers are 0 rather than the flood.
         const double unit = static_cast<double>(P::degree / (2 * s.stride)) * this->row_norm /
                             (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
@@ -243,8 +242,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
             for (double& x : of_output) {
                 x *= unit;
             }
-            encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, work.slots.span());
-            s.collect(o, work.slots.span(), answers);
+            encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, sums);
+            s.collect(o, sums, answers);
         }
         const double bound = this->row_norm * (largest_state(budget) / scale) / 0.9;
         for (double& x : answers) {

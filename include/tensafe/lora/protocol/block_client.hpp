@@ -50,17 +50,11 @@ auto view_of_state(const State& h) {
 }
 }  // namespace detail
 
-/// A token on its way: the request goes to the server, the scale stays, which the reply is read with.
-struct token_query {
-    token_request request;
-    double scale = 0;
-};
-
 /// What a client keeps of a block of tokens that it prepared: for each position the mask that hides a hidden
-/// state, as secret as the state, and once the server's part has come what its answers are read with, as secret
-/// as the key. A position hides one state: its mask is gone when it was read. A message that is lost is sent
-/// again as its bytes; whoever encrypts again takes the next position. Gone in the child of a fork; never to be
-/// stored. Move-only, wiped on release; for one thread at a time.
+/// state, as secret as the state, and once the server's part has come what its answers are read with, as
+/// secret as the key. A position hides one state: its mask is gone when it was read. A message that is lost
+/// is sent again as its bytes; whoever encrypts again takes the next position. Gone in the child of a fork;
+/// never to be stored. Move-only, wiped on release; for one thread at a time.
 template <ckks::parameter_set P, class Protection>
 class client_block {
     using basis = typename traced_product<P>::basis;
@@ -84,7 +78,8 @@ class client_block {
     /// token on.
     /// @param overflow_margin  the scale is divided by it: for another try after range_exceeded_error
     /// @throws shape_error if h has another size; parameter_error for an overflow margin below 1, and if no
-    ///         position is left; encoding_error, naming the entry, for NaN and infinity. None uses up a position
+    ///         position is left; encoding_error, naming the entry, for NaN and infinity. None uses up a
+    ///         position
     template <hidden_state State>
     void encrypt(const State& h, token_query& to, double overflow_margin = 1) {
         const auto state = detail::view_of_state(h);
@@ -152,8 +147,8 @@ class client_block {
     void hide(std::span<const Real> state, const detail::masked_norm& of_state, token_query& to,
               double overflow_margin) {
         detail::check_overflow_margin(overflow_margin);
-        require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ", request_.tokens,
-                                              "; prepare another block"});
+        require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ",
+                                              request_.tokens, "; prepare another block"});
         to.scale = plan_.layout().rows().message_scale(plan_.budget(), of_state.norm) / overflow_margin;
         for (std::size_t k = 0; k < plan_.d(); ++k) {
             reals_[k] = detail::masked(static_cast<double>(state[k]), of_state.kept) * to.scale;
@@ -161,17 +156,13 @@ class client_block {
         to.request.d = plan_.d();
         to.request.position = next_++;
         to.request.c0.resize(packed_residues_bytes<P>(plan_.d()));
-        std::span<std::uint8_t> rest = to.request.c0;
-        rns::for_each_limb<basis>([&]<int I>() {
+        detail::for_packed_limbs<P>(std::span(to.request.c0), plan_.d(), [&]<int I>(auto bytes, int bits) {
             constexpr arith::word q = basis::template prime<I>;
-            constexpr int bits = std::bit_width(q);
             const auto mask = masks_[I].span().subspan(to.request.position * plan_.d(), plan_.d());
             rns::limb::round_reals(rns::fixed_arithmetic<q>, sums_.span(), reals_.span());
             rns::limb::add(rns::modulus_of<q>(q), sums_.span(), sums_.span(), mask);
             memory::wipe(mask.data(), mask.size_bytes());
-            const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
-            memory::pack_bits(std::span<const arith::word>(sums_.span()), bits, rest.first(bytes));
-            rest = rest.subspan(bytes);
+            memory::pack_bits(std::span<const arith::word>(sums_.span()), bits, bytes);
         });
         memory::wipe(reals_.data(), reals_.size() * sizeof(double));
     }

@@ -50,7 +50,8 @@ class server_block {
     }
     /// Positions that can.
     std::size_t left() const noexcept {
-        return ::getpid() == owner_ ? static_cast<std::size_t>(std::ranges::count(used_, std::uint8_t{0})) : 0;
+        return ::getpid() == owner_ ? static_cast<std::size_t>(std::ranges::count(used_, std::uint8_t{0}))
+                                    : 0;
     }
 
   private:
@@ -179,15 +180,9 @@ class server<P, token_blocks, Protection> {
     ///         parameter_error for a block of another server or process, or a position that was answered
     void answer(server_block<P>& block, const token_request& r, workspace& work, token_reply& to) const {
         check(block, r);
-        std::span<const std::uint8_t> rest = r.c0;
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr arith::word q = basis::template prime<I>;
-            constexpr int bits = std::bit_width(q);
-            const std::size_t bytes = memory::packed_bytes(plan_.d(), bits);
+        detail::unpack_residues<P>("server::answer", r.c0, plan_.d(), [&]<int I>() {
             detail::make_room(work.token[I], plan_.d());
-            require<format_error>(memory::unpack_bits_below(rest.first(bytes), bits, q, work.token[I].span()),
-                                  {"server::answer: a residue of limb ", I, " is not below its prime ", q});
-            rest = rest.subspan(bytes);
+            return work.token[I].span().first(plan_.d());
         });
         block.used_[r.position] = 1;
 
@@ -195,23 +190,21 @@ class server<P, token_blocks, Protection> {
         detail::of_each_limb<P, std::span<arith::word>> sums;
         random::seed seed;
         const memory::wipe_guard guard(seed);
-        {
-            for (auto& limb : work.sums) {
-                detail::make_room(limb, weights_.padded_outputs());
-            }
-            weights_.multiply_token(work.token, work.sums);
-            random::input_hash covered(block.flood_secret_);
-            covered.add(std::span<const std::size_t>(&r.position, 1));
-            rns::for_each_limb<basis>([&]<int I>() {
-                constexpr arith::word q = basis::template prime<I>;
-                sums[I] = work.sums[I].span().first(outputs);
-                const auto zeros = block.c0_[I].span().subspan(r.position * outputs, outputs);
-                rns::limb::add(rns::modulus_of<q>(q), sums[I], sums[I], zeros);
-                memory::wipe(zeros.data(), zeros.size_bytes());
-                covered.add(std::span<const arith::word>(sums[I]));
-            });
-            seed = covered.result();
+        for (auto& limb : work.sums) {
+            detail::make_room(limb, weights_.padded_outputs());
         }
+        weights_.multiply_token(work.token, work.sums);
+        random::input_hash covered(block.flood_secret_);
+        covered.add(std::span<const std::size_t>(&r.position, 1));
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr arith::word q = basis::template prime<I>;
+            sums[I] = work.sums[I].span().first(outputs);
+            const auto zeros = block.c0_[I].span().subspan(r.position * outputs, outputs);
+            rns::limb::add(rns::modulus_of<q>(q), sums[I], sums[I], zeros);
+            memory::wipe(zeros.data(), zeros.size_bytes());
+            covered.add(std::span<const arith::word>(sums[I]));
+        });
+        seed = covered.result();
         ckks::add_flood<basis>(plan_.budget().flood, seed, static_cast<std::uint32_t>(r.position), sums);
         to.rank = plan_.rank();
         to.d = plan_.d();
@@ -221,7 +214,8 @@ class server<P, token_blocks, Protection> {
         std::span<std::uint8_t> out = to.c0;
         plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             rns::residue_spans<basis> part;
-            std::ranges::transform(sums, part.begin(), [&](const auto& x) { return x.subspan(first, count); });
+            std::ranges::transform(sums, part.begin(),
+                                   [&](const auto& x) { return x.subspan(first, count); });
             const std::span<std::uint32_t> switched = work.switched.span().first(count);
             rns::switch_modulus<basis>(part, bits, switched);
             const std::size_t bytes = memory::packed_bytes(count, bits);
@@ -278,11 +272,7 @@ class server<P, token_blocks, Protection> {
                 made.c0_[I][t * plan_.outputs() + o] = zero.c0[I][t];
             }
         });
-        const int bits = plan_.reply_bits(o);
-        const std::span<std::uint32_t> switched = slot.switched.span();
-        rns::switch_modulus(c1, bits, switched);
-        to.c1[o].resize(memory::packed_bytes(P::degree, bits));
-        memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(to.c1[o]));
+        pack_switched(c1, plan_.reply_bits(o), slot.switched.span(), to.c1[o]);
         zero.c1 = rns::secret_poly<basis, rns::evaluation_form>(std::move(c1).take());
         zeros.release(std::move(zero));
     }

@@ -83,7 +83,7 @@ class client {
         detail::check_overflow_margin(overflow_margin);
         const auto state = detail::view_of_state(h);
         const detail::masked_norm of_state(state, plan.d());
-        result.scales.assign(1, plan.layout().message_scale(plan.budget(), of_state.norm));
+        result.scale = plan.layout().message_scale(plan.budget(), of_state.norm);
         auto& r = result.request;
         r.d = plan.d();
         r.block = plan.entries_per_input();
@@ -94,13 +94,12 @@ class client {
                 encrypt_on_whole_chain(plan, state, i, of_state.kept, r.inputs[i]);
             }
         } else {
-            result.scales[0] /= overflow_margin;
-            const auto hedging =
-                generator_.hedge(state, plan_numbers(plan, result.scales[0]), key_.identity());
+            result.scale /= overflow_margin;
+            const auto hedging = generator_.hedge(state, plan_numbers(plan, result.scale), key_.identity());
             r.seed = generator_.next_seed();
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 restore_message();
-                plan.layout().encode_message(state, i, result.scales[0], of_state.kept, work_);
+                plan.layout().encode_message(state, i, result.scale, of_state.kept, work_);
                 encrypt_message(r, i);
             }
         }
@@ -159,10 +158,9 @@ class client {
         memory::secret_buffer<arith::word> products(plan.outputs() * tokens);
         memory::secret_buffer<arith::word> of_output(tokens);
         for (std::size_t o = 0; o < plan.outputs(); ++o) {
-            const int bits = plan.reply_bits(o);
             check_count("client::accept: got a product of ", r.c1[o].size(), " bytes of c1, expected ",
-                        memory::packed_bytes(P::degree, bits));
-            detail::multiply_by_key<P>(key_, r.c1[o], bits, plan.subring_log_n(), block.work_,
+                        plan.c1_bytes(o));
+            detail::multiply_by_key<P>(key_, r.c1[o], plan.reply_bits(o), plan.subring_log_n(), block.work_,
                                        of_output.span());
             for (std::size_t t = 0; t < tokens; ++t) {
                 products[t * plan.outputs() + o] = of_output[t];
@@ -179,7 +177,7 @@ class client {
     /// Answers are rounded to their real precision, but for whole ciphertexts (replicated slots of
     /// reveals_adapter_rows): who has those, or exact answers, and their replies, computes the key.
     /// @throws shape_error or format_error if the reply is for another layout or malformed; parameter_error
-    ///         for a query without its scales; range_exceeded_error if an answer passed an average-case range
+    ///         for a query without its scale; range_exceeded_error if an answer passed an average-case range
     template <class Packing, class Protection>
     TENSAFE_COMPILED_MEMBER std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
                                                         const reply<P, Packing, Protection>& r,
@@ -190,7 +188,7 @@ class client {
         return answers;
     }
     /// Allocates nothing from the second token on.
-    /// @param answers  rank entries for each hidden state of the query, to be written
+    /// @param answers  rank entries, to be written
     /// @throws as above; shape_error also unless answers has this size
     template <class Packing, class Protection>
     TENSAFE_COMPILED_MEMBER void decrypt(const packing_plan<P, Packing, Protection>& plan,
@@ -217,7 +215,7 @@ class client {
                          const reply<P, Packing, Protection>& r, const query_for<Packing, Protection>& q,
                          decryption_workspace<P>& work, std::span<double> answers,
                          NoiseBits noise_bits) const {
-        check(q.scales);
+        detail::check_scale(q.scale);
         check(plan, r);
         check_count("client::decrypt: got room for ", answers.size(), " answers, expected ", plan.rank());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
@@ -235,7 +233,7 @@ class client {
                 open(plan, r, o, noise_bits(o), work,
                      values.subspan(o * plan.subring_degree(), plan.subring_degree()));
             }
-            plan.layout().collect(plan.budget(), work, q.scales[0], answers);
+            plan.layout().collect(plan.budget(), work, q.scale, answers);
         }
     }
 
@@ -259,12 +257,8 @@ class client {
                                    static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)),
                                    work_.encryption);
         r.inputs[i].resize(packed_residues_bytes<P>(P::degree));
-        std::span<std::uint8_t> rest = r.inputs[i];
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr int bits = std::bit_width(basis::template prime<I>);
-            constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
-            memory::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
-            rest = rest.subspan(bytes);
+        detail::for_packed_limbs<P>(std::span(r.inputs[i]), P::degree, [&]<int I>(auto bytes, int bits) {
+            memory::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, bytes);
         });
         work_.message = rns::secret_poly<basis, rns::coefficient_form>(std::move(c0).take());
     }
@@ -298,12 +292,6 @@ class client {
         }
     }
 
-    static void check(const std::vector<double>& scales) {
-        require<shape_error>(scales.size() == 1, {"client::decrypt: got a query with ", scales.size(),
-                                                  " scales, expected that of its hidden state"});
-        detail::check_scale(scales[0]);
-    }
-
     template <class Packing, class Protection>
     static void check(const packing_plan<P, Packing, Protection>& plan,
                       const reply<P, Packing, Protection>& r) {
@@ -319,11 +307,10 @@ class client {
                     std::fabs(output.scale - scale) <= 1e-12 * scale,
                     {"client::decrypt: got a ciphertext of scale ", output.scale, ", expected ", scale});
             } else if constexpr (Protection::protects) {
-                const int bits = plan.reply_bits(o);
                 check_count("client::decrypt: got a product of ", output.c0.size(), " bytes of c0, expected ",
-                            memory::packed_bytes(plan.targets(o), bits));
+                            plan.c0_bytes(o));
                 check_count("client::decrypt: got a product of ", output.c1.size(), " bytes of c1, expected ",
-                            memory::packed_bytes(P::degree, bits));
+                            plan.c1_bytes(o));
             } else {
                 for (const auto& limb : output.c0) {
                     check_count("client::decrypt: got a product of ", limb.size(), " coefficients, expected ",

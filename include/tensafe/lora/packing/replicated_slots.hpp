@@ -7,7 +7,6 @@
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <complex>
@@ -15,7 +14,6 @@
 #include <numbers>
 #include <span>
 #include <type_traits>
-#include <vector>
 
 namespace tensafe::lora {
 

@@ -5,9 +5,7 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -16,7 +14,6 @@
 #include <span>
 #include <type_traits>
 #include <unistd.h>
-#include <utility>
 
 namespace tensafe::lora {
 

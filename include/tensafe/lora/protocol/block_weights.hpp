@@ -7,12 +7,10 @@
 #include <tensafe/rns/limb.hpp>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace tensafe::lora::detail {
 

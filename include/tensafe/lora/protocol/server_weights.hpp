@@ -13,12 +13,9 @@
 #include <tensafe/rns/panel.hpp>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 namespace tensafe::lora {

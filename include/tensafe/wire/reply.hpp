@@ -71,8 +71,7 @@ void check_products(byte_reader body, const Plan& plan) {
 /// of bare ones the residues modulo each prime, bit-packed. One copy and a checksum.
 /// @param to  overwritten; a vector that had such a message before allocates nothing
 /// @throws parameter_error for a rank or d that passes 32 bits, a protected c1 that is all zero, or a bare
-/// one
-///         that is zero modulo a prime where c0 is not, which would show the product; shape_error unless
+///         one that is zero modulo a prime where c0 is not, which would show the product; shape_error unless
 ///         every limb of a bare c0 has as many words as the first
 template <ckks::parameter_set P, class Packing, class Protection>
 void write_reply(const lora::reply<P, Packing, Protection>& r, const envelope& from,

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "comparison_schedules.hpp"
 #include "harness.cuh"
 
 namespace {
@@ -100,8 +101,8 @@ void measure(const device::cuda& where, bench::table& results, const std::string
 template <class Basis>
 void measure_schedules(const device::cuda& where, bench::table& results, const std::string& width,
                        std::size_t polynomials, double goal_of_limb) {
-    measure<Basis, device::schedule::unfused>(where, results, width + "/unfused", polynomials);
-    measure<Basis, device::schedule::staged>(where, results, width + "/staged", polynomials);
+    measure<Basis, comparison::unfused>(where, results, width + "/unfused", polynomials);
+    measure<Basis, comparison::staged>(where, results, width + "/staged", polynomials);
     measure<Basis, device::schedule::two_pass>(where, results, width + "/two_pass", polynomials,
                                                goal_of_limb);
     measure<Basis, device::schedule::single_block>(where, results, width + "/single_block", polynomials,

@@ -3,7 +3,6 @@
 #include "remote_model.hpp"
 
 #include <tensafe/core/text.hpp>
-#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>

@@ -6,7 +6,6 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>

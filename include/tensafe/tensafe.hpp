@@ -9,7 +9,6 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/noise.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/ckks/precision.hpp>

@@ -19,7 +19,7 @@ __extension__ typedef __int128 signed_wide;
 
 std::vector<uint128> sums_of(auto f, const random::seed& key, std::uint32_t lane, std::size_t count) {
     std::vector<uint128> out(count);
-    f.sample(key, lane, out);
+    f.sample({key, stream_domain::flood, lane}, 0, out);
     return out;
 }
 
@@ -108,7 +108,8 @@ TEST_CASE_TEMPLATE("sums agree with the definition for every width and length", 
 
 TEST_CASE("sampling floods writes nothing beside its output") {
     std::vector<uint128> out(1001, 77);
-    irwin_hall_smudging{30}.sample(counting_seed(), 0, std::span(out).subspan(1, 999));
+    irwin_hall_smudging{30}.sample({counting_seed(), stream_domain::flood, 0}, 0,
+                                   std::span(out).subspan(1, 999));
     CHECK((out.front() == 77 && out.back() == 77));
 }
 
@@ -265,7 +266,7 @@ TEST_CASE_TEMPLATE("pieces of a lane are those of the whole", Flood, uniform_smu
         for (const std::size_t count : {0U, 1U, 4U, 130U}) {
             const std::size_t here = std::min<std::size_t>(count, 700 - first);
             std::vector<uint128> piece(here + 1, 77);
-            f.sample_part(stream, first, std::span(piece).first(here));
+            f.sample(stream, first, std::span(piece).first(here));
             CHECK(std::equal(piece.begin(), piece.end() - 1,
                              whole.begin() + static_cast<std::ptrdiff_t>(first)));
             CHECK((piece.back() == 77));
@@ -349,9 +350,11 @@ TEST_CASE("every coefficient gets its own flood, however many there are") {
 TEST_CASE("floods refuse wrong widths and sizes") {
     std::vector<uint128> sums(4);
     for (const int bits : {-1, 0, 121, 128}) {
-        CHECK_THROWS_AS((irwin_hall_smudging{bits}.sample(counting_seed(), 0, sums)), parameter_error);
+        CHECK_THROWS_AS(
+            (irwin_hall_smudging{bits}.sample({counting_seed(), stream_domain::flood, 0}, 0, sums)),
+            parameter_error);
     }
-    CHECK_THROWS_WITH_AS((uniform_smudging{0}.sample(counting_seed(), 0, sums)),
+    CHECK_THROWS_WITH_AS((uniform_smudging{0}.sample({counting_seed(), stream_domain::flood, 0}, 0, sums)),
                          "flood::sample: bits: got 0, expected 1 to 120", parameter_error);
     using chain = rns::basis<4, 97, 193>;
     CHECK_THROWS_AS((add_flood<chain>(irwin_hall_smudging{121}, counting_seed(), 0, {})), parameter_error);

@@ -1,17 +1,15 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/evaluate.hpp>
-#include <tensafe/ckks/noise.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 
 #include "fixture.hpp"
+#include "noise_bounds.hpp"
 
 using namespace tests;
 
 namespace {
 
 using namespace fixture;
-using ckks::coefficient_norms;
-using ckks::noise_bound;
 using P = four_limbs;
 
 /// How often each measurement is repeated; with N coefficients each, deviations are known to a few percent.
@@ -105,11 +103,11 @@ void run_cycles(const client& c, ckks::ciphertext<P, Level> x, slot_vector slots
         const slot_vector w = random_slots(P::slots, 200 + Level);
         const auto p = ckks::encode_slots<P, Level>(w, q);
         const noise_bound product =
-            ckks::multiply_plain<P>(noise, norms(real_coefficients(slots, x.scale)),
-                                    ckks::encoding_noise<P>(1, q), norms(real_coefficients(w, q)));
+            multiply_plain<P>(noise, norms(real_coefficients(slots, x.scale)), encoding_noise<P>(1, q),
+                              norms(real_coefficients(w, q)));
         ckks::multiply_plain(x, ckks::forward(p));
         run_cycles<Level - 1>(c, ckks::rescale(x), combine(slots, w, [](auto a, auto b) { return a * b; }),
-                              ckks::rescale<P, Level>(product), check);
+                              rescale<P, Level>(product), check);
     }
 }
 
@@ -119,14 +117,14 @@ TEST_CASE("Norms of slots bound the norms of their coefficients") {
     for (std::uint64_t round = 0; round < rounds; ++round) {
         const slot_vector z = random_slots(P::slots, round, 2.5);
         const coefficient_norms actual = norms(real_coefficients(z, 0x1p40));
-        const coefficient_norms bound = ckks::norms_of_slots<P>(2.5, 0x1p40);
+        const coefficient_norms bound = norms_of_slots<P>(2.5, 0x1p40);
         CHECK(actual.two <= bound.two);
         CHECK(actual.two >= bound.two / 2);
         CHECK(actual.one <= bound.one);
     }
     // A constant has all its slots on one circle, and reaches the bound of the 2-norm.
     const slot_vector constant(P::slots, 1.0);
-    CHECK(norms(real_coefficients(constant, 1)).two == doctest::Approx(ckks::norms_of_slots<P>(1, 1).two));
+    CHECK(norms(real_coefficients(constant, 1)).two == doctest::Approx(norms_of_slots<P>(1, 1).two));
 }
 
 TEST_CASE("Encoding rounds to the nearest integer") {
@@ -140,7 +138,7 @@ TEST_CASE("Encoding rounds to the nearest integer") {
         }
         noise.take(rounded);
     }
-    noise.check(ckks::encoding_noise<P>(1, P::scale));
+    noise.check(encoding_noise<P>(1, P::scale));
 }
 
 TEST_CASE("Fresh noise of both encryptions, and of their sum") {
@@ -158,9 +156,9 @@ TEST_CASE("Fresh noise of both encryptions, and of their sum") {
         ckks::subtract(a, b);
         sum.take(noise_of(c.key, a, plain<P::max_level>{}));
     }
-    secret.check(ckks::secret_key_noise());
-    open.check(ckks::public_key_noise<P>());
-    sum.check(ckks::secret_key_noise() + ckks::public_key_noise<P>());
+    secret.check(secret_key_noise());
+    open.check(public_key_noise<P>());
+    sum.check(secret_key_noise() + public_key_noise<P>());
 }
 
 TEST_CASE("The noise of a product with a known plaintext") {
@@ -178,7 +176,7 @@ TEST_CASE("The noise of a product with a known plaintext") {
         noise.take(noise_of(c.key, x, ckks::inverse(product)));
         // Integer polynomials on both sides: no encoding noise.
         const noise_bound one =
-            ckks::multiply_plain<P>(ckks::secret_key_noise(), norms(integers(m)), {}, norms(integers(p)));
+            multiply_plain<P>(secret_key_noise(), norms(integers(m)), {}, norms(integers(p)));
         predicted.worst = std::max(predicted.worst, one.worst);
         predicted.deviation = std::hypot(predicted.deviation, one.deviation / std::sqrt(double{rounds}));
     }
@@ -197,14 +195,13 @@ TEST_CASE("The noise of a product with a rounded plaintext: the message times th
         ckks::encode_slots<P>(combine(z, w, [](auto a, auto b) { return a * b; }), P::scale * scale);
     measured noise;
     noise.take(noise_of(c.key, x, exact));
-    noise.check(ckks::multiply_plain<P>(ckks::secret_key_noise() + ckks::encoding_noise<P>(1, P::scale),
-                                        norms(real_coefficients(z, P::scale)),
-                                        ckks::encoding_noise<P>(1, scale),
-                                        norms(real_coefficients(w, scale))));
+    noise.check(multiply_plain<P>(secret_key_noise() + encoding_noise<P>(1, P::scale),
+                                  norms(real_coefficients(z, P::scale)), encoding_noise<P>(1, scale),
+                                  norms(real_coefficients(w, scale))));
     // The bounds from the largest slot are weaker, and bounds all the same.
-    const noise_bound weaker = ckks::multiply_plain<P>(
-        ckks::secret_key_noise() + ckks::encoding_noise<P>(1, P::scale), ckks::norms_of_slots<P>(1, P::scale),
-        ckks::encoding_noise<P>(1, scale), ckks::norms_of_slots<P>(1, scale));
+    const noise_bound weaker =
+        multiply_plain<P>(secret_key_noise() + encoding_noise<P>(1, P::scale), norms_of_slots<P>(1, P::scale),
+                          encoding_noise<P>(1, scale), norms_of_slots<P>(1, scale));
     for (const double e : noise_of(c.key, x, exact)) {
         REQUIRE(std::fabs(e) <= weaker.worst);
     }
@@ -217,7 +214,7 @@ TEST_CASE("The noise of a rescale is that of rounding both components") {
         const auto x = ckks::rescale(c.encrypt({}), 0x1p-21);  // of zero: no message is lost
         noise.take(noise_of(c.key, x, plain<2>{}));
     }
-    noise.check(ckks::rescale<P, 3>(ckks::secret_key_noise()));
+    noise.check(rescale<P, 3>(secret_key_noise()));
 }
 
 TEST_CASE("Reducing the level leaves the noise as it is, bit for bit") {
@@ -231,13 +228,13 @@ TEST_CASE("Predictions hold through every cycle of product and rescale, in coeff
         client c(round);
         const slot_vector z = random_slots(P::slots, 100 + round);
         const auto m = ckks::encode_slots<P>(z);
-        const noise_bound fresh = ckks::secret_key_noise() + ckks::encoding_noise<P>(1, P::scale);
+        const noise_bound fresh = secret_key_noise() + encoding_noise<P>(1, P::scale);
         run_cycles<P::max_level>(c, c.encrypt(m), z, fresh,
                                  []<int Level>(const client& owner, const ckks::ciphertext<P, Level>& x,
                                                const slot_vector& expected, noise_bound predicted) {
                                      CAPTURE(Level);
                                      const auto got = ckks::decrypt_slots(owner.key, x);
-                                     const noise_bound slot = ckks::slot_error<P>(predicted, x.scale);
+                                     const noise_bound slot = slot_error<P>(predicted, x.scale);
                                      double squares = 0;
                                      for (std::size_t j = 0; j < got.size(); ++j) {
                                          REQUIRE(std::abs(got[j] - expected[j]) <= slot.worst);

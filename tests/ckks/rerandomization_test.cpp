@@ -1,10 +1,10 @@
-#include <tensafe/ckks/noise.hpp>
 #include <tensafe/ckks/rerandomization.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "fixture.hpp"
+#include "noise_bounds.hpp"
 
 using namespace tests;
 
@@ -210,7 +210,7 @@ TEST_CASE("The noise of zeros has the deviation that is predicted for the public
             }
         }
     }
-    const auto predicted_noise = ckks::public_key_noise<P>();
+    const auto predicted_noise = public_key_noise<P>();
     const auto n = static_cast<double>(count);
     const double deviation = std::sqrt(squares / n);
     INFO("deviation := ", deviation, ", predicted_noise.deviation := ", predicted_noise.deviation);

@@ -151,7 +151,7 @@ template <arith::word Q>
 bool flood_operations() {
     const ckks::irwin_hall_smudging flood{70};
     std::vector<arith::uint128> sums(77);
-    flood.sample(secret_seed(), 0, sums);
+    flood.sample({secret_seed(), random::stream_domain::flood, 0}, 0, sums);
     words residues(77);
     flood.add_to(rns::variable_arithmetic<Q>, std::span<arith::word>(residues), sums);
     return all_secret(sums) && all_secret(residues);

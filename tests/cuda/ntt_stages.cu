@@ -4,6 +4,8 @@
 #include <tensafe/device/cuda/cuda.cuh>
 #include <tensafe/device/ntt/transform.hpp>
 
+#include "../../bench/device/comparison_schedules.hpp"
+
 namespace {
 
 using namespace tensafe;
@@ -25,8 +27,8 @@ void launch_stage_transforms(arith::word* words) {
     const device::cuda where;
     using large = ckks::n16384_l4::basis;
     const device::plan<large, device::device_space> large_plan(where);
-    launch_both_ways<large, device::schedule::staged>(where, large_plan, words);
-    launch_both_ways<large, device::schedule::unfused>(where, large_plan, words);
+    launch_both_ways<large, comparison::staged>(where, large_plan, words);
+    launch_both_ways<large, comparison::unfused>(where, large_plan, words);
     using largest = rns::prefix<ckks::n32768_l4::basis, 2>;
     launch_both_ways<largest, device::schedule::tuned>(
         where, device::plan<largest, device::device_space>(where), words);

@@ -1,5 +1,6 @@
 #include <tensafe/arith/prime.hpp>
 
+#include "../../bench/device/comparison_schedules.hpp"
 #include "device_checks.hpp"
 #include "ntt/transform_checks.hpp"
 
@@ -9,11 +10,11 @@ using namespace transform_checks;
 template <int LogN, int... Bits>
 using basis = rns::basis<LogN, arith::ntt_prime_below(arith::word{1} << Bits, LogN)...>;
 
-DEVICE_CHECK_SMALL(check_schedule<basis<10, 50, 61>, device::schedule::staged>(where, 3))
-DEVICE_CHECK(check_schedule<basis<10, 50, 61>, device::schedule::unfused>(where, 3))
-DEVICE_CHECK(check_schedule<basis<14, 40>, device::schedule::unfused>(where, 2))
-DEVICE_CHECK(check_launches<basis<14, 40>, device::schedule::staged>(where, launches, 7, 7))
-DEVICE_CHECK(check_launches<basis<14, 40>, device::schedule::unfused>(where, launches, 14, 15))
+DEVICE_CHECK_SMALL(check_schedule<basis<10, 50, 61>, comparison::staged>(where, 3))
+DEVICE_CHECK(check_schedule<basis<10, 50, 61>, comparison::unfused>(where, 3))
+DEVICE_CHECK(check_schedule<basis<14, 40>, comparison::unfused>(where, 2))
+DEVICE_CHECK(check_launches<basis<14, 40>, comparison::staged>(where, launches, 7, 7))
+DEVICE_CHECK(check_launches<basis<14, 40>, comparison::unfused>(where, launches, 14, 15))
 DEVICE_CHECK(check_schedule<basis<10, 50, 61>, device::schedule::single_block>(where, 3))
 DEVICE_CHECK(check_schedule<basis<13, 50, 61>, device::schedule::single_block>(where, 3))
 DEVICE_CHECK(check_schedule<basis<10, 50, 61>, device::schedule::two_pass>(where, 3))

@@ -297,14 +297,11 @@ DOCTEST_TEST_CASE("a reply that the transport fills in part is not completed fro
 DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also after an error") {
     served s(400);
     encrypted_lora& encrypted = s.encrypted;
-    const auto& of_products = (encrypted.*member_of(reading_tag())).of_products;
+    auto& reading = encrypted.*member_of(reading_tag());
     const auto check = [&] {
-        DOCTEST_REQUIRE(!of_products.empty());
-        for (const auto& [outputs, work] : of_products) {
-            DOCTEST_CHECK(!work.coefficients.empty());
-            DOCTEST_CHECK(is_wiped(work.coefficients));
-            DOCTEST_CHECK(is_wiped(work.slots));
-        }
+        DOCTEST_CHECK(!reading.coefficients.empty());
+        DOCTEST_CHECK(is_wiped(reading.coefficients));
+        DOCTEST_CHECK(is_wiped(reading.slots));
         DOCTEST_CHECK((encrypted.*member_of(row_tag())).size() == static_cast<std::size_t>(d));
         DOCTEST_CHECK(is_wiped(encrypted.*member_of(row_tag())));
         DOCTEST_CHECK(!(encrypted.*member_of(product_tag())).empty());
@@ -317,7 +314,7 @@ DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also aft
     static_cast<void>(encrypted.deltas(0, x));
     check();
     // Tiles use no slots: those of a packing that does.
-    auto& slots = (encrypted.*member_of(reading_tag())).of_products.begin()->second.slots;
+    auto& slots = reading.slots;
     slots = memory::secret_buffer<std::complex<double>>(2);
     slots[0] = slots[1] = 1;
     const at::Tensor large = (x.to(at::kFloat) * 30000).clamp(-60000, 60000).to(at::kHalf);

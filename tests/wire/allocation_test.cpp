@@ -1,4 +1,3 @@
-#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/wire.hpp>
 
 #include "../allocation_count.hpp"

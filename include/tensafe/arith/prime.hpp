@@ -6,7 +6,6 @@
 
 #include <array>
 #include <bit>
-#include <cstddef>
 #include <string>
 
 namespace tensafe::arith {

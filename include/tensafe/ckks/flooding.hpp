@@ -91,22 +91,14 @@ struct flood {
         return std::min(distance, 1.0);
     }
 
-    /// Draws the sums, not yet centred: out[k] in [0, Terms * (2^bits - 1)]. Constant time; the buffer in
-    /// between is wiped, `out` is the caller's to wipe.
-    /// @param lane  counted by the caller; one lane of a seed serves one call
-    /// @pre  out.size() <= 2^34 / Terms
-    /// @throws parameter_error unless bits is in [1, 120]
-    /// Cost: 16 * Terms bytes of key stream per coefficient.
-    void sample(const random::seed& key, std::uint32_t lane, std::span<arith::uint128> out) const {
-        sample_part(random::chacha20_stream(key, random::stream_domain::flood, lane), 0, out);
-    }
-
-    /// The same sums from number `first` on, from the stream of a seed and lane: for those who need them
-    /// piece by piece.
+    /// Draws the sums from number `first` on, not yet centred: out[k] in [0, Terms * (2^bits - 1)]. Constant
+    /// time; the buffer in between is wiped, `out` is the caller's to wipe.
+    /// @param stream  of the domain flood; one lane of a seed serves one set of coefficients
     /// @pre  first is a multiple of 4; first + out.size() <= 2^34 / Terms
     /// @throws parameter_error unless bits is in [1, 120]
-    void sample_part(const random::chacha20_stream& stream, std::size_t first,
-                     std::span<arith::uint128> out) const {
+    /// Cost: 16 * Terms bytes of key stream per coefficient.
+    void sample(const random::chacha20_stream& stream, std::size_t first,
+                std::span<arith::uint128> out) const {
         [[maybe_unused]] constexpr std::size_t most =
             random::chacha20_stream_blocks * random::chacha20_block_bytes / sizeof(arith::uint128) / Terms;
         TENSAFE_PRECONDITION(first % 4 == 0 && first <= most && out.size() <= most - first);
@@ -181,7 +173,7 @@ void add_flood(flood<Terms> noise, const random::seed& key, std::uint32_t lane,
     std::size_t done = 0;
     do {  // once with no coefficients too: bits are checked
         const std::size_t count = std::min(piece, residues[0].size() - done);
-        noise.sample_part(stream, done, {sums, count});
+        noise.sample(stream, done, {sums, count});
         rns::for_each_limb<Basis>([&]<int I>() {
             noise.add_to(rns::variable_arithmetic<Basis::template prime<I>>, residues[I].subspan(done, count),
                          std::span<const arith::uint128>(sums, count));

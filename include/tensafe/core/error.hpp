@@ -1,7 +1,5 @@
 #pragma once
 
-#include <tensafe/core/macros.hpp>
-
 #include <array>
 #include <charconv>
 #include <concepts>

@@ -2,7 +2,6 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/precondition.hpp>
-#include <tensafe/core/text.hpp>
 
 #include <bit>
 #include <cmath>

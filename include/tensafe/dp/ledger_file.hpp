@@ -12,7 +12,6 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
 #include <fcntl.h>
 #include <filesystem>
 #include <span>

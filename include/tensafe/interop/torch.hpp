@@ -12,7 +12,6 @@
 #include <limits>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 /// libtorch at the library's borders. `as_...` are views: no copy, valid while the memory they show is;

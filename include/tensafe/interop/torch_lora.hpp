@@ -180,13 +180,10 @@ class encrypted_lora {
             for (auto& delta : of.deltas_) {
                 memory::wipe(delta.data(), delta.size() * sizeof(double));
             }
-            for (auto& [outputs, work] : of.reading_.of_products) {
-                memory::wipe(work.coefficients.data(), work.coefficients.span().size_bytes());
-                memory::wipe(work.slots.data(), work.slots.span().size_bytes());
-            }
+            memory::wipe(of.reading_.coefficients.data(), of.reading_.coefficients.span().size_bytes());
+            memory::wipe(of.reading_.slots.data(), of.reading_.slots.span().size_bytes());
             for (auto& [d, query] : of.queries_) {
-                // They follow from the norm of the state.
-                memory::wipe(query.scales.data(), query.scales.size() * sizeof(double));
+                memory::wipe(query.scale);  // it follows from the norm of the state
             }
         }
     };

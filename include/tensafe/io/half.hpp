@@ -1,7 +1,5 @@
 #pragma once
 
-#include <tensafe/core/macros.hpp>
-
 #include <bit>
 #include <cstdint>
 

@@ -9,7 +9,6 @@
 #include <tensafe/random/seed.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

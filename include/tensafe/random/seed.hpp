@@ -1,7 +1,5 @@
 #pragma once
 
-#include <tensafe/memory/wipe.hpp>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -54,8 +53,14 @@ requires requires(const Request& request, const Reply& reply, const Layout& layo
 usage usage_of(const Request& request, const Reply& reply, const Layout& layout) noexcept {
     usage result;
     result.requests = 1;
-    result.tokens = requires { request.tokens; } ? 0 : 1;
-    result.products = requires { request.position; } ? 0 : std::uint64_t{layout.inputs()} * layout.outputs();
+    result.tokens = requires {
+        request.tokens;
+    }
+    ? 0 : 1;
+    result.products = requires {
+        request.position;
+    }
+    ? 0 : std::uint64_t{layout.inputs()} * layout.outputs();
     result.bytes_up = request.bytes();
     result.bytes_down = reply.bytes();
     return result;

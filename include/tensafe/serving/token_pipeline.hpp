@@ -6,7 +6,6 @@
 #include <tensafe/serving/request.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>

@@ -9,7 +9,6 @@
 #include <tensafe/rns/poly.hpp>
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/message.hpp>
-#include <tensafe/wire/set_id.hpp>
 
 #include <cstddef>
 #include <cstdint>

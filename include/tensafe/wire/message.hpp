@@ -224,28 +224,12 @@ namespace detail {
 /// Bytes of a message without its body.
 inline constexpr std::size_t frame_bytes = header_bytes + checksum_bytes;
 
-/// The three numbers with which requests and replies begin.
-using shape_numbers = std::array<std::uint32_t, 3>;
-
 /// A count as messages have it.
 /// @throws parameter_error if it passes 32 bits
-inline std::uint32_t count_field(const char* who, const char* what, std::size_t value) {
+inline std::uint32_t count_field(std::string_view who, std::string_view what, std::size_t value) {
     require<parameter_error>(value <= std::numeric_limits<std::uint32_t>::max(),
                              {who, ": got ", value, " for ", what, ", expected a number below 2^32"});
     return static_cast<std::uint32_t>(value);
-}
-
-inline void write_shape(byte_writer& body, const shape_numbers& shape) {
-    for (const std::uint32_t x : shape) {
-        body.number<std::uint32_t>(x);
-    }
-}
-inline shape_numbers read_shape(byte_reader& body) {
-    shape_numbers shape{};
-    for (std::uint32_t& x : shape) {
-        x = body.number<std::uint32_t>();
-    }
-    return shape;
 }
 
 /// A name: its length (4 bytes), its bytes.

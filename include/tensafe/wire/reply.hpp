@@ -3,20 +3,21 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/plan.hpp>
-#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/rns/basis.hpp>
-#include <tensafe/rns/poly.hpp>
 #include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
-#include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
+
+// What a server answers to the messages of wire/request.hpp. What is said there of lengths and memory holds
+// here. Nothing in a reply is believed: any that passes decrypts to numbers.
 
 namespace tensafe::wire {
 
@@ -24,23 +25,43 @@ namespace detail {
 
 /// Refuses a limb of c1 that is zero where that of c0 is not: everybody could then read the product. That of
 /// a zero matrix is zero in both, honestly.
-template <class Error>
-void check_hidden_limb(const char* who, int index, std::span<const arith::word> c0,
-                       std::span<const arith::word> c1) {
+template <class Error, class Product>
+void check_hidden(const Product& product) {
     const auto zero = [](std::span<const arith::word> words) {
         return std::all_of(words.begin(), words.end(), [](arith::word x) { return x == 0; });
     };
-    if (zero(c1) && !zero(c0)) {  // ends at the first word of an honest c1
-        throw Error({who, ": limb ", index, ": c1 is zero and c0 is not: everybody could read the product"});
-    }
+    rns::for_each_limb<typename Product::basis>([&]<int I>() {
+        if (zero(product.c1.template limb<I>()) &&
+            !zero(product.c0[I].span())) {  // ends at an honest first word
+            throw Error({"reply: limb ", I, ": c1 is zero and c0 is not: everybody could read the product"});
+        }
+    });
 }
 
 /// Refuses a c1 of all zeros: every one of a protected reply is random.
 template <class Error>
-void check_not_erased(const char* who, std::size_t o, std::span<const std::uint8_t> c1) {
+void check_not_erased(std::string_view who, std::size_t o, std::span<const std::uint8_t> c1) {
     // Public, and ends at the first byte of an honest reply.
     require<Error>(std::any_of(c1.begin(), c1.end(), [](std::uint8_t x) { return x != 0; }),
                    {who, ": the c1 of product ", o, " is zero: the server erased it"});
+}
+
+/// The products of a protected reply, which are the rest of the body, looked at but not taken.
+/// @throws format_error for another length, unused bits that are not zero, and a c1 that is all zero
+template <class Plan>
+void check_products(byte_reader body, const Plan& plan) {
+    std::size_t expected = 0;
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+        expected += plan.c0_bytes(o) + plan.c1_bytes(o);
+    }
+    body.expect(expected);
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+        const auto c0 = body.bytes(plan.c0_bytes(o));
+        const std::size_t used = plan.targets(o) * static_cast<std::size_t>(plan.reply_bits(o)) % 8;
+        require<format_error>(c0.empty() || used == 0 || c0.back() >> used == 0,
+                              {body.what(), ": the unused bits after c0 of product ", o, " are not zero"});
+        check_not_erased<format_error>(body.what(), o, body.bytes(plan.c1_bytes(o)));
+    }
 }
 
 }  // namespace detail
@@ -49,51 +70,42 @@ void check_not_erased(const char* who, std::size_t o, std::span<const std::uint8
 /// tokens; of each product c0, the sums that carry answers, and c1: protected ones as the server packed them,
 /// of bare ones the residues modulo each prime, bit-packed. One copy and a checksum.
 /// @param to  overwritten; a vector that had such a message before allocates nothing
-/// @throws parameter_error for a rank, d or tokens that passes 32 bits, a protected c1 that is all zero, or a
-///         bare one that is zero modulo a prime where c0 is not, which would show the product; shape_error
-///         unless every limb of a bare c0 has as many words as the first
+/// @throws parameter_error for a rank or d that passes 32 bits, a protected c1 that is all zero, or a bare
+///         one that is zero modulo a prime where c0 is not, which would show the product; shape_error unless
+///         every limb of a bare c0 has as many words as the first
 template <ckks::parameter_set P, class Packing, class Protection>
 void write_reply(const lora::reply<P, Packing, Protection>& r, const envelope& from,
                  std::vector<std::uint8_t>& to) {
     static_assert(!lora::packing_plan<P, Packing, Protection>::whole_ciphertexts,
                   "wire::write_reply: replies that are whole ciphertexts have no network format");
-    using basis = typename lora::traced_product<P>::basis;
-    constexpr const char* who = "write_reply";
-    const detail::shape_numbers shape{detail::count_field(who, "rank", r.rank),
-                                      detail::count_field(who, "d", r.d),
-                                      1};
     for (std::size_t o = 0; o < r.outputs.size(); ++o) {
         const auto& output = r.outputs[o];
         if constexpr (Protection::protects) {
-            detail::check_not_erased<parameter_error>(who, o, output.c1);
+            detail::check_not_erased<parameter_error>("reply", o, output.c1);
         } else {
             for (const auto& limb : output.c0) {
                 check_count("write_reply: got a limb of ", limb.size(), " coefficients, expected ",
                             output.c0.front().size());
             }
             require<shape_error>(!output.c1.words().empty(), {"write_reply: got a product without c1"});
-            rns::for_each_limb<basis>([&]<int I>() {
-                detail::check_hidden_limb<parameter_error>(who, I, output.c0[I].span(),
-                                                           output.c1.template limb<I>());
-            });
+            detail::check_hidden<parameter_error>(output);
         }
     }
-    constexpr std::uint64_t scheme = scheme_id<Packing, Protection>;
-    write_message({kind::reply, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes},
-                  to, [&](byte_writer& body) {
-                      detail::write_shape(body, shape);
-                      for (const auto& output : r.outputs) {
-                          if constexpr (Protection::protects) {
-                              body.bytes(output.c0);
-                              body.bytes(output.c1);
-                          } else {
-                              rns::for_each_limb<basis>([&]<int I>() {
-                                  write_limb(output.c0[I].span(), basis::template prime<I>, body);
-                              });
-                              write_polynomial(output.c1, body);
-                          }
-                      }
-                  });
+    detail::write_scheme<P, Packing, Protection>(
+        kind::reply, from, r.bytes(), {{"rank", r.rank}, {"d", r.d}, {"tokens", 1}}, to,
+        [&](byte_writer& body) {
+            for (const auto& output : r.outputs) {
+                if constexpr (Protection::protects) {
+                    body.bytes(output.c0);
+                    body.bytes(output.c1);
+                } else {
+                    using basis = typename lora::traced_product<P>::basis;
+                    rns::for_each_limb<basis>(
+                        [&]<int I>() { write_limb(output.c0[I].span(), basis::template prime<I>, body); });
+                    write_polynomial(output.c1, body);
+                }
+            }
+        });
 }
 template <ckks::parameter_set P, class Packing, class Protection>
 std::vector<std::uint8_t> write_reply(const lora::reply<P, Packing, Protection>& r,
@@ -103,65 +115,35 @@ std::vector<std::uint8_t> write_reply(const lora::reply<P, Packing, Protection>&
     return message;
 }
 
-/// Reads the reply to a request. Every length follows from the plan: the message is
-/// only compared with it. Nothing in a reply is believed: any that passes decrypts to numbers.
-/// @param plan  the reader's own
-/// @param to    its memory is used again: nothing is allocated if it was a reply for this plan before. If the
-///              message is refused, a protected one is unchanged, a bare one has other contents
-/// @throws as open_frame; shape_error for a reply to something else, naming both; format_error for a body of
-///         another length, unused bits that are not zero, a bare residue that is not below its prime, or a c1
-///         that write_reply refuses
+/// Reads the reply to a request.
+/// @param to  if the message is refused, a protected one is unchanged, a bare one has other contents
+/// @throws as open_frame; shape_error for a reply to something else; format_error for a body of another
+///         length, unused bits that are not zero, a bare residue that is not below its prime, or a c1 that
+///         write_reply refuses
 template <ckks::parameter_set P, class Packing, class Protection>
 void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<P, Packing, Protection>& plan,
                 lora::reply<P, Packing, Protection>& to) {
-    byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::reply);
-    const auto [rank, d, states] = detail::read_shape(body);
-    require<shape_error>(rank == plan.rank() && d == plan.d() && states == 1,
-                         {"read_reply: got a reply for a ", rank, " x ", d, " matrix and ", states,
-                          " hidden states, expected a ", plan.rank(), " x ", plan.d(), " matrix and 1"});
-    const std::size_t outputs = plan.outputs();
+    byte_reader body = detail::open_scheme<P, Packing, Protection>(
+        message, kind::reply, {{"rank", plan.rank()}, {"d", plan.d()}, {"tokens", 1}});
     if constexpr (Protection::protects) {
-        const auto c0_bits = [&](std::size_t o) {
-            return plan.targets(o) * static_cast<std::size_t>(plan.reply_bits(o));
-        };
-        const auto c1_bytes = [&](std::size_t o) {
-            return memory::packed_bytes(P::degree, plan.reply_bits(o));
-        };
-        std::size_t wanted = 0;
-        for (std::size_t o = 0; o < outputs; ++o) {
-            wanted += (c0_bits(o) + 7) / 8 + c1_bytes(o);
-        }
-        body.expect(wanted);
-        byte_reader look = body;
-        for (std::size_t o = 0; o < outputs; ++o) {
-            const auto c0 = look.bytes((c0_bits(o) + 7) / 8);
-            require<format_error>(c0_bits(o) % 8 == 0 || c0.back() >> (c0_bits(o) % 8) == 0,
-                                  {"read_reply: the unused bits after c0 of product ", o, " are not zero"});
-            detail::check_not_erased<format_error>("read_reply", o, look.bytes(c1_bytes(o)));
-        }
-        to.outputs.resize(outputs);
-        for (std::size_t o = 0; o < outputs; ++o) {
-            const auto c0 = body.bytes((c0_bits(o) + 7) / 8);
-            const auto c1 = body.bytes(c1_bytes(o));
-            to.outputs[o].c0.assign(c0.begin(), c0.end());
-            to.outputs[o].c1.assign(c1.begin(), c1.end());
+        detail::check_products(body, plan);
+        to.outputs.resize(plan.outputs());
+        for (std::size_t o = 0; o < plan.outputs(); ++o) {
+            detail::take_bytes(body, plan.c0_bytes(o), to.outputs[o].c0);
+            detail::take_bytes(body, plan.c1_bytes(o), to.outputs[o].c1);
         }
     } else {
         using basis = typename lora::traced_product<P>::basis;
         const std::size_t trace = plan.subring_degree();
-        body.expect(outputs *
+        body.expect(plan.outputs() *
                     (lora::packed_residues_bytes<P>(trace) + lora::packed_residues_bytes<P>(P::degree)));
-        to.outputs.resize(outputs);
-        for (std::size_t o = 0; o < outputs; ++o) {
-            auto& product = to.outputs[o];
+        to.outputs.resize(plan.outputs());
+        for (auto& product : to.outputs) {
             product.make_room(trace);
             rns::for_each_limb<basis>(
                 [&]<int I>() { read_limb(body, "c0", I, basis::template prime<I>, product.c0[I].span()); });
             read_polynomial(body, "c1", product.c1);
-            rns::for_each_limb<basis>([&]<int I>() {
-                detail::check_hidden_limb<format_error>("read_reply", I, product.c0[I].span(),
-                                                        product.c1.template limb<I>());
-            });
+            detail::check_hidden<format_error>(product);
         }
     }
     to.rank = plan.rank();
@@ -173,6 +155,61 @@ lora::reply<P, Packing, Protection> read_reply(std::span<const std::uint8_t> mes
     lora::reply<P, Packing, Protection> result;
     read_reply(message, plan, result);
     return result;
+}
+
+/// What the server computed ahead, for a block_request.
+/// @throws parameter_error for a number that passes 32 bits, or a c1 that is all zero
+template <ckks::parameter_set P, lora::reply_protection Protection>
+void write_block_reply(const lora::block_reply& r, const envelope& from, std::vector<std::uint8_t>& to) {
+    for (std::size_t o = 0; o < r.c1.size(); ++o) {
+        detail::check_not_erased<parameter_error>("block reply", o, r.c1[o]);
+    }
+    detail::write_scheme<P, lora::token_blocks, Protection>(
+        kind::block_reply, from, r.bytes(), {{"rank", r.rank}, {"d", r.d}, {"tokens", r.tokens}}, to,
+        [&](byte_writer& body) {
+            for (const auto& c1 : r.c1) {
+                body.bytes(c1);
+            }
+        });
+}
+/// @throws as read_reply
+template <ckks::parameter_set P, class Protection>
+void read_block_reply(std::span<const std::uint8_t> message,
+                      const lora::packing_plan<P, lora::token_blocks, Protection>& plan,
+                      lora::block_reply& to) {
+    const std::size_t tokens = plan.layout().tokens;
+    byte_reader body = detail::open_scheme<P, lora::token_blocks, Protection>(
+        message, kind::block_reply, {{"rank", plan.rank()}, {"d", plan.d()}, {"tokens", tokens}});
+    detail::check_products(body, plan);
+    to.rank = plan.rank();
+    to.d = plan.d();
+    to.tokens = tokens;
+    to.c1.resize(plan.outputs());
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+        detail::take_bytes(body, plan.c1_bytes(o), to.c1[o]);
+    }
+}
+
+/// @throws parameter_error for a number that passes 32 bits
+template <ckks::parameter_set P, lora::reply_protection Protection>
+void write_token_reply(const lora::token_reply& r, const envelope& from, std::vector<std::uint8_t>& to) {
+    detail::write_scheme<P, lora::token_blocks, Protection>(
+        kind::token_reply, from, r.bytes(), {{"rank", r.rank}, {"d", r.d}, {"position", r.position}}, to,
+        [&](byte_writer& body) { body.bytes(r.c0); });
+}
+/// @param position  of the request to which it is the reply
+/// @throws as read_reply
+template <ckks::parameter_set P, class Protection>
+void read_token_reply(std::span<const std::uint8_t> message,
+                      const lora::packing_plan<P, lora::token_blocks, Protection>& plan, std::size_t position,
+                      lora::token_reply& to) {
+    byte_reader body = detail::open_scheme<P, lora::token_blocks, Protection>(
+        message, kind::token_reply, {{"rank", plan.rank()}, {"d", plan.d()}, {"position", position}});
+    body.expect(plan.token_reply_bytes());
+    to.rank = plan.rank();
+    to.d = plan.d();
+    to.position = position;
+    detail::take_bytes(body, plan.token_reply_bytes(), to.c0);
 }
 
 }  // namespace tensafe::wire

@@ -6,12 +6,16 @@
 #include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
-#include <tensafe/wire/set_id.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+// What a client sends for a hidden state, for a block of tokens, and for a token of one. Bodies are in
+// docs/wire-format.md. Every length follows from the reader's own plan: the message is only compared with it,
+// before memory is taken. Readers that take `to` use its memory again, so that nothing is allocated from the
+// second message on, and leave it unchanged if the message is refused.
 
 namespace tensafe::wire {
 
@@ -19,28 +23,22 @@ namespace tensafe::wire {
 /// tokens; the seed of c1; c0 of each ciphertext as client::encrypt packed it. One copy and a checksum.
 /// @tparam Packing, Protection  of the layout for which it was encrypted
 /// @param to  overwritten; a vector that had such a message before allocates nothing
-/// @throws shape_error if an input has not the bytes of packed residues; parameter_error for a d, block or
-///         tokens that passes 32 bits
+/// @throws shape_error if an input has not the bytes of packed residues; parameter_error for a d or block
+///         that passes 32 bits
 template <class Packing, lora::reply_protection Protection, ckks::parameter_set P>
 void write_request(const lora::request<P>& r, const envelope& from, std::vector<std::uint8_t>& to) {
-    constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
     for (const auto& input : r.inputs) {
-        check_count("write_request: got a ciphertext of ", input.size(), " bytes, expected ", input_bytes);
+        check_count("write_request: got a ciphertext of ", input.size(), " bytes, expected ",
+                    lora::packed_residues_bytes<P>(P::degree));
     }
-    constexpr const char* who = "write_request";
-    const detail::shape_numbers shape{detail::count_field(who, "d", r.d),
-                                      detail::count_field(who, "block", r.block),
-                                      1};
-    constexpr std::uint64_t scheme = scheme_id<Packing, Protection>;
-    write_message(
-        {kind::request, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes}, to,
-        [&](byte_writer& body) {
-            detail::write_shape(body, shape);
-            body.bytes(r.seed.bytes);
-            for (const auto& input : r.inputs) {
-                body.bytes(input);
-            }
-        });
+    detail::write_scheme<P, Packing, Protection>(kind::request, from, r.bytes(),
+                                                 {{"d", r.d}, {"block", r.block}, {"tokens", 1}}, to,
+                                                 [&](byte_writer& body) {
+                                                     body.bytes(r.seed.bytes);
+                                                     for (const auto& input : r.inputs) {
+                                                         body.bytes(input);
+                                                     }
+                                                 });
 }
 template <class Packing, lora::reply_protection Protection, ckks::parameter_set P>
 std::vector<std::uint8_t> write_request(const lora::request<P>& r, const envelope& from = {}) {
@@ -49,32 +47,23 @@ std::vector<std::uint8_t> write_request(const lora::request<P>& r, const envelop
     return message;
 }
 
-/// Reads a request that was made for this plan. Every length follows from the plan: the message is only
-/// compared with it. Whether residues are below their primes server::apply checks, before anything is used
-/// up.
-/// @param plan  the reader's own
-/// @param to    its memory is used again: nothing is allocated if it was a request for this plan before.
-///              Unchanged if the message is refused
-/// @throws as open_frame; shape_error for a request that was made for another layout, naming both;
-///         format_error for a body of another length
+/// Reads a request that was made for this plan. Whether residues are below their primes server::apply checks,
+/// before anything is used up.
+/// @throws as open_frame; shape_error for a request that was made for another layout; format_error for a body
+///         of another length
 template <ckks::parameter_set P, class Packing, class Protection>
 void read_request(std::span<const std::uint8_t> message,
                   const lora::packing_plan<P, Packing, Protection>& plan, lora::request<P>& to) {
     constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
-    byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::request);
-    const auto [d, block, tokens] = detail::read_shape(body);
-    require<shape_error>(
-        d == plan.d() && block == plan.entries_per_input() && tokens == 1,
-        {"read_request: got a request of ", tokens, " hidden states of ", d, " entries, ", block,
-         " in a ciphertext, expected 1 hidden states of ", plan.d(), " entries, ", plan.entries_per_input(), " in a ciphertext"});
+    byte_reader body = detail::open_scheme<P, Packing, Protection>(
+        message, kind::request, {{"d", plan.d()}, {"block", plan.entries_per_input()}, {"tokens", 1}});
     body.expect(random::seed_bytes + plan.inputs() * input_bytes);
     to.inputs.resize(plan.inputs());
-    to.d = d;
-    to.block = block;
+    to.d = plan.d();
+    to.block = plan.entries_per_input();
     to.seed.bytes = body.array<random::seed_bytes>();
     for (auto& input : to.inputs) {
-        const auto bytes = body.bytes(input_bytes);
-        input.assign(bytes.begin(), bytes.end());
+        detail::take_bytes(body, input_bytes, input);
     }
 }
 template <ckks::parameter_set P, class Packing, class Protection>
@@ -83,6 +72,53 @@ lora::request<P> read_request(std::span<const std::uint8_t> message,
     lora::request<P> result;
     read_request(message, plan, result);
     return result;
+}
+
+/// @throws parameter_error for a d or a number of tokens that passes 32 bits
+template <ckks::parameter_set P, lora::reply_protection Protection>
+void write_block_request(const lora::block_request& r, const envelope& from, std::vector<std::uint8_t>& to) {
+    detail::write_scheme<P, lora::token_blocks, Protection>(
+        kind::block_request, from, r.bytes(), {{"d", r.d}, {"tokens", r.tokens}, {"the third number", 0}}, to,
+        [&](byte_writer& body) { body.bytes(r.seed.bytes); });
+}
+/// @throws as read_request
+template <ckks::parameter_set P, class Protection>
+lora::block_request read_block_request(std::span<const std::uint8_t> message,
+                                       const lora::packing_plan<P, lora::token_blocks, Protection>& plan) {
+    const lora::block_request made{plan.d(), plan.layout().tokens, {}};
+    byte_reader body = detail::open_scheme<P, lora::token_blocks, Protection>(
+        message, kind::block_request, {{"d", made.d}, {"tokens", made.tokens}, {"the third number", 0}});
+    body.expect(random::seed_bytes);
+    return {made.d, made.tokens, {body.array<random::seed_bytes>()}};
+}
+
+/// @throws parameter_error for a d or position that passes 32 bits
+template <ckks::parameter_set P, lora::reply_protection Protection>
+void write_token_request(const lora::token_request& r, const envelope& from, std::vector<std::uint8_t>& to) {
+    detail::write_scheme<P, lora::token_blocks, Protection>(kind::token_request, from, r.bytes(),
+                                                            {{"d", r.d}, {"position", r.position}}, to,
+                                                            [&](byte_writer& body) {
+                                                                body.number<std::uint64_t>(r.block);
+                                                                body.bytes(r.c0);
+                                                            });
+}
+/// @throws as read_request
+template <ckks::parameter_set P, class Protection>
+void read_token_request(std::span<const std::uint8_t> message,
+                        const lora::packing_plan<P, lora::token_blocks, Protection>& plan,
+                        lora::token_request& to) {
+    byte_reader body = detail::open_scheme<P, lora::token_blocks, Protection>(message, kind::token_request,
+                                                                              {{"d", plan.d()}});
+    const auto position = body.number<std::uint32_t>();
+    require<shape_error>(position < plan.layout().tokens, {body.what(), ": got position ", position,
+                                                           ", expected one below ", plan.layout().tokens});
+    const auto block = body.number<std::uint64_t>();
+    const std::size_t bytes = lora::packed_residues_bytes<P>(plan.d());
+    body.expect(bytes);
+    to.d = plan.d();
+    to.position = position;
+    to.block = block;
+    detail::take_bytes(body, bytes, to.c0);
 }
 
 }  // namespace tensafe::wire

@@ -11,9 +11,13 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace tensafe::wire {
 
@@ -104,12 +108,47 @@ inline std::string scheme_name(std::uint64_t id) {
 
 namespace detail {
 
-/// open_frame for a kind that has a scheme; errors say in words which.
+/// One of the numbers with which requests and replies begin, and what errors call it.
+struct named_number {
+    std::string_view name;
+    std::size_t value;
+};
+
+/// Writes a message that has a scheme over `to`: the numbers, and what fill(byte_writer&) writes.
+/// @throws as write_message; parameter_error for a number that passes 32 bits
+template <ckks::parameter_set P, class Packing, class Protection, class Fill>
+void write_scheme(kind what, const envelope& from, std::size_t bytes,
+                  std::initializer_list<named_number> shape, std::vector<std::uint8_t>& to, Fill fill) {
+    constexpr std::uint64_t scheme = scheme_id<Packing, Protection>;
+    write_message({what, set_id<P>, scheme, from.number, from.group, bytes - frame_bytes}, to,
+                  [&](byte_writer& body) {
+                      for (const auto& [number, value] : shape) {
+                          body.number<std::uint32_t>(count_field(name(what), number, value));
+                      }
+                      fill(body);
+                  });
+}
+
+/// open_frame for a kind that has a scheme, up to behind the numbers, which must be these; errors say in
+/// words which.
+/// @throws as open_frame; shape_error for another number
 template <ckks::parameter_set P, class Packing, class Protection>
-byte_reader open_scheme(std::span<const std::uint8_t> message, kind wanted) {
-    return open_frame(message, wanted,
-                      {set_id<P>, &set_name<P>, scheme_id<Packing, Protection>, &scheme_name})
-        .body;
+byte_reader open_scheme(std::span<const std::uint8_t> message, kind expected,
+                        std::initializer_list<named_number> shape = {}) {
+    byte_reader body =
+        open_frame(message, expected, {set_id<P>, &set_name<P>, scheme_id<Packing, Protection>, &scheme_name})
+            .body;
+    for (const auto& [number, value] : shape) {
+        const auto got = body.number<std::uint32_t>();
+        require<shape_error>(got == value, {body.what(), ": ", number, ": got ", got, ", expected ", value});
+    }
+    return body;
+}
+
+/// Over memory that is used again.
+inline void take_bytes(byte_reader& body, std::size_t count, std::vector<std::uint8_t>& to) {
+    const auto bytes = body.bytes(count);
+    to.assign(bytes.begin(), bytes.end());
 }
 
 }  // namespace detail

@@ -2,7 +2,6 @@
 
 // The messages between client and server of encrypted LoRA as bytes: docs/wire-format.md.
 
-#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>

@@ -82,7 +82,8 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
         e1.insert(e1.end(), zero.e1.begin(), zero.e1.end());
         const random::seed seed = generator.next_seed();
         floods.resize((p + 1) * room, ~arith::uint128{0});
-        flood.sample(seed, static_cast<std::uint32_t>(p), std::span(floods).subspan(p * room, n));
+        flood.sample({seed, tensafe::random::stream_domain::flood, static_cast<std::uint32_t>(p)}, 0,
+                     std::span(floods).subspan(p * room, n));
 
         std::vector<arith::uint128> draws(n);
         const auto hidden =

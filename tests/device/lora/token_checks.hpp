@@ -242,9 +242,8 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     }
     // Both sides notice that nothing came.
     lora::client<P> host_client(ckks::secret_key<P>(seed_of(1)));
-    CHECK_THROWS_AS(
-        host_client.decrypt(sides.server.plan(), replies.get(where, 0), lora::query<P>{{}, {1.0}}),
-        format_error);
+    CHECK_THROWS_AS(host_client.decrypt(sides.server.plan(), replies.get(where, 0), lora::query<P>{{}, 1.0}),
+                    format_error);
     sides.client.decrypt(where, replies, client_work);
     where.wait();
     std::vector<double> answers(rank);

@@ -1,5 +1,6 @@
 #include <tensafe/arith/prime.hpp>
 
+#include "../../../bench/device/comparison_schedules.hpp"
 #include "transform_checks.hpp"
 
 using namespace tests;
@@ -14,18 +15,18 @@ using basis = rns::basis<LogN, arith::ntt_prime_below(word{1} << Bits, LogN)...>
 
 TEST_CASE("stage by stage with and without eight fused stages gives the host's transforms") {
     using narrow_and_wide = basis<10, 50, 61>;
-    check_in_every_order<narrow_and_wide, device::schedule::staged>(3);
-    check_in_every_order<narrow_and_wide, device::schedule::unfused>(3);
+    check_in_every_order<narrow_and_wide, comparison::staged>(3);
+    check_in_every_order<narrow_and_wide, comparison::unfused>(3);
 }
 
 TEST_CASE("seven and fourteen launches at N = 16384 for the schedules stage by stage") {
     std::size_t launches = 0;
     const device::host_blocks where(thread_order::shuffled, &launches);
     using basis = basis<14, 40>;
-    check_launches<basis, device::schedule::staged>(where, launches, 7, 7);
-    check_launches<basis, device::schedule::unfused>(where, launches, 14, 15);
-    check_schedule<basis, device::schedule::staged>(where, 1);
-    check_schedule<basis, device::schedule::unfused>(where, 1);
+    check_launches<basis, comparison::staged>(where, launches, 7, 7);
+    check_launches<basis, comparison::unfused>(where, launches, 14, 15);
+    check_schedule<basis, comparison::staged>(where, 1);
+    check_schedule<basis, comparison::unfused>(where, 1);
 }
 
 TEST_CASE("every degree whose limbs fit a thread block gives the host's transforms in one launch") {

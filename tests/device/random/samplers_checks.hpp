@@ -59,9 +59,9 @@ std::vector<T> host_polynomial(const device::draw_group& draws, const seed& key,
         random::sample_uniform(key, draws.domain, lane, draws.moduli[lane % draws.moduli_count], out);
     } else if constexpr (std::is_same_v<T, uint128>) {
         if (draws.terms == 1) {
-            ckks::flood<1>{draws.bits}.sample(key, lane, out);
+            ckks::flood<1>{draws.bits}.sample({key, tensafe::random::stream_domain::flood, lane}, 0, out);
         } else {
-            ckks::flood<4>{draws.bits}.sample(key, lane, out);
+            ckks::flood<4>{draws.bits}.sample({key, tensafe::random::stream_domain::flood, lane}, 0, out);
         }
     } else if (draws.kind == device::distribution::ternary) {
         random::sample_ternary(key, draws.domain, lane, out);

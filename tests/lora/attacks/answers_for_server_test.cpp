@@ -82,9 +82,10 @@ published answer(session<P>& s, const tile_server& server, const std::vector<flo
     for (std::size_t o = 0; o < products.size(); ++o) {
         const auto zero = s.pool.acquire();
         rns::add(products[o].c1, zero.c1);
-        std::vector<uint128> floods(plan.subring_degree());
         const auto hidden = lora::rerandomize<P>(std::move(products[o]), zero, budget.flood, seed,
-                                                 static_cast<std::uint32_t>(o), floods);
+                                                 static_cast<std::uint32_t>(o));
+        std::vector<uint128> floods(plan.subring_degree());
+        budget.flood.sample({seed, random::stream_domain::flood, static_cast<std::uint32_t>(o)}, 0, floods);
         std::vector<std::uint32_t> switched(P::degree);
         lora::serialize(hidden, plan.targets(o), bits, std::span(switched), reply.outputs.emplace_back());
         // What rounding to the reply's bits took from each coefficient of c1.
@@ -105,7 +106,7 @@ published answer(session<P>& s, const tile_server& server, const std::vector<flo
     }
     const double weight = budget.weight_norm / plan.layout().row_norm;
     for (const double y : s.client.decrypt(plan, reply, query)) {
-        result.answers.push_back(y * query.scales[0] * weight * unit);
+        result.answers.push_back(y * query.scale * weight * unit);
     }
     return result;
 }

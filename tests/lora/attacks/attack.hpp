@@ -316,9 +316,8 @@ std::vector<lora::protected_product<P>> protected_products(const Server& server,
     for (std::size_t o = 0; o < products.size(); ++o) {
         const auto zero = pool.acquire();
         rns::add(products[o].c1, zero.c1);
-        std::vector<uint128> draws(server.plan().subring_degree());
         result.push_back(lora::rerandomize<P>(std::move(products[o]), zero, server.plan().budget().flood,
-                                              seed, static_cast<std::uint32_t>(o), draws));
+                                              seed, static_cast<std::uint32_t>(o)));
     }
     return result;
 }

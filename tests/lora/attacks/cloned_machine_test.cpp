@@ -306,7 +306,7 @@ TEST_CASE("two copies of a server draw other floods for the same c1 with another
             });
             std::vector<double> answers(plan.rank());
             s.client.decrypt_exposing_key(plan, reply, query, work, answers);
-            const double unit = query.scales[0] * plan.budget().weight_norm / plan.layout().row_norm;
+            const double unit = query.scale * plan.budget().weight_norm / plan.layout().row_norm;
             const std::vector<double> exact = exact_answers(plan, a, h);
             for (std::size_t r = 0; r < plan.rank(); ++r) {
                 result.push_back((answers[r] - exact[r]) * unit);

@@ -32,7 +32,7 @@ std::vector<std::vector<double>> errors() {
         server.apply(query.request, s.pool, s.work, reply);
         std::vector<double> answers(rank);
         s.client.decrypt_exposing_key(plan, reply, query, work, answers);
-        const double unit = query.scales[0] * weight / budget.modulus * std::exp2(plan.reply_bits(0));
+        const double unit = query.scale * weight / budget.modulus * std::exp2(plan.reply_bits(0));
         auto& of_reply = result.emplace_back();
         for (std::size_t r = 0; r < rank; ++r) {
             double exact = 0;

@@ -83,7 +83,7 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
         const auto protected_ones = protected_products(server, bare, s.pool, s.work.generator);
         // W*x: the product of a ciphertext without c1 and without noise.
         lora::message_workspace<P> message;
-        layout.encode_message(view(h), 0, query.scales[0], ~std::uint64_t{0}, message);
+        layout.encode_message(view(h), 0, query.scale, ~std::uint64_t{0}, message);
         lora::expanded_request<P> plain;
         plain.c1.resize(1);
         plain.c0.emplace_back(rns::forward(std::move(message.message)).take().declassify());

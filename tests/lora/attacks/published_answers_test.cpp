@@ -107,8 +107,8 @@ struct published {
         s.client.decrypt(server.plan(), reply, query, work, rounded);
         s.client.decrypt_exposing_key(server.plan(), reply, query, work, answers);
         const lora::reply_budget& budget = server.plan().budget();
-        const double unit = query.scales[0] * budget.weight_norm / server.layout().row_norm / budget.modulus *
-                            std::exp2(bits);
+        const double unit =
+            query.scale * budget.weight_norm / server.layout().row_norm / budget.modulus * std::exp2(bits);
         if (dropped != nullptr) {
             for (std::size_t r = 0; r < rank; ++r) {
                 dropped->push_back((answers[r] - rounded[r]) * unit);
@@ -228,7 +228,7 @@ TEST_CASE_TEMPLATE(
     const lora::reply_budget& budget = plan.budget();
     const double unit = std::exp2(budget.noise_bits) *
                         (budget.reply_bits > 0 ? budget.modulus * std::exp2(-budget.reply_bits) : 1);
-    check_rounding(rounded, exact, query.scales[0] * budget.weight_norm / server.layout().row_norm / unit);
+    check_rounding(rounded, exact, query.scale * budget.weight_norm / server.layout().row_norm / unit);
 }
 
 TEST_CASE("answers of blocks are rounded, at every position") {

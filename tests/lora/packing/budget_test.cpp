@@ -173,10 +173,9 @@ TEST_CASE(
     for (std::uint64_t token = 0; token < 200; ++token) {
         const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
         const auto q = lab.key_holder().encrypt(lab.of_rows().plan(), std::span<const float>(h));
-        const coefficients exact = lab.exact(h, q.scales[0]);
+        const coefficients exact = lab.exact(h, q.scale);
         const auto products = attacks::bare_products(lab.of_rows(), q.request);
         std::vector<coefficients> bare;
-        std::vector<tensafe::arith::uint128> draws(4);
         for (std::size_t o = 0; o < rank / 4; ++o) {
             bare.push_back(lab.open(products[o]));
             // A flood of four bits: what is left is the noise of the zero.
@@ -184,7 +183,7 @@ TEST_CASE(
             auto product = products[o];
             tensafe::rns::add(product.c1, zero.c1);
             const auto almost_bare =
-                lab.open(rerandomize<P>(std::move(product), zero, {1}, narrow_seed, lane++, draws));
+                lab.open(rerandomize<P>(std::move(product), zero, {1}, narrow_seed, lane++));
             for (std::size_t k = 0; k < 4; ++k) {
                 of_products.add(laboratory::difference(bare[o], k, exact, 4 * o + k));
                 of_zeros.add(laboratory::difference(almost_bare, k, bare[o], k));
@@ -333,7 +332,7 @@ TEST_CASE(
     // What a random message of the whole modulus tells: its entropy less that of the flood, sampled.
     const tensafe::random::seed seed = tensafe::random::fresh_seed();
     std::vector<tensafe::arith::uint128> draws(std::size_t{1} << 20);
-    b.flood.sample(seed, 0, draws);
+    b.flood.sample({seed, tensafe::random::stream_domain::flood, 0}, 0, draws);
     constexpr int bins = 10;
     std::vector<double> counts(std::size_t{4} << bins);
     for (const auto x : draws) {

@@ -113,7 +113,7 @@ void check_exchange(const std::string& name) {
     CHECK(described(wire::write_rerandomization_key(key, envelope)) == known.at("key"));
 
     const auto query = client.encrypt(plan, h);
-    CHECK(json(query.scales[0]) == known.at("scale"));
+    CHECK(json(query.scale) == known.at("scale"));
     CHECK(json(hex(query.request.seed.bytes)) == known.at("request_seed"));
     lora::expanded_request<P> expanded;
     lora::detail::server_internals::weights(server).expand(plan, query.request, expanded);
@@ -147,9 +147,11 @@ void check_exchange(const std::string& name) {
         CHECK(json(std::vector(zero.e0.begin(), zero.e0.end())) == step.at("e0"));
         CHECK(digest(zero.e1) == step.at("e1"));
         rns::add(products[o].c1, zero.c1);
+        const auto lane = static_cast<std::uint32_t>(o);
+        const auto hidden =
+            lora::rerandomize<P>(std::move(products[o]), zero, budget.flood, flood_seed, lane);
         std::vector<arith::uint128> draws(plan.subring_degree());
-        const auto hidden = lora::rerandomize<P>(std::move(products[o]), zero, budget.flood, flood_seed,
-                                                 static_cast<std::uint32_t>(o), draws);
+        budget.flood.sample({flood_seed, random::stream_domain::flood, lane}, 0, draws);
         std::vector<word> halves;
         for (const arith::uint128 x : draws) {
             halves.insert(halves.end(), {arith::low_word(x), arith::high_word(x)});

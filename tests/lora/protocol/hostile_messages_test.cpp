@@ -144,7 +144,7 @@ TEST_CASE("a scale that no query has is refused") {
     const auto reply = s.apply(query.request, with.zeros);
     for (const double scale : {0.0, -1.0, infinity, not_a_number}) {
         auto other = query;
-        other.scales[0] = scale;
+        other.scale = scale;
         CHECK_THROWS_AS(with.key_holder.decrypt(s.plan(), reply, other), parameter_error);
     }
 }

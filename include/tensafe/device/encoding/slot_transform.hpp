@@ -2,7 +2,6 @@
 
 #include <tensafe/device/encoding/slot_passes.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/ntt/order.hpp>
 
 #include <cstddef>
 #include <cstdint>

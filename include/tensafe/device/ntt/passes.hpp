@@ -40,103 +40,49 @@ struct held_entries {
 
     TENSAFE_HD_INLINE void read_shared(const word* shared, int t) noexcept {
         const std::size_t base = Tile::in_shared(layout::base(t));
-        if constexpr (layout::has_pairs) {
-            TENSAFE_UNROLL
-            for (int p = 0; p < layout::held / 2; ++p) {
-                set_pair(p, *reinterpret_cast<const word_pair*>(
-                                shared + layout::in_shared(base, layout::first_of_pair(p))));
-            }
-        } else {
-            TENSAFE_UNROLL
-            for (int n = 0; n < layout::held; ++n) {
-                values[n] = __builtin_bit_cast(representation, shared[layout::in_shared(base, n)]);
-            }
-        }
+        read([&](int n) { return shared + layout::in_shared(base, n); });
     }
     TENSAFE_HD_INLINE void write_shared(word* shared, int t) const noexcept {
         const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
-        if constexpr (layout::has_pairs) {
-            TENSAFE_UNROLL
-            for (int p = 0; p < layout::held / 2; ++p) {
-                *reinterpret_cast<word_pair*>(shared + layout::in_shared(base, layout::first_of_pair(p))) =
-                    pair(p);
-            }
-        } else {
-            TENSAFE_UNROLL
-            for (int n = 0; n < layout::held; ++n) {
-                shared[layout::in_shared(base, n)] = __builtin_bit_cast(word, values[n]);
-            }
-        }
+        write([&](int n) { return shared + layout::in_shared(base, n); });
     }
     /// The same places, residues in [0, q).
     template <int Bound>
     TENSAFE_HD_INLINE void write_canonical(word* shared, int t) const noexcept {
         const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
-        static_assert(layout::has_pairs);
-        TENSAFE_UNROLL
-        for (int p = 0; p < layout::held / 2; ++p) {
-            *reinterpret_cast<word_pair*>(shared + layout::in_shared(base, layout::first_of_pair(p))) =
-                canonical_pair<Bound>(p);
-        }
+        for_pairs([&](int p, int n) {
+            *reinterpret_cast<word_pair*>(shared + layout::in_shared(base, n)) = canonical_pair<Bound>(p);
+        });
     }
 
     /// From and to a limb of `work`.
     TENSAFE_HD_INLINE void read_limb(const word* limb, std::size_t block, int t) noexcept {
         const std::size_t base = layout::base(t);
-        if constexpr (layout::has_pairs) {
-            TENSAFE_UNROLL
-            for (int p = 0; p < layout::held / 2; ++p) {
-                set_pair(p,
-                         *reinterpret_cast<const word_pair*>(
-                             limb + Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p)))));
-            }
-        } else {
-            TENSAFE_UNROLL
-            for (int n = 0; n < layout::held; ++n) {
-                values[n] =
-                    __builtin_bit_cast(representation, limb[Tile::in_limb(block, base + layout::offset(n))]);
-            }
-        }
+        read([&](int n) { return limb + Tile::in_limb(block, base + layout::offset(n)); });
     }
     TENSAFE_HD_INLINE void write_limb(word* limb, std::size_t block, int t) const noexcept {
         const std::size_t base = layout::base(t);
-        if constexpr (layout::has_pairs) {
-            TENSAFE_UNROLL
-            for (int p = 0; p < layout::held / 2; ++p) {
-                *reinterpret_cast<word_pair*>(
-                    limb + Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p)))) = pair(p);
-            }
-        } else {
-            TENSAFE_UNROLL
-            for (int n = 0; n < layout::held; ++n) {
-                limb[Tile::in_limb(block, base + layout::offset(n))] = __builtin_bit_cast(word, values[n]);
-            }
-        }
+        write([&](int n) { return limb + Tile::in_limb(block, base + layout::offset(n)); });
     }
 
     /// From a load functor, by pairs.
     template <int I, class Load>
     TENSAFE_HD_INLINE void load(const Load& from, std::size_t polynomial, std::size_t block, int t) {
-        static_assert(layout::has_pairs);
         const std::size_t base = layout::base(t);
-        TENSAFE_UNROLL
-        for (int p = 0; p < layout::held / 2; ++p) {
-            const word_pair words = from.template pair<I>(
-                polynomial, Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p))));
-            values[layout::first_of_pair(p)] = Policy::from_word(words.first).value;
+        for_pairs([&](int p, int n) {
+            const word_pair words =
+                from.template pair<I>(polynomial, Tile::in_limb(block, base + layout::offset(n)));
+            values[n] = Policy::from_word(words.first).value;
             values[layout::second_of_pair(p)] = Policy::from_word(words.second).value;
-        }
+        });
     }
     template <int I, int Bound, class Store>
     TENSAFE_HD_INLINE void store(const Store& to, std::size_t polynomial, std::size_t block, int t) const {
-        static_assert(layout::has_pairs);
         const std::size_t base = layout::base(t);
-        TENSAFE_UNROLL
-        for (int p = 0; p < layout::held / 2; ++p) {
-            to.template pair<I>(polynomial,
-                                Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p))),
+        for_pairs([&](int p, int n) {
+            to.template pair<I>(polynomial, Tile::in_limb(block, base + layout::offset(n)),
                                 canonical_pair<Bound>(p));
-        }
+        });
     }
 
     /// The stage block of each group.
@@ -149,13 +95,45 @@ struct held_entries {
     }
 
   private:
-    TENSAFE_HD_INLINE void set_pair(int p, word_pair words) noexcept {
-        values[layout::first_of_pair(p)] = __builtin_bit_cast(representation, words.first);
-        values[layout::second_of_pair(p)] = __builtin_bit_cast(representation, words.second);
+    /// Calls f(p, number of its first entry) for each pair of neighbours.
+    template <class F>
+    TENSAFE_HD_INLINE static void for_pairs(const F& f) {
+        static_assert(layout::has_pairs);
+        TENSAFE_UNROLL
+        for (int p = 0; p < layout::held / 2; ++p) {
+            f(p, layout::first_of_pair(p));
+        }
     }
-    TENSAFE_HD_INLINE word_pair pair(int p) const noexcept {
-        return {__builtin_bit_cast(word, values[layout::first_of_pair(p)]),
-                __builtin_bit_cast(word, values[layout::second_of_pair(p)])};
+    /// Bit patterns that stand at place(n), two at once where there are pairs.
+    template <class Place>
+    TENSAFE_HD_INLINE void read(const Place& place) noexcept {
+        if constexpr (layout::has_pairs) {
+            for_pairs([&](int p, int n) {
+                const word_pair words = *reinterpret_cast<const word_pair*>(place(n));
+                values[n] = __builtin_bit_cast(representation, words.first);
+                values[layout::second_of_pair(p)] = __builtin_bit_cast(representation, words.second);
+            });
+        } else {
+            TENSAFE_UNROLL
+            for (int n = 0; n < layout::held; ++n) {
+                values[n] = __builtin_bit_cast(representation, *place(n));
+            }
+        }
+    }
+    template <class Place>
+    TENSAFE_HD_INLINE void write(const Place& place) const noexcept {
+        if constexpr (layout::has_pairs) {
+            for_pairs([&](int p, int n) {
+                *reinterpret_cast<word_pair*>(place(n)) = {
+                    __builtin_bit_cast(word, values[n]),
+                    __builtin_bit_cast(word, values[layout::second_of_pair(p)])};
+            });
+        } else {
+            TENSAFE_UNROLL
+            for (int n = 0; n < layout::held; ++n) {
+                *place(n) = __builtin_bit_cast(word, values[n]);
+            }
+        }
     }
     template <int Bound>
     TENSAFE_HD_INLINE word_pair canonical_pair(int p) const noexcept {

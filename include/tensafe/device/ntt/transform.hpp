@@ -3,7 +3,6 @@
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/passes.hpp>
 #include <tensafe/device/ntt/plan.hpp>
-#include <tensafe/device/ntt/stages.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -28,16 +27,6 @@ struct transform_launches {
     void launch(const Kernel& kernel, int log_blocks) const {
         where.launch(kernel, grid_shape{static_cast<std::uint32_t>(polynomials << log_blocks),
                                         static_cast<std::uint32_t>(Basis::limbs)});
-    }
-    template <stage_kind Kind, class Source, class Sink>
-    void stage(const Source& source, const Sink& sink, int number) const {
-        using kernel = one_stage<Basis, Kind, Source, Sink>;
-        launch(kernel{source, sink, plan, number}, kernel::log_blocks);
-    }
-    template <bool Forward, class Source, class Sink>
-    void last_eight_stages(const Source& source, const Sink& sink) const {
-        using kernel = eight_stages<Basis, Forward, Source, Sink>;
-        launch(kernel{source, sink, plan}, kernel::log_blocks);
     }
     template <class Tile, class Previous = void, class Source, class Sink>
     void forward(const Source& source, const Sink& sink) const {
@@ -92,53 +81,6 @@ namespace schedule {
 struct several_launches {
     template <class Basis>
     static constexpr bool needs_work = true;
-};
-
-/// A launch for each stage in radix 2, and 1/N as one more: log_n launches forward, log_n + 1 inverse. What a
-/// first port to a GPU does; for comparison.
-struct unfused : several_launches {
-    template <class Basis, class Run, class Load, class Store>
-    static void forward(const Run& run, const Load& load, const Store& store) {
-        using kind = detail::stage_kind;
-        run.template stage<kind::forward>(load, run.middle, 0);
-        for (int stage = 1; stage < Basis::log_n - 1; ++stage) {
-            run.template stage<kind::forward>(run.middle, run.middle, stage);
-        }
-        run.template stage<kind::forward>(run.middle, store, Basis::log_n - 1);
-    }
-    template <class Basis, class Run, class Load, class Store>
-    static void inverse(const Run& run, const Load& load, const Store& store) {
-        using kind = detail::stage_kind;
-        run.template stage<kind::inverse>(load, run.middle, Basis::log_n - 1);
-        for (int stage = Basis::log_n - 2; stage >= 0; --stage) {
-            run.template stage<kind::inverse>(run.middle, run.middle, stage);
-        }
-        using scale = detail::scale_by_degree<Basis, Store>;
-        run.launch(scale{run.middle, store, run.plan}, scale::log_blocks);
-    }
-};
-
-/// A launch for each of the first log_n - 8 stages in radix 2, and one for the last eight, in shared memory:
-/// log_n - 7 launches either way; 7 at N = 16384. The published schedule that others are compared with.
-struct staged : several_launches {
-    template <class Basis, class Run, class Load, class Store>
-    static void forward(const Run& run, const Load& load, const Store& store) {
-        using kind = detail::stage_kind;
-        run.template stage<kind::forward>(load, run.middle, 0);
-        for (int stage = 1; stage < Basis::log_n - 8; ++stage) {
-            run.template stage<kind::forward>(run.middle, run.middle, stage);
-        }
-        run.template last_eight_stages<true>(run.middle, store);
-    }
-    template <class Basis, class Run, class Load, class Store>
-    static void inverse(const Run& run, const Load& load, const Store& store) {
-        using kind = detail::stage_kind;
-        run.template last_eight_stages<false>(load, run.middle);
-        for (int stage = Basis::log_n - 9; stage > 0; --stage) {
-            run.template stage<kind::inverse>(run.middle, run.middle, stage);
-        }
-        run.template stage<kind::inverse_scaled>(run.middle, store, 0);
-    }
 };
 
 /// Two launches: half of the stages on columns, the others on runs of neighbours, in radix 16, 8 and 4 in
@@ -221,7 +163,7 @@ void check_transform(const char* what, std::size_t polynomials, const word* work
 ///
 /// All pointers are to where the kernels run. 8 N bytes read and written for each limb by each launch.
 /// Secrets steer neither branches nor addresses.
-/// @tparam Schedule  schedule::tuned, single_block, two_pass, staged or unfused
+/// @tparam Schedule  schedule::tuned, single_block, two_pass, or one of your own
 /// @param load   gives pairs of entries in [0, q), natural order: load_words, or one that makes them on the
 ///               way. Asked once for each.
 /// @param store  gets pairs of values in [0, q), bit-reversed order

@@ -2,7 +2,6 @@
 
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/random/centred_binomial_groups.hpp>
-#include <tensafe/random/chacha20_block.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <cstddef>

@@ -3,7 +3,6 @@
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/random/draws.hpp>
 #include <tensafe/random/chacha20_block.hpp>
-#include <tensafe/random/seed.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <string>
 #include <vector>
 
 // Smaller ranks for adapters whose product scale * B * A has little weight in its last directions: pure

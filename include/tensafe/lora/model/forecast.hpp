@@ -163,9 +163,7 @@ unit_times measure_units(std::size_t rows, std::size_t d) {
     double rest = longest;
     for (int run = 0; run < 5; ++run) {
         phase_clock clock;
-        encrypted = std::fmin(encrypted, milliseconds([&] {
-                                  client.encrypt(plan, states.row(0), query);
-                              }));
+        encrypted = std::fmin(encrypted, milliseconds([&] { client.encrypt(plan, states.row(0), query); }));
         if constexpr (Protection::protects) {
             server.apply(query.request, pool, work, reply, clock);
         } else {
@@ -404,9 +402,10 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
                 if (!block_units) {
                     block_units = detail::measure_block_units<P, hidden>(result.block_tokens);
                 }
-                forecast.block = cost_of<P, token_blocks, hidden>(stacked, lora::mode::client_held_b,
-                                                                      result.block_tokens);
-                forecast.packed_bytes += detail::packed_bytes(block_layout{{rows, group.d, 1}, result.block_tokens});
+                forecast.block =
+                    cost_of<P, token_blocks, hidden>(stacked, lora::mode::client_held_b, result.block_tokens);
+                forecast.packed_bytes +=
+                    detail::packed_bytes(block_layout{{rows, group.d, 1}, result.block_tokens});
                 forecast.block_milliseconds = detail::milliseconds_of(forecast.block, *block_units);
             }
             result.groups.push_back(std::move(forecast));

@@ -84,8 +84,8 @@ class model_client {
                 const std::size_t rows = group.rows(layout_.mode);
                 decode_.emplace_back(rows, group.d, group.row_norm);
                 if (layout_.tokens_ahead > 0) {
-                    blocks_.emplace_back(block_plan::layout_type::of(rows, group.d, group.row_norm,
-                                                                     layout_.tokens_ahead));
+                    blocks_.emplace_back(
+                        block_plan::layout_type::of(rows, group.d, group.row_norm, layout_.tokens_ahead));
                 }
             });
         }
@@ -133,8 +133,8 @@ class model_client {
         });
     }
 
-    /// A block of tokens for a group: of those to come, or of a prompt. Its request goes to the server; encrypt
-    /// and decrypt with it.
+    /// A block of tokens for a group: of those to come, or of a prompt. Its request goes to the server;
+    /// encrypt and decrypt with it.
     /// @throws as client::prepare; parameter_error if there is no such group, or no blocks
     block_type prepare(std::size_t group) {
         return detail::naming_input("model_client::prepare", layout_.at(group),
@@ -150,28 +150,19 @@ class model_client {
         return blocks_[group];
     }
 
-    /// Memory for decrypting, kept by the caller: one for each number of products that groups have. Wiped on
-    /// release. For one thread at a time.
-    struct workspace {
-        std::map<std::size_t, decryption_workspace<P>> of_products;
-    };
+    /// Memory for decrypting, kept by the caller. Wiped on release. For one thread at a time.
+    using workspace = decryption_workspace<P>;
 
     /// The product of the group's stacked rows with h. The warnings of client::decrypt hold.
     /// @throws as client::decrypt; parameter_error if there is no such group
     std::vector<double> decrypt(std::size_t group, const reply_type& r, const query_type& q) const {
-        decryption_workspace<P> work;
+        workspace work;
         std::vector<double> product;
         decrypt(group, r, q, work, product);
         return product;
     }
     /// Into a vector of an earlier token: nothing is allocated if it has had the size of the group.
     void decrypt(std::size_t group, const reply_type& r, const query_type& q, workspace& work,
-                 std::vector<double>& product) const {
-        static_cast<void>(layout_.at(group));
-        decrypt(group, r, q, work.of_products[decode_[group].outputs()], product);
-    }
-    /// For those who keep a workspace for each number of products themselves.
-    void decrypt(std::size_t group, const reply_type& r, const query_type& q, decryption_workspace<P>& work,
                  std::vector<double>& product) const {
         detail::naming_input("model_client::decrypt", layout_.at(group), [&] {
             product.resize(decode_[group].rank());

@@ -25,8 +25,7 @@ namespace tensafe::lora {
 
 /// Of blocks: a model of bare replies has none.
 template <class Protection>
-using block_protection =
-    std::conditional_t<Protection::protects, Protection, protects_adapter_rows<>>;
+using block_protection = std::conditional_t<Protection::protects, Protection, protects_adapter_rows<>>;
 
 /// `done` of `total` groups of an adapter are packed. Called from the packing thread after each group; what
 /// it throws ends the packing. Empty: nobody asks.

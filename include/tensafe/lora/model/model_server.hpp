@@ -47,21 +47,20 @@ void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
     const std::size_t most = !offers_blocks<P, Protection> ? 0
                              : trusts_clients              ? P::degree
                                                            : std::bit_floor(most_targets<P, Protection>);
-    require<parameter_error>(
-        tokens == 0 || (tokens >= 2 && tokens <= most && std::has_single_bit(tokens)),
-        {"model: got tokens_ahead of ", tokens,
-         most == 0 ? ", expected 0: this parameter set has no room for blocks"
-                   : ", expected 0 or a power of two from 2 to ",
-         most == 0 ? text_part("") : text_part(most),
-         most == 0 || trusts_clients ? "" : "; more with trusts_clients"});
+    require<parameter_error>(tokens == 0 || (tokens >= 2 && tokens <= most && std::has_single_bit(tokens)),
+                             {"model: got tokens_ahead of ", tokens,
+                              most == 0 ? ", expected 0: this parameter set has no room for blocks"
+                                        : ", expected 0 or a power of two from 2 to ",
+                              most == 0 ? text_part("") : text_part(most),
+                              most == 0 || trusts_clients ? "" : "; more with trusts_clients"});
 }
 
 }  // namespace detail
 
-/// A whole adapter, packed: one server for each input that its sites share, and with tokens_ahead one more for
-/// blocks. Rows are normalized (client_held_b) or merged with B (blind) here: give it the adapter as it was
-/// read. Keeps the packed form only, about bytes() of memory, and needs one group's matrices beside it while
-/// it packs.
+/// A whole adapter, packed: one server for each input that its sites share, and with tokens_ahead one more
+/// for blocks. Rows are normalized (client_held_b) or merged with B (blind) here: give it the adapter as it
+/// was read. Keeps the packed form only, about bytes() of memory, and needs one group's matrices beside it
+/// while it packs.
 ///
 /// It cannot hold a secret key. Immutable and safe to share between threads, each with its own workspace; not
 /// copyable: hold it by std::shared_ptr<const model_server>. What belongs to one client is in a
@@ -69,9 +68,10 @@ void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class model_server {
-    static_assert(!std::is_same_v<Packing, token_blocks>,
-                  "lora::model_server: the packing is that of single hidden states; blocks are served beside it "
-                  "(model_options::tokens_ahead)");
+    static_assert(
+        !std::is_same_v<Packing, token_blocks>,
+        "lora::model_server: the packing is that of single hidden states; blocks are served beside it "
+        "(model_options::tokens_ahead)");
 
   public:
     using parameters = P;

@@ -11,11 +11,9 @@
 
 #include <array>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -65,12 +63,10 @@ class model_session {
     template <exec::host_execution Where, class Packing, class Protection>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, reply<P, Packing, Protection>& to) {
-        // One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
-        apply(where, model, group, from, work_[model.decode(group).plan().inputs()], to);
+        apply(where, model, group, from, work_, to);
     }
 
     /// In the memory of the calling thread, of which a server with many sessions needs one for each thread.
-    /// Nothing is allocated while requests have as many ciphertexts as the last one.
     template <exec::host_execution Where, class Packing, class Protection>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, workspace& work, reply<P, Packing, Protection>& to) {
@@ -187,7 +183,7 @@ class model_session {
     ckks::rerandomization_key<P, request_level<P>> key_;
     std::mutex mutex_;  // guards the array, not the pools
     std::array<std::unique_ptr<rerandomization_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
-    std::map<std::size_t, workspace> work_;
+    workspace work_;
 };
 
 }  // namespace tensafe::lora

@@ -7,9 +7,11 @@
 #include <tensafe/memory/packed_bits.hpp>
 
 #include <array>
+#include <bit>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -26,6 +28,28 @@ constexpr std::size_t packed_residues_bytes(std::size_t count) {
 }
 
 namespace detail {
+
+/// Calls f<I>(the bytes of limb I, bits of a residue) for packed residues, `count` modulo each prime.
+template <ckks::parameter_set P, class Byte, class F>
+void for_packed_limbs(std::span<Byte> bytes, std::size_t count, F f) {
+    using basis = typename P::template basis_at<request_level<P>>;
+    rns::for_each_limb<basis>([&]<int I>() {
+        constexpr int bits = std::bit_width(basis::template prime<I>);
+        const std::size_t size = memory::packed_bytes(count, bits);
+        f.template operator()<I>(bytes.first(size), bits);
+        bytes = bytes.subspan(size);
+    });
+}
+
+/// Limb I to the words limb<I>().  @throws format_error for a residue that is not below its prime
+template <ckks::parameter_set P, class Limb>
+void unpack_residues(const char* who, std::span<const std::uint8_t> from, std::size_t count, Limb limb) {
+    for_packed_limbs<P>(from, count, [&]<int I>(std::span<const std::uint8_t> bytes, int bits) {
+        constexpr arith::word q = P::basis::template prime<I>;
+        require<format_error>(memory::unpack_bits_below(bytes, bits, q, limb.template operator()<I>()),
+                              {who, ": a residue of limb ", I, " is not below its prime ", q});
+    });
+}
 
 /// So many entries of a buffer, whatever is in them. It only grows: models have groups of many sizes.
 template <class Buffer>
@@ -46,8 +70,8 @@ struct work_count {
     friend constexpr bool operator==(const work_count&, const work_count&) = default;
 };
 
-/// What a client sends for one hidden state: fresh encryptions, the uniform halves as one seed, the other halves
-/// bit-packed, limb after limb.
+/// What a client sends for one hidden state: fresh encryptions, the uniform halves as one seed, the other
+/// halves bit-packed, limb after limb.
 template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct request {
     std::size_t d = 0;          ///< entries of a hidden state
@@ -77,13 +101,15 @@ struct request<P, ckks::seeded_ciphertext<P>> {
     }
 };
 
-/// A hidden state on its way. The request goes to the server; the scale stays with the client, which reads the
-/// reply with it: it follows from the norm of the state, which nobody else should know.
-template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
-struct query {
-    lora::request<P, Input> request;
-    std::vector<double> scales;  ///< of each hidden state
+/// A hidden state on its way. The request goes to the server; the scale stays with the client, which reads
+/// the reply with it: it follows from the norm of the state, which nobody else should know.
+template <class Request>
+struct query_of {
+    Request request;
+    double scale = 0;
 };
+template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
+using query = query_of<request<P, Input>>;
 
 /// Memory for making requests. Wiped on release, as an exception may leave secrets.
 template <ckks::parameter_set P>
@@ -189,9 +215,10 @@ struct token_request {
 
     std::size_t bytes() const noexcept { return message_overhead_bytes + 4 + c0.size(); }
 };
+using token_query = query_of<token_request>;
 
-/// The coefficients of c0 that answer it, one of each output: those of rows of A, then those of checksum rows,
-/// each part bit-packed.
+/// The coefficients of c0 that answer it, one of each output: those of rows of A, then those of checksum
+/// rows, each part bit-packed.
 struct token_reply {
     std::size_t rank = 0;
     std::size_t d = 0;

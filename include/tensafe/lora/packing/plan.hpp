@@ -65,9 +65,16 @@ class packing_plan {
     constexpr std::size_t targets(std::size_t o) const noexcept { return layout_.targets(o); }
     constexpr int reply_bits(std::size_t o) const noexcept { return layout_.reply_bits(budget_, o); }
     constexpr int noise_bits(std::size_t o) const noexcept { return layout_.noise_bits(budget_, o); }
+    /// Bytes of both halves of output o of a protected reply; of blocks c0 travels token by token.
+    constexpr std::size_t c0_bytes(std::size_t o) const noexcept {
+        return std::is_same_v<Packing, token_blocks> ? 0 : memory::packed_bytes(targets(o), reply_bits(o));
+    }
+    constexpr std::size_t c1_bytes(std::size_t o) const noexcept {
+        return memory::packed_bytes(P::degree, reply_bits(o));
+    }
 
-    /// Calls f(first, count, bits) for the outputs of rows of A, and then for those of checksum rows, if there
-    /// are any: they have the same width.
+    /// Calls f(first, count, bits) for the outputs of rows of A, and then for those of checksum rows, if
+    /// there are any: they have the same width.
     template <class F>
     constexpr void for_each_width(F&& f) const requires std::is_same_v<Packing, token_blocks> {
         f(std::size_t{0}, rank(), reply_bits(0));
@@ -78,9 +85,8 @@ class packing_plan {
     /// Bytes of the answers to one token of a block.
     constexpr std::size_t token_reply_bytes() const requires std::is_same_v<Packing, token_blocks> {
         std::size_t bytes = 0;
-        for_each_width([&](std::size_t, std::size_t count, int bits) {
-            bytes += memory::packed_bytes(count, bits);
-        });
+        for_each_width(
+            [&](std::size_t, std::size_t count, int bits) { bytes += memory::packed_bytes(count, bits); });
         return bytes;
     }
 

@@ -7,7 +7,6 @@
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <complex>
@@ -15,7 +14,6 @@
 #include <numbers>
 #include <span>
 #include <type_traits>
-#include <vector>
 
 namespace tensafe::lora {
 
@@ -200,9 +198,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
     /// Coefficients of c0 that travel in output o.
-    constexpr std::size_t targets(std::size_t) const noexcept {
-        return 2 * this->slots().stride;
-    }
+    constexpr std::size_t targets(std::size_t) const noexcept { return 2 * this->slots().stride; }
 
     ckks::plaintext<P, rns::coefficient_form, level> encode_weights(const matrix& a,
                                                                     const reply_budget& budget, std::size_t o,

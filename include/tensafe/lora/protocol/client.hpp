@@ -4,13 +4,11 @@
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/plan.hpp>
-#include <tensafe/lora/protocol/block_client.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -18,10 +16,171 @@
 #include <iterator>
 #include <span>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
 namespace tensafe::lora {
+
+template <ckks::parameter_set P>
+class client;
+
+/// A hidden state: a std::vector, array or span of float or double, or any other contiguous range of them.
+template <class T>
+concept hidden_state = requires(const T& h) {
+    { std::size(h) } -> std::convertible_to<std::size_t>;
+    requires std::floating_point<std::remove_cvref_t<decltype(*std::data(h))>>;
+};
+
+namespace detail {
+inline void check_overflow_margin(double overflow_margin) {
+    require<parameter_error>(
+        overflow_margin >= 1 && overflow_margin <= 0x1p20,
+        {"client::encrypt: got an overflow margin of ", overflow_margin, ", expected 1 to 2^20"});
+}
+
+inline void check_scale(double scale) {
+    if (!(scale > 0) || !std::isfinite(scale)) {
+        throw parameter_error({"client::decrypt: got a scale of ", scale,
+                               ", expected that of the query to which this is the reply"});
+    }
+}
+
+template <hidden_state State>
+auto view_of_state(const State& h) {
+    return std::span<const std::remove_cvref_t<decltype(*std::data(h))>>(std::data(h), std::size(h));
+}
+}  // namespace detail
+
+/// What a client keeps of a block of tokens that it prepared: for each position the mask that hides a hidden
+/// state, as secret as the state, and once the server's part has come what its answers are read with, as
+/// secret as the key. A position hides one state: its mask is gone when it was read. A message that is lost
+/// is sent again as its bytes; whoever encrypts again takes the next position. Gone in the child of a fork;
+/// never to be stored. Move-only, wiped on release; for one thread at a time.
+template <ckks::parameter_set P, class Protection>
+class client_block {
+    using basis = typename traced_product<P>::basis;
+
+  public:
+    using plan_type = packing_plan<P, token_blocks, Protection>;
+
+    client_block(client_block&&) noexcept = default;
+    client_block& operator=(client_block&&) noexcept = default;
+    client_block(const client_block&) = delete;  // two copies would hide two states under one mask
+
+    const plan_type& plan() const noexcept { return plan_; }
+    /// For the server.
+    const block_request& request() const noexcept { return request_; }
+    /// Positions that hide nothing yet.
+    std::size_t left() const noexcept {
+        return ::getpid() == owner_ && !masks_.front().empty() ? request_.tokens - next_ : 0;
+    }
+
+    /// Hides a hidden state at the next position: additions, no transform. Allocates nothing from the second
+    /// token on.
+    /// @param overflow_margin  the scale is divided by it: for another try after range_exceeded_error
+    /// @throws shape_error if h has another size; parameter_error for an overflow margin below 1, and if no
+    ///         position is left; encoding_error, naming the entry, for NaN and infinity. None uses up a
+    ///         position
+    template <hidden_state State>
+    void encrypt(const State& h, token_query& to, double overflow_margin = 1) {
+        const auto state = detail::view_of_state(h);
+        const detail::masked_norm of_state(state, plan_.d());
+        if (of_state.kept == 0) {
+            detail::refuse_state(state);
+        }
+        hide(state, of_state, to, overflow_margin);
+    }
+    /// As client::encrypt_or_zeros.
+    template <hidden_state State>
+    bool encrypt_or_zeros(const State& h, token_query& to, double overflow_margin = 1) {
+        const auto state = detail::view_of_state(h);
+        const detail::masked_norm of_state(state, plan_.d());
+        hide(state, of_state, to, overflow_margin);
+        return of_state.kept != 0;
+    }
+
+    /// A*h, rank entries, from the reply to this query. What client::decrypt says holds here.
+    /// @throws shape_error or format_error if the reply is for another query or malformed; parameter_error if
+    ///         the server's part of the block has not come, or for a query without its scale;
+    ///         range_exceeded_error
+    void decrypt(const token_reply& r, const token_query& q, std::span<double> answers) {
+        require<parameter_error>(!products_.empty(),
+                                 {"client_block::decrypt: the server's part of this block has not come"});
+        detail::check_scale(q.scale);
+        require<shape_error>(
+            r.rank == plan_.rank() && r.d == plan_.d() && r.position == q.request.position &&
+                r.position < request_.tokens && answers.size() == plan_.rank(),
+            {"client_block::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix at position ",
+             r.position, " and room for ", answers.size(), " answers, expected a ", plan_.rank(), " x ",
+             plan_.d(), " matrix at position ", q.request.position});
+        check_count("client_block::decrypt: got ", r.c0.size(), " bytes, expected ",
+                    plan_.token_reply_bytes());
+        std::span<const std::uint8_t> rest = r.c0;
+        const auto of_position = products_.span().subspan(r.position * plan_.outputs(), plan_.outputs());
+        plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
+            const std::size_t bytes = memory::packed_bytes(count, bits);
+            const std::span<std::uint32_t> c0 = work_.c0.span().first(count);
+            memory::unpack_bits(rest.first(bytes), bits, c0);
+            rest = rest.subspan(bytes);
+            for (std::size_t k = 0; k < count; ++k) {
+                work_.coefficients[first + k] = detail::centred_coefficient<basis>(
+                    c0[k] + of_position[first + k], bits, plan_.noise_bits(first));
+            }
+        });
+        plan_.layout().rows().collect(plan_.budget(), work_, q.scale, answers);
+    }
+
+  private:
+    friend class client<P>;
+    explicit client_block(const plan_type& plan)
+        : plan_(plan),
+          request_{plan.d(), plan.layout().tokens, {}},
+          reals_(plan.d(), memory::uninitialized),
+          sums_(plan.d(), memory::uninitialized) {
+        detail::make_room(work_.coefficients, plan.outputs());
+        detail::make_room(work_.c0, plan.outputs());
+        for (auto& limb : masks_) {
+            limb = memory::secret_buffer<arith::word>(request_.tokens * plan.d(), memory::uninitialized);
+        }
+    }
+
+    template <class Real>
+    void hide(std::span<const Real> state, const detail::masked_norm& of_state, token_query& to,
+              double overflow_margin) {
+        detail::check_overflow_margin(overflow_margin);
+        require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ",
+                                              request_.tokens, "; prepare another block"});
+        to.scale = plan_.layout().rows().message_scale(plan_.budget(), of_state.norm) / overflow_margin;
+        for (std::size_t k = 0; k < plan_.d(); ++k) {
+            reals_[k] = detail::masked(static_cast<double>(state[k]), of_state.kept) * to.scale;
+        }
+        to.request.d = plan_.d();
+        to.request.position = next_++;
+        to.request.block = 0;
+        to.request.c0.resize(packed_residues_bytes<P>(plan_.d()));
+        detail::for_packed_limbs<P>(std::span(to.request.c0), plan_.d(), [&]<int I>(auto bytes, int bits) {
+            constexpr arith::word q = basis::template prime<I>;
+            const auto mask = masks_[I].span().subspan(to.request.position * plan_.d(), plan_.d());
+            rns::limb::round_reals(rns::fixed_arithmetic<q>, sums_.span(), reals_.span());
+            rns::limb::add(rns::modulus_of<q>(q), sums_.span(), sums_.span(), mask);
+            memory::wipe(mask.data(), mask.size_bytes());
+            memory::pack_bits(std::span<const arith::word>(sums_.span()), bits, bytes);
+        });
+        memory::wipe(reals_.data(), reals_.size() * sizeof(double));
+    }
+
+    plan_type plan_;
+    block_request request_;
+    std::size_t next_ = 0;
+    pid_t owner_ = ::getpid();
+    /// Limb I: d residues of position 0, then of position 1, ...
+    std::array<memory::secret_buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> masks_;
+    memory::secret_buffer<arith::word> products_;  ///< of each output at position 0, then at position 1, ...
+    memory::secret_buffer<double> reals_;
+    memory::secret_buffer<arith::word> sums_;
+    decryption_workspace<P> work_;
+};
 
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
@@ -83,7 +242,7 @@ class client {
         detail::check_overflow_margin(overflow_margin);
         const auto state = detail::view_of_state(h);
         const detail::masked_norm of_state(state, plan.d());
-        result.scales.assign(1, plan.layout().message_scale(plan.budget(), of_state.norm));
+        result.scale = plan.layout().message_scale(plan.budget(), of_state.norm);
         auto& r = result.request;
         r.d = plan.d();
         r.block = plan.entries_per_input();
@@ -94,13 +253,12 @@ class client {
                 encrypt_on_whole_chain(plan, state, i, of_state.kept, r.inputs[i]);
             }
         } else {
-            result.scales[0] /= overflow_margin;
-            const auto hedging =
-                generator_.hedge(state, plan_numbers(plan, result.scales[0]), key_.identity());
+            result.scale /= overflow_margin;
+            const auto hedging = generator_.hedge(state, plan_numbers(plan, result.scale), key_.identity());
             r.seed = generator_.next_seed();
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 restore_message();
-                plan.layout().encode_message(state, i, result.scales[0], of_state.kept, work_);
+                plan.layout().encode_message(state, i, result.scale, of_state.kept, work_);
                 encrypt_message(r, i);
             }
         }
@@ -160,10 +318,9 @@ class client {
         memory::secret_buffer<arith::word> of_output(tokens);
         decryption_workspace<P> work;
         for (std::size_t o = 0; o < plan.outputs(); ++o) {
-            const int bits = plan.reply_bits(o);
             check_count("client::accept: got a product of ", r.c1[o].size(), " bytes of c1, expected ",
-                        memory::packed_bytes(P::degree, bits));
-            detail::multiply_by_key<P>(key_, r.c1[o], bits, plan.subring_log_n(), work,
+                        plan.c1_bytes(o));
+            detail::multiply_by_key<P>(key_, r.c1[o], plan.reply_bits(o), plan.subring_log_n(), work,
                                        of_output.span());
             for (std::size_t t = 0; t < tokens; ++t) {
                 products[t * plan.outputs() + o] = of_output[t];
@@ -180,7 +337,7 @@ class client {
     /// Answers are rounded to their real precision, but for whole ciphertexts (replicated slots of
     /// reveals_adapter_rows): who has those, or exact answers, and their replies, computes the key.
     /// @throws shape_error or format_error if the reply is for another layout or malformed; parameter_error
-    ///         for a query without its scales; range_exceeded_error if an answer passed an average-case range
+    ///         for a query without its scale; range_exceeded_error if an answer passed an average-case range
     template <class Packing, class Protection>
     TENSAFE_COMPILED_MEMBER std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
                                                         const reply<P, Packing, Protection>& r,
@@ -191,7 +348,7 @@ class client {
         return answers;
     }
     /// Allocates nothing from the second token on.
-    /// @param answers  rank entries for each hidden state of the query, to be written
+    /// @param answers  rank entries, to be written
     /// @throws as above; shape_error also unless answers has this size
     template <class Packing, class Protection>
     TENSAFE_COMPILED_MEMBER void decrypt(const packing_plan<P, Packing, Protection>& plan,
@@ -218,7 +375,7 @@ class client {
                          const reply<P, Packing, Protection>& r, const query_for<Packing, Protection>& q,
                          decryption_workspace<P>& work, std::span<double> answers,
                          NoiseBits noise_bits) const {
-        check(q.scales);
+        detail::check_scale(q.scale);
         check(plan, r);
         check_count("client::decrypt: got room for ", answers.size(), " answers, expected ", plan.rank());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
@@ -236,7 +393,7 @@ class client {
                 open(plan, r, o, noise_bits(o), work,
                      values.subspan(o * plan.subring_degree(), plan.subring_degree()));
             }
-            plan.layout().collect(plan.budget(), work, q.scales[0], answers);
+            plan.layout().collect(plan.budget(), work, q.scale, answers);
         }
     }
 
@@ -260,12 +417,8 @@ class client {
                                    static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)),
                                    work_.encryption);
         r.inputs[i].resize(packed_residues_bytes<P>(P::degree));
-        std::span<std::uint8_t> rest = r.inputs[i];
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr int bits = std::bit_width(basis::template prime<I>);
-            constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
-            memory::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
-            rest = rest.subspan(bytes);
+        detail::for_packed_limbs<P>(std::span(r.inputs[i]), P::degree, [&]<int I>(auto bytes, int bits) {
+            memory::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, bytes);
         });
         work_.message = rns::secret_poly<basis, rns::coefficient_form>(std::move(c0).take());
     }
@@ -299,12 +452,6 @@ class client {
         }
     }
 
-    static void check(const std::vector<double>& scales) {
-        require<shape_error>(scales.size() == 1, {"client::decrypt: got a query with ", scales.size(),
-                                                  " scales, expected that of its hidden state"});
-        detail::check_scale(scales[0]);
-    }
-
     template <class Packing, class Protection>
     static void check(const packing_plan<P, Packing, Protection>& plan,
                       const reply<P, Packing, Protection>& r) {
@@ -320,11 +467,10 @@ class client {
                     std::fabs(output.scale - scale) <= 1e-12 * scale,
                     {"client::decrypt: got a ciphertext of scale ", output.scale, ", expected ", scale});
             } else if constexpr (Protection::protects) {
-                const int bits = plan.reply_bits(o);
                 check_count("client::decrypt: got a product of ", output.c0.size(), " bytes of c0, expected ",
-                            memory::packed_bytes(plan.targets(o), bits));
+                            plan.c0_bytes(o));
                 check_count("client::decrypt: got a product of ", output.c1.size(), " bytes of c1, expected ",
-                            memory::packed_bytes(P::degree, bits));
+                            plan.c1_bytes(o));
             } else {
                 for (const auto& limb : output.c0) {
                     check_count("client::decrypt: got a product of ", limb.size(), " coefficients, expected ",

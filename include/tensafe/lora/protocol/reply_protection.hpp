@@ -32,27 +32,36 @@ struct protected_product {
 /// @param product     with the c1 of the zero added already
 /// @param zero        never to be used again: a second product under it would show both
 /// @param flood_seed  secret, fresh for each reply; `lane` counts the products of the reply
-/// @param draws       room for as many floods as c0 has coefficients; the caller wipes it
 template <ckks::parameter_set P>
 protected_product<P> rerandomize(traced_product<P> product, const ckks::zero<P, request_level<P>>& zero,
                                  ckks::irwin_hall_smudging flood, const random::seed& flood_seed,
-                                 std::uint32_t lane, std::span<arith::uint128> draws) {
+                                 std::uint32_t lane) {
     using basis = typename traced_product<P>::basis;
-    TENSAFE_PRECONDITION(product.c0.front().size() == zero.e0.size() && draws.size() == zero.e0.size());
+    TENSAFE_PRECONDITION(product.c0.front().size() == zero.e0.size());
     protected_product<P> result{std::move(product.c0), rns::inverse(std::move(product.c1))};
     ckks::add_small(zero.e1.span(), result.c1);
 
-    flood.sample(flood_seed, lane, draws);
+    std::array<std::span<arith::word>, static_cast<std::size_t>(basis::limbs)> limbs;
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
-        const std::span<arith::word> c0 = result.c0[I].span();
+        const std::span<arith::word> c0 = limbs[I] = result.c0[I].span();
         rns::limb::add(rns::modulus_of<q>(q), c0, c0, zero.c0[I].span());
         // Before e0 and the flood: times N/n they would be multiples of it, and cover nothing in between.
         ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, c0);
         rns::limb::add_small(rns::modulus_of<q>(q), c0, zero.e0.span());
-        flood.add_to(rns::variable_arithmetic<q>, c0, draws);
     });
+    ckks::add_flood<basis>(flood, flood_seed, lane, limbs);
     return result;
+}
+
+/// All coefficients of a polynomial, to the modulus 2^bits, and into bytes.
+/// @param switched  room for N of them
+template <class Basis, class Release, class Bytes>
+void pack_switched(const rns::poly<Basis, rns::coefficient_form, memory::host_space, Release>& p, int bits,
+                   std::span<std::uint32_t> switched, Bytes& out) {
+    rns::switch_modulus(p, bits, switched);
+    out.resize(memory::packed_bytes(Basis::degree, bits));
+    memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(out));
 }
 
 /// A protected product, to the modulus 2^bits, and into bytes; of c0 the first `wanted` coefficients.
@@ -61,10 +70,7 @@ template <ckks::parameter_set P, class Output>
 void serialize(const protected_product<P>& product, std::size_t wanted, int bits,
                std::span<std::uint32_t> switched, Output& out) {
     using basis = typename traced_product<P>::basis;
-    rns::switch_modulus(product.c1, bits, switched);
-    out.c1.resize(memory::packed_bytes(P::degree, bits));
-    memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(out.c1));
-
+    pack_switched(product.c1, bits, switched, out.c1);
     std::array<std::span<const arith::word>, static_cast<std::size_t>(basis::limbs)> limbs;
     for (std::size_t i = 0; i < limbs.size(); ++i) {
         limbs[i] = product.c0[i].span().first(wanted);

@@ -54,8 +54,8 @@ class server {
         std::conditional_t<plan_type::whole_ciphertexts, ciphertext_workspace<P>, server_workspace<P>>;
 
     /// Packs A (rank x d), once.
-    /// More than most_targets rows in a plaintext only with trusts_clients: docs/security.md says what a hostile
-    /// client does with them.
+    /// More than most_targets rows in a plaintext only with trusts_clients: docs/security.md says what a
+    /// hostile client does with them.
     /// @throws shape_error for an empty matrix or another number of values; encoding_error, naming row and
     ///         column, for NaN and infinity; parameter_error if the set cannot hold replies of this shape, or
     ///         the matrix does not suit the packing; entropy_error
@@ -335,7 +335,6 @@ class server {
     void hide(const task& t, std::size_t o, const workspace& work, std::size_t index,
               ckks::zero<P, request_level<P>> zero, traced_product<P>& product, product_workspace<P>& slot,
               Observer& observe) const {
-        const std::span<arith::uint128> floods = detail::make_room(slot.floods, plan_.subring_degree());
         random::seed flood_seed = work.seeds[index];
         const memory::wipe_guard guard(flood_seed);
         if (!work.generator.is_explicit()) {
@@ -347,11 +346,9 @@ class server {
             flood_seed = covered.result();
         }
         slot.hidden = rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
-                                  static_cast<std::uint32_t>(o), floods);
-        memory::wipe(floods.data(), floods.size_bytes());
+                                  static_cast<std::uint32_t>(o));
         observe(server_phase::serialize);
-        serialize(slot.hidden, plan_.targets(o), plan_.reply_bits(o), slot.switched.span(),
-                  t.to->outputs[o]);
+        serialize(slot.hidden, plan_.targets(o), plan_.reply_bits(o), slot.switched.span(), t.to->outputs[o]);
         product.c0 = std::move(slot.hidden.c0);
         product.c1 = rns::poly<typename traced_product<P>::basis, rns::evaluation_form>(
             std::move(slot.hidden.c1).take());

@@ -13,12 +13,9 @@
 #include <tensafe/rns/panel.hpp>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 namespace tensafe::lora {
@@ -38,7 +35,6 @@ struct product_workspace {
     std::vector<traced_product<P>> products;
     std::vector<ckks::zero<P, request_level<P>>> zeros;
     protected_product<P> hidden;
-    memory::secret_buffer<arith::uint128> floods;
     memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
     std::vector<const arith::word*> c0;  ///< one limb of the inputs
     std::vector<const arith::word*> c1;
@@ -48,7 +44,7 @@ struct product_workspace {
 template <ckks::parameter_set P>
 struct server_workspace {
     std::vector<expanded_request<P>> requests;
-    std::vector<product_workspace<P>> slots;    ///< one for each thread that works
+    std::vector<product_workspace<P>> slots;  ///< one for each thread that works
     random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
     memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
@@ -72,25 +68,6 @@ void prepare(traced_product<P>& product, std::size_t trace) {
     for (auto& limb : product.c0) {
         std::fill(limb.begin(), limb.end(), arith::word{0});
     }
-}
-
-/// Both halves of input i of a checked request.
-/// @throws format_error for a residue that is not below its prime
-template <ckks::parameter_set P, class Poly>
-void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
-    using basis = typename traced_product<P>::basis;
-    std::span<const std::uint8_t> rest = r.inputs[i];
-    rns::for_each_limb<basis>([&]<int I>() {
-        constexpr arith::word q = basis::template prime<I>;
-        constexpr int bits = std::bit_width(q);
-        constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
-        const std::span<arith::word> limb = c0.template limb<I>();
-        const bool below = memory::unpack_bits_below(rest.first(bytes), bits, q, limb);
-        rest = rest.subspan(bytes);
-        require<format_error>(below, {"server::apply: a residue of limb ", I, " is not below its prime ", q});
-    });
-    ckks::expand_uniform(r.seed, random::stream_domain::uplink, c1,
-                         static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
 }
 
 /// A as inputs * outputs plaintexts, encoded and transformed once, and packed into panels of four outputs.
@@ -125,11 +102,18 @@ class packed_weights {
 
     std::size_t panels() const noexcept { return panels_.size(); }
 
+    /// The polynomials of a checked request.  @throws format_error for a residue that is not below its prime
     void expand(const plan_type& plan, const request<P>& r, expanded_request<P>& to) const {
-        to.c0.resize(plan.inputs());
-        to.c1.resize(plan.inputs());
+        if (to.c0.size() < plan.inputs()) {  // requests with fewer ciphertexts leave the memory of others
+            to.c0.resize(plan.inputs());
+            to.c1.resize(plan.inputs());
+        }
         for (std::size_t i = 0; i < plan.inputs(); ++i) {
-            expand_input(r, i, to.c0[i], to.c1[i]);
+            unpack_residues<P>(
+                "server::apply", r.inputs[i], P::degree,
+                [&]<int I>() -> std::span<arith::word> { return to.c0[i].template limb<I>(); });
+            ckks::expand_uniform(r.seed, random::stream_domain::uplink, to.c1[i],
+                                 static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
         }
     }
 

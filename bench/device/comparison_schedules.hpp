@@ -4,14 +4,18 @@
 #include <tensafe/device/ntt/passes.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/device/ntt/rounds.hpp>
+#include <tensafe/device/ntt/transform.hpp>
 
 #include <cstddef>
 #include <cstdint>
 
-// The kernels of the schedules that go stage by stage: radix 2, one butterfly after the other. They are what
-// other schedules are compared with.
+/// Schedules that go stage by stage: radix 2, one butterfly after the other. They are what those of the
+/// library are compared with.
+namespace comparison {
 
-namespace tensafe::device::detail {
+using namespace tensafe;
+using namespace tensafe::device;
+using namespace tensafe::device::detail;
 
 /// Entries between two stages keep one bound, whatever the stage: forward, x is reduced before each
 /// butterfly; inverse, sums are reduced after it.
@@ -259,4 +263,62 @@ struct scale_by_degree {
     }
 };
 
-}  // namespace tensafe::device::detail
+template <class Basis, stage_kind Kind, class Run, class Source, class Sink>
+void launch_stage(const Run& run, const Source& source, const Sink& sink, int number) {
+    using kernel = one_stage<Basis, Kind, Source, Sink>;
+    run.launch(kernel{source, sink, run.plan, number}, kernel::log_blocks);
+}
+template <class Basis, bool Forward, class Run, class Source, class Sink>
+void launch_eight_stages(const Run& run, const Source& source, const Sink& sink) {
+    using kernel = eight_stages<Basis, Forward, Source, Sink>;
+    run.launch(kernel{source, sink, run.plan}, kernel::log_blocks);
+}
+
+/// A launch for each stage in radix 2, and 1/N as one more: log_n launches forward, log_n + 1 inverse. What a
+/// first port to a GPU does; for comparison.
+struct unfused : schedule::several_launches {
+    template <class Basis, class Run, class Load, class Store>
+    static void forward(const Run& run, const Load& load, const Store& store) {
+        using kind = stage_kind;
+        launch_stage<Basis, kind::forward>(run, load, run.middle, 0);
+        for (int stage = 1; stage < Basis::log_n - 1; ++stage) {
+            launch_stage<Basis, kind::forward>(run, run.middle, run.middle, stage);
+        }
+        launch_stage<Basis, kind::forward>(run, run.middle, store, Basis::log_n - 1);
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void inverse(const Run& run, const Load& load, const Store& store) {
+        using kind = stage_kind;
+        launch_stage<Basis, kind::inverse>(run, load, run.middle, Basis::log_n - 1);
+        for (int stage = Basis::log_n - 2; stage >= 0; --stage) {
+            launch_stage<Basis, kind::inverse>(run, run.middle, run.middle, stage);
+        }
+        using scale = scale_by_degree<Basis, Store>;
+        run.launch(scale{run.middle, store, run.plan}, scale::log_blocks);
+    }
+};
+
+/// A launch for each of the first log_n - 8 stages in radix 2, and one for the last eight, in shared memory:
+/// log_n - 7 launches either way; 7 at N = 16384. The published schedule that others are compared with.
+struct staged : schedule::several_launches {
+    template <class Basis, class Run, class Load, class Store>
+    static void forward(const Run& run, const Load& load, const Store& store) {
+        using kind = stage_kind;
+        launch_stage<Basis, kind::forward>(run, load, run.middle, 0);
+        for (int stage = 1; stage < Basis::log_n - 8; ++stage) {
+            launch_stage<Basis, kind::forward>(run, run.middle, run.middle, stage);
+        }
+        launch_eight_stages<Basis, true>(run, run.middle, store);
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void inverse(const Run& run, const Load& load, const Store& store) {
+        using kind = stage_kind;
+        launch_eight_stages<Basis, false>(run, load, run.middle);
+        for (int stage = Basis::log_n - 9; stage > 0; --stage) {
+            launch_stage<Basis, kind::inverse>(run, run.middle, run.middle, stage);
+        }
+        launch_stage<Basis, kind::inverse_scaled>(run, run.middle, store, 0);
+    }
+};
+
+}  // namespace comparison

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tensafe::ckks {
+namespace fixture {
 
 // What is known beforehand about the noise of a ciphertext: one function for each operation, in step with it.
 // docs/design/noise.md derives every line. `level_reduce` leaves the noise as it is.
@@ -23,7 +23,7 @@ struct coefficient_norms {
 };
 
 /// Norms of any polynomial whose slots are at most `largest_slot` in magnitude, encoded at `scale`.
-template <parameter_set P>
+template <tensafe::ckks::parameter_set P>
 coefficient_norms norms_of_slots(double largest_slot, double scale) noexcept {
     const double two = largest_slot * scale;
     return {std::sqrt(static_cast<double>(P::degree)) * two, two};
@@ -31,12 +31,12 @@ coefficient_norms norms_of_slots(double largest_slot, double scale) noexcept {
 
 /// Encryption with the secret key: the centred binomial error itself.
 inline noise_bound secret_key_noise() noexcept {
-    constexpr double eta = random::centred_binomial_eta;
+    constexpr double eta = tensafe::random::centred_binomial_eta;
     return {eta, std::sqrt(eta / 2)};
 }
 
 /// Encryption with the public key: e*v + e0 + e1*s with ternary v and s.
-template <parameter_set P>
+template <tensafe::ckks::parameter_set P>
 noise_bound public_key_noise() noexcept {
     constexpr auto n = static_cast<double>(P::degree);
     const noise_bound e = secret_key_noise();
@@ -45,7 +45,7 @@ noise_bound public_key_noise() noexcept {
 
 /// Rounding to integer coefficients. The transform's own errors, in double precision, matter once
 /// `largest_slot * scale` passes about 2^45.
-template <parameter_set P>
+template <tensafe::ckks::parameter_set P>
 noise_bound encoding_noise(double largest_slot, double scale) noexcept {
     const double transform = P::log_n * 0x1p-50 * largest_slot * scale;
     return {0.5 + transform, std::sqrt(1.0 / 12.0 + transform * transform)};
@@ -60,7 +60,7 @@ inline noise_bound operator+(noise_bound a, noise_bound b) noexcept {
 /// `multiply_plain`: (m + a)(p + r) - m*p.
 /// @param a   noise of the ciphertext;  @param m  norms of its message, times its scale
 /// @param r   encoding noise of the plaintext;  @param p  norms of the plaintext, times its scale
-template <parameter_set P>
+template <tensafe::ckks::parameter_set P>
 noise_bound multiply_plain(noise_bound a, coefficient_norms m, noise_bound r, coefficient_norms p) noexcept {
     constexpr auto n = static_cast<double>(P::degree);
     return {a.worst * p.one + r.worst * m.one + n * a.worst * r.worst,
@@ -68,7 +68,7 @@ noise_bound multiply_plain(noise_bound a, coefficient_norms m, noise_bound r, co
 }
 
 /// `rescale` from `Level`: the noise is divided by the prime, and both components are rounded once.
-template <parameter_set P, int Level>
+template <tensafe::ckks::parameter_set P, int Level>
 noise_bound rescale(noise_bound a) noexcept {
     constexpr auto n = static_cast<double>(P::degree);
     constexpr double q = P::template rescale_factor<Level>;
@@ -78,10 +78,10 @@ noise_bound rescale(noise_bound a) noexcept {
 
 /// What that noise does to a decoded slot: a bound of the error's magnitude, and its root mean square over
 /// slots and randomness.
-template <parameter_set P>
+template <tensafe::ckks::parameter_set P>
 noise_bound slot_error(noise_bound a, double scale) noexcept {
     constexpr auto n = static_cast<double>(P::degree);
     return {n * a.worst / scale, std::sqrt(n) * a.deviation / scale};
 }
 
-}  // namespace tensafe::ckks
+}  // namespace fixture

@@ -64,14 +64,6 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
 
 }  // namespace
 
-lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
-    const auto& g = layout.at(group);
-    const lora::site_shape shape{g.rows(layout.mode), g.d, g.sites.front().d_out};
-    return layout.tokens_ahead > 0 ? lora::cost_of<params, lora::token_blocks, protection>(
-                                         shape, lora::mode::client_held_b, layout.tokens_ahead)
-                                   : lora::cost_of<params, packing, protection>(shape);
-}
-
 keystore::signing_key client_identity(const std::filesystem::path& file) {
     if (file.empty()) {
         return keystore::signing_key::generate();
@@ -304,7 +296,10 @@ void remote_model::take_adapter(const welcome& from) {
              ", whose layout, values or pin are others, expected those of version ", version_,
              " as before the connection was lost"});
     }
-    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))), digest,
+    const std::size_t tokens_ahead = std::exchange(layout.tokens_ahead, 0);  // which a pin leaves out
+    const auto pinned = wire::write_model_layout<params, packing, protection>(layout);
+    layout.tokens_ahead = tokens_ahead;
+    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(pinned))), digest,
               asks_for_held_ ? "B that was sent" : "B that was given", options_);
     pin_ = std::move(shown);
     version_ = from.version;
@@ -315,6 +310,15 @@ void remote_model::take_adapter(const welcome& from) {
     given_.reset();
     client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held), options_.base_norms);
     held_digest_ = digest;
+    if (tokens_ahead > options_.tokens_ahead && options_.tokens_ahead > 1) {
+        options_.report(
+            tensafe::text_of({"the server has blocks of ", tokens_ahead, " tokens, --tokens-ahead is ",
+                              options_.tokens_ahead, ": each hidden state goes alone"}));
+    }
+}
+
+bool remote_model::has_blocks() const noexcept {
+    return layout().tokens_ahead > 1 && layout().tokens_ahead <= options_.tokens_ahead;
 }
 
 /// Blocks end with their session: a fresh one knows none of them.
@@ -378,7 +382,8 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
     static_cast<void>(layout().at(group));
     bool is_good = true;
     const auto ask_alone = [&] {
-        alone_ -= std::min<std::size_t>(alone_, 1);
+        std::size_t& alone = alone_[group];
+        alone -= std::min<std::size_t>(alone, 1);
         if (or_zeros) {
             is_good = client_->encrypt_or_zeros(group, h, query_, overflow_margin);
         } else {
@@ -418,7 +423,7 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
                 throw;
             }
             options_.report(e.what());  // the server gave the block up, or the reply's bytes
-            blocks_.erase(group);
+            blocks_.at(group).pop_front();
             sent.reset();
             return ask_alone();
         }
@@ -437,16 +442,34 @@ bool remote_model::is_worth_a_block(std::size_t group, std::size_t positions_lef
     const auto asked = asked_.find(group);
     const std::size_t known = positions_left + (asked == asked_.end() ? 0 : asked->second);
     const std::size_t to_come = options_.expected_tokens - std::min(options_.expected_tokens, known);
-    const std::size_t tokens = std::min(to_come, layout().tokens_ahead);
-    const lora::token_cost cost = lora::cost_of(client_->plan_of_blocks(group));
-    const std::size_t online = cost.online_up + cost.online_down;
-    const std::size_t ahead = cost.bytes() - layout().tokens_ahead * online;
-    return ahead + tokens * online < tokens * lora::cost_of(client_->plan(group)).bytes();
+    return saves_bytes(group, std::min(to_come, layout().tokens_ahead));
+}
+
+/// Whether so many hidden states, no more than a block has, cost fewer bytes in one.
+bool remote_model::saves_bytes(std::size_t group, std::size_t tokens) const {
+    const lora::token_cost of_block = lora::cost_of(client_->plan_of_blocks(group));
+    const std::size_t unused = layout().tokens_ahead - tokens;
+    return of_block.bytes() - unused * (of_block.online_up + of_block.online_down) <
+           tokens * lora::cost_of(client_->plan(group)).bytes();
+}
+
+remote_model::message_bytes remote_model::forecast(std::size_t group, std::size_t tokens) const {
+    const lora::token_cost one = lora::cost_of(client_->plan(group));
+    if (!has_blocks()) {
+        return {tokens * one.bytes_up, tokens * one.bytes_down};
+    }
+    const lora::token_cost of_block = lora::cost_of(client_->plan_of_blocks(group));
+    const std::size_t rest = tokens % layout().tokens_ahead;
+    const std::size_t alone = saves_bytes(group, rest) ? 0 : rest;
+    const std::size_t blocks = (tokens - alone + layout().tokens_ahead - 1) / layout().tokens_ahead;
+    const std::size_t unused = blocks * layout().tokens_ahead - (tokens - alone);
+    return {blocks * of_block.bytes_up - unused * of_block.online_up + alone * one.bytes_up,
+            blocks * of_block.bytes_down - unused * of_block.online_down + alone * one.bytes_down};
 }
 
 /// With a position that is left; null: the hidden state goes alone.
 remote_model::block* remote_model::block_for(std::size_t group) {
-    if (layout().tokens_ahead < 2 || layout().tokens_ahead > options_.tokens_ahead) {
+    if (!has_blocks()) {
         return nullptr;
     }
     finish_block();
@@ -454,7 +477,7 @@ remote_model::block* remote_model::block_for(std::size_t group) {
     while (!all.empty() && all.front().positions.left() == 0) {
         all.pop_front();
     }
-    if (all.empty() && alone_ == 0 && is_worth_a_block(group, 0)) {
+    if (all.empty() && alone_[group] == 0 && is_worth_a_block(group, 0)) {
         begin_block(group);
         finish_block();
     }
@@ -474,11 +497,14 @@ void remote_model::begin_block(std::size_t group) {
 /// request: the server prepares it while the caller's model computes.
 void remote_model::prepare_next(std::size_t group) {
     const auto found = blocks_.find(group);
-    if (found == blocks_.end() || found->second.size() != 1 || alone_ > 0) {
+    if (found == blocks_.end() || found->second.size() != 1 || alone_[group] > 0) {
         return;
     }
     const std::size_t left = found->second.front().positions.left();
-    if (left > layout().tokens_ahead / 4 || !is_worth_a_block(group, left)) {
+    const std::size_t tokens = layout().tokens_ahead;
+    // Not all groups at one token.
+    const std::size_t enough = tokens / 4 + group * (tokens / 2) / layout().groups.size();
+    if (left > enough || !is_worth_a_block(group, left)) {
         return;
     }
     try {
@@ -486,8 +512,11 @@ void remote_model::prepare_next(std::size_t group) {
         connected().begin("a block request", options_.step_limit);
         send(found->second.back().of, found->second.back().request);
         is_awaited_here_ = true;
-    } catch (const connection_lost&) {  // it goes again with the next request
-        drop();
+    } catch (const std::exception& e) {  // the answer is here; the request goes again with the next one
+        options_.report(e.what());
+        if (awaited_) {
+            drop();
+        }
     }
 }
 
@@ -518,7 +547,8 @@ void remote_model::finish_block() {
         throw;
     } catch (const refused_error& e) {
         options_.report(e.what());
-        alone_ = layout().tokens_ahead;
+        // A reply that was lost for good says nothing of room.
+        alone_[*awaited_] = e.code() == error_code::replayed ? 0 : layout().tokens_ahead;
         give_up();
     } catch (...) {
         give_up();
@@ -599,7 +629,9 @@ void remote_model::reconnect(clock::time_point last) {
 
 void remote_model::forget() {
     static_cast<void>(connected());
-    finish_block();
+    if (is_awaited_here_) {
+        finish_block();
+    }
     connected().begin("forgetting", options_.step_limit);
     connected().send_text(to_text(split::forget{}));
     static_cast<void>(receive_one<forgotten>());

@@ -174,8 +174,6 @@ class rerandomization_pool {
             for (auto& zero : made) {
                 stock().push_back(std::move(zero));
             }
-            // So that giving them back allocates nothing.
-            spare_.reserve(spare_.size() + stored_.size());
         }
     }
 
@@ -239,17 +237,17 @@ class rerandomization_pool {
     /// nor was another released.
     /// @throws error for a reservation that was moved from; std::bad_alloc
     zero<P, Level> acquire(reservation t) {
-        switch (t.state_) {
-            case reservation::state::stored:
-                return std::move(*t.stored_);
-            case reservation::state::seeded:
-                break;
-            case reservation::state::empty:
-                throw error(
-                    "rerandomization_pool::acquire: this reservation was moved from; use the one that took "
-                    "it");
+        if (t.state_ == reservation::state::empty) {
+            throw error(
+                "rerandomization_pool::acquire: this reservation was moved from; use the one that took it");
         }
         std::unique_lock lock(mutex_);
+        most_in_use_ = std::max(most_in_use_, in_use_ + 1);
+        spare_.reserve(most_in_use_);  // so that giving them back allocates nothing
+        ++in_use_;
+        if (t.state_ == reservation::state::stored) {
+            return std::move(*t.stored_);
+        }
         zero<P, Level> made = blank();
         lock.unlock();
         make(t.seed_, made);
@@ -261,7 +259,7 @@ class rerandomization_pool {
     zero<P, Level> acquire() { return acquire(reserve()); }
 
     /// Takes the memory of a used zero for the next one, in which it is overwritten: until then it keeps what
-    /// is no more secret than the matrix beside it.
+    /// is no more secret than the matrix beside it. Keeps as many as were in use at once.
     /// @throws parameter_error for a zero of another shape, or one that was moved from
     void release(zero<P, Level> used) {
         if (used.log_n != log_n_ || used.e0.size() != std::size_t{1} << log_n_ ||
@@ -272,7 +270,10 @@ class rerandomization_pool {
                 std::to_string(log_n_));
         }
         const std::lock_guard lock(mutex_);
-        spare_.push_back(std::move(used));
+        in_use_ -= std::min<std::size_t>(in_use_, 1);
+        if (spare_.size() < most_in_use_) {
+            spare_.push_back(std::move(used));
+        }
     }
 
     /// Replies are traced to the subring of degree 2^subring_log_n().
@@ -352,6 +353,8 @@ class rerandomization_pool {
     std::deque<zero<P, Level>> stored_;
     pid_t owner_ = ::getpid();           ///< the process in which they were made
     std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
+    std::size_t in_use_ = 0;             ///< acquired and not released
+    std::size_t most_in_use_ = 0;        ///< at once
 };
 
 }  // namespace tensafe::ckks

@@ -60,6 +60,16 @@ class model_session {
         return *pool;
     }
 
+    /// How many encryptions of zero are stored.
+    std::size_t zeros_stored() const {
+        const std::lock_guard lock(mutex_);
+        std::size_t sum = 0;
+        for (const auto& pool : pools_) {
+            sum += pool ? pool->size() : 0;
+        }
+        return sum;
+    }
+
     /// Answers one hidden state of a group. From the second token of each group on nothing is allocated.
     /// @throws as server::apply, the message naming the group's input; parameter_error for no such group
     template <exec::host_execution Where, class Packing, class Protection>
@@ -185,7 +195,7 @@ class model_session {
 
     random::seed nonce_;
     ckks::rerandomization_key<P, request_level<P>> key_;
-    std::mutex mutex_;  // guards the array, not the pools
+    mutable std::mutex mutex_;  // guards the array, not the pools
     std::array<std::unique_ptr<rerandomization_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
     std::map<std::size_t, workspace> work_;
 };

@@ -244,14 +244,13 @@ class rerandomization_pool {
         std::unique_lock lock(mutex_);
         most_in_use_ = std::max(most_in_use_, in_use_ + 1);
         spare_.reserve(most_in_use_);  // so that giving them back allocates nothing
+        zero<P, Level> result = t.stored_ ? std::move(*t.stored_) : blank();
         ++in_use_;
-        if (t.state_ == reservation::state::stored) {
-            return std::move(*t.stored_);
-        }
-        zero<P, Level> made = blank();
         lock.unlock();
-        make(t.seed_, made);
-        return made;
+        if (t.state_ == reservation::state::seeded) {
+            make(t.seed_, result);
+        }
+        return result;
     }
 
     /// Both: the oldest stored zero, or a new one.

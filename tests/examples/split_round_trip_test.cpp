@@ -248,19 +248,17 @@ TEST_CASE_FIXTURE(
     REQUIRE(pin);
     CHECK(pin->fits());
     CHECK(pin->key == publisher->verifying());
-    start({}, publisher);
-    auto remote = pinned(pin);
-    CHECK(error_of(remote, adapter, 0, 16) < 2e-3);
-    for (const std::size_t other : {1u, 16u}) {  // it says nothing of blocks
+    for (const std::size_t other : {1u, 16u, 32u}) {  // it says nothing of blocks
         tokens_ahead = other;
         start({}, publisher);
-        CHECK(pinned(pin).pin()->text() == pin->text());
+        auto remote = pinned(pin);
+        CHECK(error_of(remote, adapter, 0, 16) < 2e-3);
+        CHECK(remote.pin()->text() == pin->text());
+        auto layout = remote.layout();
+        layout.tokens_ahead = 0;
+        const auto bytes = wire::write_model_layout<split::params, split::packing, split::protection>(layout);
+        CHECK(pin->layout == tensafe::keystore::sha256::of(std::as_bytes(std::span(bytes))));
     }
-    auto layout = remote.layout();
-    layout.tokens_ahead = 0;
-    const auto pinned_bytes =
-        wire::write_model_layout<split::params, split::packing, split::protection>(layout);
-    CHECK(pin->layout == tensafe::keystore::sha256::of(std::as_bytes(std::span(pinned_bytes))));
 
     for (float& x : adapter.sites[0].a.values) {  // rows keep their norms
         x = -x;

@@ -168,8 +168,9 @@ int main(int argc, char** argv) {
                        "tokens of a block, prepared before they exist: a power of two; 1: no blocks")
             ->capture_default_str()
             ->check(CLI::Range(1, 4096));
-    app.add_option("--memory", megabytes,
-                   "MB that the client has for blocks: chooses --tokens-ahead for the fewest bytes of --tokens")
+    app.add_option(
+           "--memory", megabytes,
+           "MB that the client has for blocks: chooses --tokens-ahead for the fewest bytes of --tokens")
         ->excludes(ahead)
         ->check(CLI::Range(1, 1'000'000));
     app.add_option("--protect", layers, "layers whose matrices the server keeps, as 0-9,30-39; default: all");

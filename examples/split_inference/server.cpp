@@ -129,9 +129,10 @@ void add_options(CLI::App& app, arguments& a) {
     add_number(app, "--connections", a.net.connections, 1, million, "connections in all");
     add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million);
     add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30, "bytes");
-    add_number(app, "--tokens-ahead", of.tokens_ahead, 1, most_tokens_ahead,
-               "of a block, a power of two: what does not depend on them is computed and sent before; 1: none. "
-               "More in a block would tell clients that cheat the secrets of its replies")
+    add_number(
+        app, "--tokens-ahead", of.tokens_ahead, 1, most_tokens_ahead,
+        "of a block, a power of two: what does not depend on them is computed and sent before; 1: none. "
+        "More in a block would tell clients that cheat the secrets of its replies")
         ->check([](const std::string& text) {
             return std::has_single_bit(std::stoul(text)) ? "" : "got " + text + ", expected a power of two";
         });

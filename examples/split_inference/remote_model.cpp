@@ -392,14 +392,11 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
         carry(group, query_.request, reply_);
         client_->decrypt(group, reply_, query_, reading_, product);
     };
-    struct sent_token {
-        wire::envelope of;
-        std::uint64_t session;
-    };
-    std::optional<sent_token> sent;
+    std::optional<wire::envelope> sent;
+    std::uint64_t session = 0;  // in which it was
     with_retry([&] {
         static_cast<void>(connected());  // before a position is used up
-        if (!sent || sent->session != counts_.sessions) {
+        if (!sent || session != counts_.sessions) {
             block* const at = block_for(group);
             if (at == nullptr) {
                 return ask_alone();
@@ -409,13 +406,14 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
             } else {
                 at->positions.encrypt(h, token_, overflow_margin);
             }
-            sent = {next_envelope(group), counts_.sessions};
+            sent = next_envelope(group);
+            session = counts_.sessions;
             token_.request.block = at->of.number;
-            wire::write_token_request<params, protection>(token_.request, sent->of, message_);
+            wire::write_token_request<params, protection>(token_.request, *sent, message_);
         }
         auto& positions = blocks_.at(group).front().positions;
         try {
-            exchange(sent->of, message_, false, [&](std::span<const std::uint8_t> message) {
+            exchange(*sent, message_, false, [&](std::span<const std::uint8_t> message) {
                 wire::read_token_reply(message, positions.plan(), token_.request.position, token_reply_);
             });
         } catch (const refused_error& e) {
@@ -454,17 +452,16 @@ bool remote_model::saves_bytes(std::size_t group, std::size_t tokens) const {
 }
 
 remote_model::message_bytes remote_model::forecast(std::size_t group, std::size_t tokens) const {
-    const lora::token_cost one = lora::cost_of(client_->plan(group));
-    if (!has_blocks()) {
-        return {tokens * one.bytes_up, tokens * one.bytes_down};
+    message_bytes result;
+    while (has_blocks() && saves_bytes(group, std::min(tokens, layout().tokens_ahead))) {
+        const lora::token_cost cost = lora::cost_of(client_->plan_of_blocks(group));
+        const std::size_t used = std::min(tokens, layout().tokens_ahead);
+        result.up += cost.bytes_up - (layout().tokens_ahead - used) * cost.online_up;
+        result.down += cost.bytes_down - (layout().tokens_ahead - used) * cost.online_down;
+        tokens -= used;
     }
-    const lora::token_cost of_block = lora::cost_of(client_->plan_of_blocks(group));
-    const std::size_t rest = tokens % layout().tokens_ahead;
-    const std::size_t alone = saves_bytes(group, rest) ? 0 : rest;
-    const std::size_t blocks = (tokens - alone + layout().tokens_ahead - 1) / layout().tokens_ahead;
-    const std::size_t unused = blocks * layout().tokens_ahead - (tokens - alone);
-    return {blocks * of_block.bytes_up - unused * of_block.online_up + alone * one.bytes_up,
-            blocks * of_block.bytes_down - unused * of_block.online_down + alone * one.bytes_down};
+    const lora::token_cost cost = lora::cost_of(client_->plan(group));
+    return {result.up + tokens * cost.bytes_up, result.down + tokens * cost.bytes_down};
 }
 
 /// With a position that is left; null: the hidden state goes alone.

@@ -420,18 +420,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const group_bits& bits = model_->groups[header.group];
     // Tells nothing of A yet, and is not made where no token would be answered.
     const bool is_block = header.what == wire::kind::block_request;
-    query_counts::outcome count;
-    if (is_block) {
-        const auto used = of_.counts_.used(account_, header.group);
-        for (std::size_t i = used.size(); i-- > 0;) {
-            const std::uint64_t after = used[i] + bits.request;
-            if (bits.limits[i] && after > *bits.limits[i]) {
-                count = {query_counts::outcome::limit_reached, static_cast<scope>(i), after};
-            }
-        }
-    } else {
-        count = of_.counts_.add(account_, header.group, bits.request, bits.limits);
-    }
+    const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits, !is_block);
     if (count.what == query_counts::outcome::limit_reached) {
         constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
                                                  "all clients together"};

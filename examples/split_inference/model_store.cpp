@@ -118,7 +118,8 @@ class evaluator_of_session final : public session_evaluator {
                          std::span<const std::uint8_t> rerandomization_key)
         : model_(std::move(of)),
           session_(nonce,
-                   wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key)),
+                   wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key),
+                   tensafe::rns::panel_outputs),  // of a thread at once
           uses_blocks_(model_->packed().layout().tokens_ahead > 0) {}
 
     serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,

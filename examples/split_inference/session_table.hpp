@@ -34,7 +34,7 @@ class session {
     frame_form frames = frame_form::binary;  ///< what messages come in
     /// The version of the adapter that it opened with, whatever is loaded later; the client's
     /// re-randomization key, 66 KB; for requests and for blocks, once they came, 131 KB each and
-    /// encryptions of zero, 70 KB each: those that were in use at once, and up to limits::pool_of_session;
+    /// encryptions of zero, 70 KB each: four to work in, and up to limits::pool_of_session;
     /// up to two blocks of tokens of each input.
     std::shared_ptr<session_evaluator> evaluator;
 

@@ -433,7 +433,7 @@ using split::protection;
 
 lora::adapter one_site() {
     lora::adapter result;
-    result.sites = {random_site(8, 4, 64, 1)};
+    result.sites = {random_site(8, 16, 64, 1)};
     result.sites[0].name = "model.layers.0.self_attn.q_proj";
     return result;
 }
@@ -572,33 +572,24 @@ TEST_CASE_FIXTURE(stored_counts, "to look at how many zeros are stored makes no 
     CHECK(allocations <= before + 1);  // pointers to sessions
 }
 
-TEST_CASE("used zeros are kept for their memory as many as were in use at once") {
-    const auto nonce = tensafe::random::fresh_seed();
-    lora::client<params> keys;
-    lora::rerandomization_pool<params> pool(nonce, keys.rerandomization_key(nonce), 5);
-    constexpr std::size_t zeros = 8;
-    const auto allocated_by = [&](auto call) {
+TEST_CASE_FIXTURE(stored_counts, "a session keeps the memory of no more used zeros than a thread works with") {
+    split::service_options options;
+    options.state = folder.path();
+    split::service service(std::move(options));
+    service.adapters().load("kjv", one_site);
+    json_session s(service);
+    const auto allocated_by_filling = [&] {
         const std::size_t before = allocations;
-        call();
+        while (s.side->idle()) {
+        }
+        REQUIRE(service.sessions().pool_size() == 16);
         return allocations - before;
     };
-    const auto use = [&] {
-        for (std::size_t i = 0; i < zeros; ++i) {
-            pool.release(pool.acquire());
-        }
-    };
-    pool.fill(zeros);
-    use();
-    const std::size_t one_by_one = allocated_by([&] { pool.fill(zeros); });
-    {
-        std::vector<ckks::zero<params, lora::request_level<params>>> all;
-        for (std::size_t i = 0; i < zeros; ++i) {
-            all.push_back(pool.acquire());
-        }
-        for (auto& each : all) {
-            pool.release(std::move(each));
-        }
-    }
-    const std::size_t at_once = allocated_by([&] { pool.fill(zeros); });
-    CHECK(one_by_one >= at_once + zeros - 1);
+    const std::size_t first = allocated_by_filling();
+    std::vector<std::uint8_t> message;
+    wire::write_block_request<params, protection>(s.client->prepare(0).request(), {1, 0}, message);
+    REQUIRE(s.ask(message, 1));
+    CHECK(service.sessions().pool_size() == 0);
+    constexpr std::size_t buffers = 5;  // of a zero
+    CHECK(allocated_by_filling() + 10 * buffers > first);
 }

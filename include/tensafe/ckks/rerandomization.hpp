@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -174,6 +175,8 @@ class rerandomization_pool {
             for (auto& zero : made) {
                 stock().push_back(std::move(zero));
             }
+            // So that giving them back allocates nothing.
+            spare_.reserve(spare_.size() + stored_.size());
         }
     }
 
@@ -237,20 +240,21 @@ class rerandomization_pool {
     /// nor was another released.
     /// @throws error for a reservation that was moved from; std::bad_alloc
     zero<P, Level> acquire(reservation t) {
-        if (t.state_ == reservation::state::empty) {
-            throw error(
-                "rerandomization_pool::acquire: this reservation was moved from; use the one that took it");
+        switch (t.state_) {
+            case reservation::state::stored:
+                return std::move(*t.stored_);
+            case reservation::state::seeded:
+                break;
+            case reservation::state::empty:
+                throw error(
+                    "rerandomization_pool::acquire: this reservation was moved from; use the one that took "
+                    "it");
         }
         std::unique_lock lock(mutex_);
-        most_in_use_ = std::max(most_in_use_, in_use_ + 1);
-        spare_.reserve(most_in_use_);  // so that giving them back allocates nothing
-        zero<P, Level> result = t.stored_ ? std::move(*t.stored_) : blank();
-        ++in_use_;
+        zero<P, Level> made = blank();
         lock.unlock();
-        if (t.state_ == reservation::state::seeded) {
-            make(t.seed_, result);
-        }
-        return result;
+        make(t.seed_, made);
+        return made;
     }
 
     /// Both: the oldest stored zero, or a new one.
@@ -258,7 +262,7 @@ class rerandomization_pool {
     zero<P, Level> acquire() { return acquire(reserve()); }
 
     /// Takes the memory of a used zero for the next one, in which it is overwritten: until then it keeps what
-    /// is no more secret than the matrix beside it. Keeps as many as were in use at once.
+    /// is no more secret than the matrix beside it.
     /// @throws parameter_error for a zero of another shape, or one that was moved from
     void release(zero<P, Level> used) {
         if (used.log_n != log_n_ || used.e0.size() != std::size_t{1} << log_n_ ||
@@ -269,10 +273,16 @@ class rerandomization_pool {
                 std::to_string(log_n_));
         }
         const std::lock_guard lock(mutex_);
-        in_use_ -= std::min<std::size_t>(in_use_, 1);
-        if (spare_.size() < most_in_use_) {
+        if (spare_.size() < most_spare_) {
             spare_.push_back(std::move(used));
         }
+    }
+
+    /// Keeps the memory of so many used zeros, of all unless this is called: those that threads work with at
+    /// once make requests without stored ones as fast, and fill slower.
+    void keep_at_most(std::size_t spare) {
+        const std::lock_guard lock(mutex_);
+        most_spare_ = spare;
     }
 
     /// Replies are traced to the subring of degree 2^subring_log_n().
@@ -352,8 +362,7 @@ class rerandomization_pool {
     std::deque<zero<P, Level>> stored_;
     pid_t owner_ = ::getpid();           ///< the process in which they were made
     std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
-    std::size_t in_use_ = 0;             ///< acquired and not released
-    std::size_t most_in_use_ = 0;        ///< at once
+    std::size_t most_spare_ = std::numeric_limits<std::size_t>::max();
 };
 
 }  // namespace tensafe::ckks

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,9 +35,11 @@ class model_session {
     using workspace = server_workspace<P>;
 
     /// @param nonce, key  as for server::pool; the client answers by model_client::rerandomization_key
+    /// @param most_spare  of used encryptions of zero that each pool keeps for their memory
     /// @throws as server::pool
-    model_session(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key)
-        : nonce_(nonce), key_(std::move(key)) {
+    model_session(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
+                  std::size_t most_spare = std::numeric_limits<std::size_t>::max())
+        : nonce_(nonce), key_(std::move(key)), most_spare_(most_spare) {
         require<parameter_error>(
             key_.server_nonce == nonce,
             {"model_session: the client made this re-randomization key for another server nonce"});
@@ -56,6 +59,7 @@ class model_session {
         auto& pool = pools_[static_cast<std::size_t>(subring_log_n)];
         if (!pool) {
             pool = std::make_unique<rerandomization_pool>(nonce_, key_, subring_log_n);
+            pool->keep_at_most(most_spare_);
         }
         return *pool;
     }
@@ -195,6 +199,7 @@ class model_session {
 
     random::seed nonce_;
     ckks::rerandomization_key<P, request_level<P>> key_;
+    std::size_t most_spare_;
     mutable std::mutex mutex_;  // guards the array, not the pools
     std::array<std::unique_ptr<rerandomization_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
     std::map<std::size_t, workspace> work_;

@@ -524,10 +524,6 @@ void remote_model::finish_block() {
         return;
     }
     auto& all = blocks_.at(*awaited_);
-    const auto give_up = [&] {
-        all.pop_back();
-        awaited_.reset();
-    };
     block& made = all.back();
     const bool is_sent = std::exchange(is_awaited_here_, false);
     try {
@@ -537,7 +533,6 @@ void remote_model::finish_block() {
             client_->accept(made.positions, reply);
         });
         made.request = {};
-        awaited_.reset();
     } catch (const connection_lost&) {
         throw;
     } catch (const rate_limit_error&) {
@@ -546,11 +541,13 @@ void remote_model::finish_block() {
         options_.report(e.what());
         // A reply that was lost for good says nothing of room.
         alone_[*awaited_] = e.code() == error_code::replayed ? 0 : layout().tokens_ahead;
-        give_up();
+        all.pop_back();
     } catch (...) {
-        give_up();
+        all.pop_back();
+        awaited_.reset();
         throw;
     }
+    awaited_.reset();
 }
 
 template <class Take>

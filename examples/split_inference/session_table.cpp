@@ -174,7 +174,8 @@ bool session_table::make_block_room(std::string_view address, std::size_t most) 
     {
         const std::lock_guard lock(mutex_);
         for (const auto& [id, s] : sessions_) {
-            if (s->connection_ == 0 && (address.empty() || s->address == address)) {
+            if (s->connection_ == 0 && s->evaluator->block_bytes() > 0 &&
+                (address.empty() || s->address == address)) {
                 lost.emplace(s->lost_, s);
             }
         }

@@ -572,7 +572,8 @@ TEST_CASE_FIXTURE(stored_counts, "to look at how many zeros are stored makes no 
     CHECK(allocations <= before + 1);  // pointers to sessions
 }
 
-TEST_CASE_FIXTURE(stored_counts, "a session keeps the memory of no more used zeros than a thread works with") {
+TEST_CASE_FIXTURE(stored_counts,
+                  "a session keeps the memory of no more used zeros than a thread works with") {
     split::service_options options;
     options.state = folder.path();
     split::service service(std::move(options));

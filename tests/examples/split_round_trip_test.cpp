@@ -144,7 +144,7 @@ struct both_sides {
     std::unique_ptr<split::service> service;
     direct_connection* last = nullptr;
     direct_connection::log log;
-    bool full = false;  ///< the server has no room for blocks
+    std::size_t block_bytes = split::limits().block_bytes;
     std::size_t tokens_ahead = 32;
 
     explicit both_sides(split::of_each_scope<double> shares = {}) { start(shares); }
@@ -154,7 +154,7 @@ struct both_sides {
         service.reset();  // which locks its folder
         split::service_options options;
         options.allowed.shares = shares;
-        options.allowed.block_bytes = full ? 0 : options.allowed.block_bytes;
+        options.allowed.block_bytes = block_bytes;
         options.allowed.tokens_ahead = tokens_ahead;
         options.publisher = std::move(publisher);
         options.state = folder.path();
@@ -372,7 +372,7 @@ TEST_CASE_FIXTURE(
         auto remote = client({}, split::client_identity({}), {}, std::move(options));
         const auto bytes = ask(remote, tokens);
         const auto forecast = remote.forecast(0, tokens);
-        CHECK((bytes == forecast.up + forecast.down) == !full);
+        CHECK((bytes == forecast.up + forecast.down) == (block_bytes > 0));
         return std::array{log.count(wire::kind::block_request), log.count(wire::kind::token_request),
                           log.count(wire::kind::request)};
     };
@@ -394,7 +394,7 @@ TEST_CASE_FIXTURE(
     CHECK(asked(options, 34) == counts{1, 32, 2});
     options.expected_tokens = 35;
     CHECK(asked(options, 35) == counts{2, 35, 0});
-    full = true;
+    block_bytes = 0;
     start();
     options = {};
     CHECK(asked(options, 40) == counts{2, 0, 40});  // asked for again after 32
@@ -423,6 +423,27 @@ TEST_CASE_FIXTURE(both_sides,
     ask(remote, 1, 3);
     CHECK(log.count(wire::kind::request) == 3);
     CHECK(log.count(wire::kind::token_request) == 3);
+}
+
+TEST_CASE_FIXTURE(both_sides,
+                  "a client whose blocks made room for another one while it was away goes on in its session") {
+    block_bytes = 16;  // one block
+    start();
+    const auto ask = [&](split::remote_model& remote) {
+        for (unsigned token = 0; token < 3; ++token) {
+            REQUIRE(error_of(remote, adapter, 0, 600 + token) < 2e-3);
+        }
+    };
+    auto remote = client();
+    ask(remote);
+    last->end();
+    auto other = client();
+    ask(other);
+    CHECK(log.count(wire::kind::token_request) == 6);
+    ask(remote);
+    CHECK(remote.counted().sessions == 1);
+    CHECK(log.count(wire::kind::token_request) == 7);
+    CHECK(log.count(wire::kind::request) == 3);
 }
 
 TEST_CASE_FIXTURE(both_sides,

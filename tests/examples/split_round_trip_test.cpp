@@ -425,8 +425,8 @@ TEST_CASE_FIXTURE(both_sides,
     CHECK(log.count(wire::kind::token_request) == 3);
 }
 
-TEST_CASE_FIXTURE(both_sides,
-                  "a client whose blocks made room for another one while it was away goes on in its session") {
+TEST_CASE_FIXTURE(
+    both_sides, "a client whose blocks made room for another one while it was away goes on in its session") {
     block_bytes = 16;  // one block
     start();
     const auto ask = [&](split::remote_model& remote) {

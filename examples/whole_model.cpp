@@ -4,10 +4,12 @@
 //   whole_model                            40 layers of seven sites, rank 32 (random values)
 //   whole_model --protect 0-9,30-39        the other layers go to the client in the clear
 //   whole_model --tokens-ahead 128         larger blocks of tokens, prepared before they exist; 1: no blocks
+//   whole_model --tokens 500 --memory 800  the tokens of a block that cost the fewest bytes
 
 #include "common/whole_model.hpp"
 
 #include <tensafe/lora/model/forecast.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -36,6 +38,21 @@ struct block {
     std::optional<lora::model_client<params>::block_type> of_client;
     lora::server_block<params> of_server;
 };
+
+/// With which so many tokens cost the fewest bytes.
+/// @param memory  of the client, in bytes
+std::size_t best_tokens_ahead(const lora::adapter& shapes, const lora::model_options& options,
+                              std::size_t tokens, std::size_t memory) {
+    std::vector<lora::site_shape> inputs;
+    for (const auto& group : lora::detail::group_sites(shapes, options).layout.groups) {
+        const std::size_t rows = group.rows(options.mode);
+        inputs.push_back({rows, group.d, rows});
+    }
+    const std::size_t best =
+        lora::best_tokens_ahead<params>(inputs, tokens, memory, options.mode, params::degree);
+    std::printf("%zu tokens ahead\n", best);
+    return std::max<std::size_t>(best, 1);
+}
 
 /// @param tokens_ahead  1: tokens are sent one by one
 void run(const lora::transformer_shape& shape, lora::model_options options, std::size_t tokens_ahead,
@@ -137,6 +154,7 @@ int main(int argc, char** argv) {
     lora::model_options options;
     std::size_t tokens_ahead = 32;
     std::size_t tokens = 2;
+    std::size_t megabytes = 0;
     std::string layers;
     app.add_option("--layers", shape.layers, "layers of the model")
         ->capture_default_str()
@@ -145,10 +163,16 @@ int main(int argc, char** argv) {
     app.add_option("--tokens", tokens, "tokens to generate; rounded up to whole blocks")
         ->capture_default_str()
         ->check(CLI::Range(1, 100000));
-    app.add_option("--tokens-ahead", tokens_ahead,
-                   "tokens of a block, prepared before they exist: a power of two; 1: no blocks")
-        ->capture_default_str()
-        ->check(CLI::Range(1, 4096));
+    auto* const ahead =
+        app.add_option("--tokens-ahead", tokens_ahead,
+                       "tokens of a block, prepared before they exist: a power of two; 1: no blocks")
+            ->capture_default_str()
+            ->check(CLI::Range(1, 4096));
+    app.add_option(
+           "--memory", megabytes,
+           "MB that the client has for blocks: chooses --tokens-ahead for the fewest bytes of --tokens")
+        ->excludes(ahead)
+        ->check(CLI::Range(1, 1'000'000));
     app.add_option("--protect", layers, "layers whose matrices the server keeps, as 0-9,30-39; default: all");
     options.trusts_clients = true;  // it is one's own
     CLI11_PARSE(app, argc, argv);
@@ -157,6 +181,9 @@ int main(int argc, char** argv) {
             options.protect = [chosen = examples::layer_list(layers)](const lora::adapter_site& site) {
                 return chosen.contains(lora::layer_of(site.name).value_or(0));
             };
+        }
+        if (megabytes > 0) {
+            tokens_ahead = best_tokens_ahead(lora::sites_of(shape), options, tokens, megabytes * 1'000'000);
         }
         run(shape, options, tokens_ahead, tokens);
         return 0;

@@ -304,19 +304,19 @@ int run(const client_options& options) {
     }
 
     const auto after = remote.counted();
-    const lora::token_cost cost = cost_of(remote.layout(), group);
+    const auto forecast = remote.forecast(group, states.rows);
     const auto tokens = static_cast<double>(states.rows);
     const auto per_token = [&](std::uint64_t end, std::uint64_t begin) {
         return static_cast<double>(end - begin) / tokens;
     };
     std::printf("tokens          %zu, %.1f a second\n", states.rows, tokens / passed.count());
     std::printf(
-        "bytes a token   up %.0f, down %.0f on the wire; %.0f and %.0f in messages; %zu and %zu by the "
+        "bytes a token   up %.0f, down %.0f on the wire; %.0f and %.0f in messages; %.0f and %.0f by the "
         "cost model\n",
         per_token(after.wire.up, before.wire.up), per_token(after.wire.down, before.wire.down),
         per_token(after.message_bytes_up, before.message_bytes_up),
-        per_token(after.message_bytes_down, before.message_bytes_down), cost.bytes_up / cost.hidden_states,
-        cost.bytes_down / cost.hidden_states);
+        per_token(after.message_bytes_down, before.message_bytes_down), per_token(forecast.up, 0),
+        per_token(forecast.down, 0));
     std::printf("connections     %llu sessions, %llu resumed\n",
                 static_cast<unsigned long long>(after.sessions),
                 static_cast<unsigned long long>(after.resumed));

@@ -37,11 +37,13 @@ struct limits {
     std::chrono::milliseconds session_life = std::chrono::minutes(2);  ///< after its connection is lost
     std::size_t largest_message = std::size_t{2} << 20;                ///< bytes
     int refused_in_a_row = 64;                                         ///< then the connection closes
-    /// Encryptions of zero that are made ahead, of 70 KB: for one session, and for all together.
+    /// Encryptions of zero that are made ahead, of 70 KB: for each kind of request of a session, and for all
+    /// together.
     std::size_t pool_of_session = 16;
     std::size_t pooled = 1'024;
     std::size_t tokens_ahead = 32;  ///< of a block; 1: there are no blocks
-    /// For blocks that are not used up, and replies kept to be sent again, of all sessions.
+    /// For blocks that are not used up, and replies kept to be sent again, of all sessions; a sixteenth of it
+    /// for those of one address.
     std::size_t block_bytes = std::size_t{256} << 20;
 };
 

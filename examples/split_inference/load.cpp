@@ -1,8 +1,8 @@
 // Measures the service: clients that send one request after the other, each with its own keys and session.
 //
 //   split_load --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv --clients 1,8,64
-//   split_load ... --tokens-ahead 1 --adapter-directory examples/data/tiny_lm/adapter      and the overhead
-//   of it all
+//   split_load ... --adapter-directory examples/data/tiny_lm/adapter      without blocks, and the overhead of
+//   it all
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
@@ -170,16 +170,11 @@ void print(const std::string& where, std::size_t clients, const figures& f) {
     std::fflush(stdout);
 }
 
-void run(const load_options& options) {
+void run(load_options options) {
     std::optional<lora::model_server<params>> server;
     lora::adapter held;
     if (!options.adapter_directory.empty()) {
-        if (options.service.tokens_ahead > 1) {
-            throw tensafe::parameter_error(
-                "split_load: --adapter-directory compares hidden states that go alone, expected "
-                "--tokens-ahead 1 "
-                "as well");
-        }
+        options.service.tokens_ahead = 1;  // as in process
         const lora::adapter adapter = tensafe::io::load_peft(options.adapter_directory);
         server.emplace(adapter);
         held = lora::client_part(adapter);
@@ -206,13 +201,14 @@ void run(const load_options& options) {
         const auto group = static_cast<std::size_t>(largest - layout.groups.begin());
         if (&count == &options.clients.front()) {
             const auto& g = layout.at(group);
-            const lora::token_cost cost = cost_of(layout, group);
+            const std::size_t tokens = std::max<std::size_t>(layout.tokens_ahead, 1);  // whole blocks
+            const auto cost = wire.clients.front().remote->forecast(group, tokens);
             std::printf("group %zu: input %s, %zu rows of A, %zu entries; %zu rounds of %.3g s, medians\n",
                         group, g.input.c_str(), g.rows(layout.mode), g.d, options.rounds, options.seconds);
             std::printf("%-12s %7s %9s %9s %9s %12s %12s\n", "where", "clients", "tokens/s", "p50 ms",
                         "p99 ms", "bytes up", "bytes down");
-            std::printf("%-12s %7s %9s %9s %9s %12zu %12zu\n", "cost model", "", "", "", "",
-                        cost.bytes_up / cost.hidden_states, cost.bytes_down / cost.hidden_states);
+            std::printf("%-12s %7s %9s %9s %9s %12zu %12zu\n", "cost model", "", "", "", "", cost.up / tokens,
+                        cost.down / tokens);
         }
         std::vector<side*> sides;
         for (side* each : {&process, &wire}) {
@@ -250,7 +246,7 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(0.01, 3600.0));
     app.add_option("--rounds", options.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
     app.add_option("--adapter-directory", options.adapter_directory,
-                   "the same adapter, PEFT: measure it without a network, too");
+                   "the same adapter, PEFT: measure it without a network, too, and no blocks");
     CLI11_PARSE(app, argc, argv);
     try {
         run(options);

@@ -42,7 +42,7 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::siz
         {"sessions_opened_total", "counter", "Sessions opened.", sessions_opened},
         {"sessions_resumed_total", "counter", "Sessions resumed.", sessions_resumed},
         {"zeros_stored", "gauge", "Encryptions of zero made ahead, of 70 KB each.", pool_size},
-        {"block_bytes", "gauge", "Memory of blocks that are not used up.", block_bytes},
+        {"block_bytes", "gauge", "Memory of blocks that are not used up, and of kept replies.", block_bytes},
         {"draining", "gauge", "1 while the server stops.", draining ? 1u : 0u}};
     for (const auto& each : singles) {
         family(to, prefix + each.name, each.type, each.help);

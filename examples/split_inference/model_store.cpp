@@ -35,16 +35,6 @@ using handle = serving::adapter_handle<model_type>;
 
 static_assert(protection::protects, "query limits count the target coefficients of protected replies");
 
-using block_plan = lora::packing_plan<params, lora::token_blocks, protection>;
-
-/// What the replies of this plan tell of A at most, for each hidden state.
-template <class Plan>
-std::uint64_t bits_of_reply(const Plan& plan) {
-    const lora::token_cost cost = lora::cost_of(plan);
-    const auto targets = static_cast<double>(cost.targets / cost.hidden_states);
-    return static_cast<std::uint64_t>(std::ceil(targets * cost.budget.channel_bits()));
-}
-
 /// Of each group, before it is packed. Models are packed client_held_b here, which serves A. In mode blind it
 /// would be B A, and the entropies of A and B together.
 /// @throws parameter_error if a limit is below one request: nobody would ever be answered
@@ -57,14 +47,13 @@ std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from
         group_bits bits;
         lora::detail::naming_input("model_store", group, [&] {
             const std::size_t rows = group.rows(grouped.layout.mode);
-            // The norm of the rows is no part of a budget.
-            bits.request = bits_of_reply(lora::packing_plan<params, packing, protection>(rows, group.d, 1));
-            if (options.tokens_ahead > 0) {
-                bits.token = bits_of_reply(
-                    block_plan(block_plan::layout_type::of(rows, group.d, 1, options.tokens_ahead)));
-            }
+            // The norm of the rows is no part of a budget. A token of a block has the same targets and
+            // budget.
+            const auto cost =
+                lora::cost_of(lora::packing_plan<params, packing, protection>(rows, group.d, 1));
+            bits.request = static_cast<std::uint64_t>(
+                std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
         });
-        const std::uint64_t most = std::max(bits.request, bits.token);
         double entropy = 0;
         for (const std::size_t site : grouped.sites[g]) {
             entropy += lora::entropy_bits(from.sites[site].a);
@@ -75,10 +64,10 @@ std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from
             }
             bits.limits[i] = static_cast<std::uint64_t>(*shares[i] * entropy);
             tensafe::require<tensafe::parameter_error>(
-                *bits.limits[i] >= most,
+                *bits.limits[i] >= bits.request,
                 {"adapter ", tensafe::in_quotes(name), ": input ", tensafe::in_quotes(group.input), ": got ",
                  share_options[i], " ", *shares[i], ", which is ", *bits.limits[i],
-                 " bits of its A, expected at least those of one request, ", most,
+                 " bits of its A, expected at least those of one request, ", bits.request,
                  ": give a larger share, or none"});
         }
         result.push_back(bits);
@@ -100,11 +89,12 @@ class one_version final : public served_model {
         groups = std::move(bits);
         if (publisher != nullptr) {
             namespace keystore = tensafe::keystore;
-            const auto bytes_of = [](const opening_message& m) {
-                return std::as_bytes(std::span(*m.in(frame_form::binary)));
-            };
+            lora::model_layout pinned = packed().layout();
+            pinned.tokens_ahead = 0;  // the adapter is the same, however tokens are sent
+            const auto layout_bytes = wire::write_model_layout<params, packing, protection>(pinned);
             pin =
-                keystore::adapter_pin::make(*publisher, name, bytes_of(layout), bytes_of(held),
+                keystore::adapter_pin::make(*publisher, name, std::as_bytes(std::span(layout_bytes)),
+                                            std::as_bytes(std::span(*held.in(frame_form::binary))),
                                             keystore::weights_digest<model_type>(handle_.matrices(), options))
                     .text();
         }
@@ -127,8 +117,9 @@ class evaluator_of_session final : public session_evaluator {
                          std::span<const std::uint8_t> rerandomization_key)
         : model_(std::move(of)),
           session_(nonce,
-                   wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key)),
-          uses_blocks_(has_blocks()) {}
+                   wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key),
+                   tensafe::rns::panel_outputs),  // of a thread at once
+          uses_blocks_(model_->packed().layout().tokens_ahead > 0) {}
 
     serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
                           std::vector<std::uint8_t>& to) override {
@@ -139,12 +130,12 @@ class evaluator_of_session final : public session_evaluator {
             return answer_request(message, header, to);
         }
         const std::lock_guard lock(mutex_);
-        serving::usage used{.requests = 1, .bytes_up = message.size()};
-        header.what == wire::kind::block_request ? prepare(message, header, to, used)
-                                                 : answer_token(message, header, to, used);
-        used.bytes_down = to.size();
-        held_bytes_ += to.size() - last_reply_.size();
-        last_reply_ = std::vector<std::uint8_t>(to);  // in memory of its own: that of a block is given back
+        const serving::usage used = header.what == wire::kind::block_request
+                                        ? prepare(message, header, to)
+                                        : answer_token(message, header, to);
+        std::vector<std::uint8_t> kept(to);  // in memory of its own: that of a block is given back
+        held_bytes_ += kept.size() - last_reply_.size();
+        last_reply_.swap(kept);
         last_number_ = header.number;
         return used;
     }
@@ -167,21 +158,20 @@ class evaluator_of_session final : public session_evaluator {
         return fill_pool(packed.decode(group).plan(), most);
     }
 
-    std::size_t pool_size() const override {
-        // Every group of one packing traces to the same degree.
-        const int of_requests = model_->packed().decode(0).plan().subring_log_n();
-        const int of_blocks = has_blocks() ? model_->packed().blocks(0).plan().subring_log_n() : of_requests;
-        return session_.zeros(of_requests).size() +
-               (of_blocks == of_requests ? 0 : session_.zeros(of_blocks).size());
-    }
+    std::size_t pool_size() const override { return session_.zeros_stored(); }
     std::size_t block_bytes() const noexcept override { return held_bytes_; }
+    void drop_blocks() noexcept override {
+        const std::lock_guard lock(mutex_);
+        blocks_.clear();
+        last_reply_ = {};
+        last_number_.reset();
+        held_bytes_ = 0;
+    }
     const served_model& model() const noexcept override { return *model_; }
 
   private:
     /// By group and number of the block's request.
     using blocks = std::map<std::pair<std::size_t, std::uint64_t>, lora::server_block<params>>;
-
-    bool has_blocks() const noexcept { return model_->packed().layout().tokens_ahead > 0; }
 
     template <class Plan>
     bool fill_pool(const Plan& plan, std::size_t most) {
@@ -210,8 +200,8 @@ class evaluator_of_session final : public session_evaluator {
         return serving::usage_of(request, reply, plan);
     }
 
-    void prepare(std::span<const std::uint8_t> message, const wire::header& header,
-                 std::vector<std::uint8_t>& to, serving::usage& used) {
+    serving::usage prepare(std::span<const std::uint8_t> message, const wire::header& header,
+                           std::vector<std::uint8_t>& to) {
         thread_local lora::block_reply reply;
         const auto& plan = model_->packed().blocks(header.group).plan();
         const lora::block_request request = wire::read_block_request(message, plan);
@@ -229,11 +219,11 @@ class evaluator_of_session final : public session_evaluator {
         wire::write_block_reply<params, protection>(reply, header.envelope(), to);
         blocks_.emplace(std::pair(std::size_t{header.group}, header.number), std::move(block));
         held_bytes_ += bytes_of_block(header.group);
-        used.products = std::uint64_t{plan.inputs()} * plan.outputs();
+        return serving::usage_of(request, reply, plan);
     }
 
-    void answer_token(std::span<const std::uint8_t> message, const wire::header& header,
-                      std::vector<std::uint8_t>& to, serving::usage& used) {
+    serving::usage answer_token(std::span<const std::uint8_t> message, const wire::header& header,
+                                std::vector<std::uint8_t>& to) {
         thread_local lora::token_request request;
         thread_local lora::token_reply reply;
         const auto& server = model_->packed().blocks(header.group);
@@ -259,7 +249,7 @@ class evaluator_of_session final : public session_evaluator {
         for (auto each = blocks_.lower_bound({header.group, 0}); each != end; each = blocks_.erase(each)) {
             held_bytes_ -= bytes_of_block(header.group);
         }
-        used.tokens = 1;
+        return serving::usage_of(request, reply, server.plan());
     }
 
     std::size_t bytes_of_block(std::size_t group) const {
@@ -275,7 +265,7 @@ class evaluator_of_session final : public session_evaluator {
     }
 
     std::shared_ptr<const one_version> model_;
-    mutable lora::model_session<params> session_;  // locks itself
+    lora::model_session<params> session_;  // locks itself
     std::atomic<std::size_t> next_group_{0};
     std::atomic<bool> uses_blocks_;
     std::atomic<std::size_t> held_bytes_{0};

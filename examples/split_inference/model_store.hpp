@@ -31,8 +31,7 @@ using shared_message = std::shared_ptr<const std::vector<std::uint8_t>>;
 
 /// What the query limits of one group count.
 struct group_bits {
-    std::uint64_t request = 0;            ///< at most, that one reply tells of A
-    std::uint64_t token = 0;              ///< the same for a token of a block; 0: there are no blocks
+    std::uint64_t request = 0;            ///< at most, that one reply tells of A; of a token of a block too
     of_each_scope<std::uint64_t> limits;  ///< of all replies; none is below one of these
 };
 
@@ -92,6 +91,8 @@ class session_evaluator {
     virtual bool repeat(std::uint64_t number, std::vector<std::uint8_t>& to) const = 0;
     /// Of blocks and that reply.
     virtual std::size_t block_bytes() const noexcept = 0;
+    /// Gives them up: for others.
+    virtual void drop_blocks() noexcept = 0;
     /// Makes one encryption of zero for the group that probably comes next, if it has fewer than it needs
     /// and fewer than `most` are stored. Whether one was made.
     virtual bool fill_pool(std::size_t most) = 0;

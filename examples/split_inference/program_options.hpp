@@ -60,7 +60,9 @@ struct program_options {
             ->capture_default_str()
             ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 40));
         app.add_option("--tokens-ahead", tokens_ahead,
-                       "of a block at most, if the server has them: fewer bytes; 1: no blocks")
+                       "of a block at most, for fewer bytes; where the server has larger ones each hidden "
+                       "state goes alone; 1: no blocks")
+            ->capture_default_str()
             ->check(CLI::Range(std::size_t{1}, params::degree));
         app.add_option("--busy-wait", busy_wait,
                        "microseconds in which a wait for the server keeps a core busy, for sooner replies")

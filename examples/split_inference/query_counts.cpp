@@ -291,7 +291,7 @@ std::uint64_t query_counts::chunk(std::uint64_t bits, const std::optional<std::u
 }
 
 query_counts::outcome query_counts::add(const account& rows, std::size_t group, std::uint64_t bits,
-                                        const of_each_scope<std::uint64_t>& limits) {
+                                        const of_each_scope<std::uint64_t>& limits, bool counts) {
     bool must_wait = false;
     bool wants_more = false;
     {
@@ -306,6 +306,9 @@ query_counts::outcome query_counts::add(const account& rows, std::size_t group, 
             }
             is_new_row = is_new_row || !counts_.contains(rows[i]);
             is_new = is_new || known == nullptr;
+        }
+        if (!counts) {
+            return {};
         }
         while ((is_new_row && counts_.size() + rows.size() > most_rows) ||
                (is_new && numbers_ + rows.size() > most_numbers)) {

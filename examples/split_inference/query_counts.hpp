@@ -82,9 +82,10 @@ class query_counts {
 
     /// Counts the bits in all rows, or in none if one would pass its limit. What is not counted leaves
     /// nothing.
+    /// @param counts  false: says whether a limit would be passed, and counts nothing
     /// @throws tensafe::io_error if nothing is reserved any more and no more can be; nothing is counted then
     outcome add(const account& rows, std::size_t group, std::uint64_t bits,
-                const of_each_scope<std::uint64_t>& limits);
+                const of_each_scope<std::uint64_t>& limits, bool counts = true);
     /// Takes them back: they were not answered.
     void take_back(const account& rows, std::size_t group, std::uint64_t bits) noexcept;
     /// What was counted, by scope.

@@ -63,14 +63,6 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
 
 }  // namespace
 
-lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
-    const auto& g = layout.at(group);
-    const lora::site_shape shape{g.rows(layout.mode), g.d, g.sites.front().d_out};
-    return layout.tokens_ahead > 0 ? lora::cost_of<params, lora::token_blocks, protection>(
-                                         shape, lora::mode::client_held_b, layout.tokens_ahead)
-                                   : lora::cost_of<params, packing, protection>(shape);
-}
-
 keystore::signing_key client_identity(const std::filesystem::path& file) {
     if (file.empty()) {
         return keystore::signing_key::generate();
@@ -303,7 +295,10 @@ void remote_model::take_adapter(const welcome& from) {
              ", whose layout, values or pin are others, expected those of version ", version_,
              " as before the connection was lost"});
     }
-    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))), digest,
+    const std::size_t tokens_ahead = std::exchange(layout.tokens_ahead, 0);  // which a pin leaves out
+    const auto pinned = wire::write_model_layout<params, packing, protection>(layout);
+    layout.tokens_ahead = tokens_ahead;
+    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(pinned))), digest,
               asks_for_held_ ? "B that was sent" : "B that was given", options_);
     pin_ = std::move(shown);
     version_ = from.version;
@@ -314,6 +309,15 @@ void remote_model::take_adapter(const welcome& from) {
     given_.reset();
     client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held), options_.base_norms);
     held_digest_ = digest;
+    if (tokens_ahead > options_.tokens_ahead && options_.tokens_ahead > 1) {
+        options_.report(
+            tensafe::text_of({"the server has blocks of ", tokens_ahead, " tokens, --tokens-ahead is ",
+                              options_.tokens_ahead, ": each hidden state goes alone"}));
+    }
+}
+
+bool remote_model::has_blocks() const noexcept {
+    return layout().tokens_ahead > 1 && layout().tokens_ahead <= options_.tokens_ahead;
 }
 
 /// Blocks end with their session: a fresh one knows none of them.
@@ -377,7 +381,8 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
     static_cast<void>(layout().at(group));
     bool is_good = true;
     const auto ask_alone = [&] {
-        alone_ -= std::min<std::size_t>(alone_, 1);
+        std::size_t& alone = alone_[group];
+        alone -= std::min<std::size_t>(alone, 1);
         if (or_zeros) {
             is_good = client_->encrypt_or_zeros(group, h, query_, overflow_margin);
         } else {
@@ -386,14 +391,11 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
         carry(group, query_.request, reply_);
         client_->decrypt(group, reply_, query_, reading_, product);
     };
-    struct sent_token {
-        wire::envelope of;
-        std::uint64_t session;
-    };
-    std::optional<sent_token> sent;
+    std::optional<wire::envelope> sent;
+    std::uint64_t session = 0;  // in which it was
     with_retry([&] {
         static_cast<void>(connected());  // before a position is used up
-        if (!sent || sent->session != counts_.sessions) {
+        if (!sent || session != counts_.sessions) {
             block* const at = block_for(group);
             if (at == nullptr) {
                 return ask_alone();
@@ -403,13 +405,14 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
             } else {
                 at->positions.encrypt(h, token_, overflow_margin);
             }
-            sent = {next_envelope(group), counts_.sessions};
+            sent = next_envelope(group);
+            session = counts_.sessions;
             token_.request.block = at->of.number;
-            wire::write_token_request<params, protection>(token_.request, sent->of, message_);
+            wire::write_token_request<params, protection>(token_.request, *sent, message_);
         }
         auto& positions = blocks_.at(group).front().positions;
         try {
-            exchange(sent->of, message_, false, [&](std::span<const std::uint8_t> message) {
+            exchange(*sent, message_, false, [&](std::span<const std::uint8_t> message) {
                 wire::read_token_reply(message, positions.plan(), token_.request.position, token_reply_);
             });
         } catch (const refused_error& e) {
@@ -417,7 +420,7 @@ bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
                 throw;
             }
             options_.report(e.what());  // the server gave the block up, or the reply's bytes
-            blocks_.erase(group);
+            blocks_.at(group).pop_front();
             sent.reset();
             return ask_alone();
         }
@@ -436,16 +439,33 @@ bool remote_model::is_worth_a_block(std::size_t group, std::size_t positions_lef
     const auto asked = asked_.find(group);
     const std::size_t known = positions_left + (asked == asked_.end() ? 0 : asked->second);
     const std::size_t to_come = options_.expected_tokens - std::min(options_.expected_tokens, known);
-    const std::size_t tokens = std::min(to_come, layout().tokens_ahead);
-    const lora::token_cost cost = lora::cost_of(client_->plan_of_blocks(group));
-    const std::size_t online = cost.online_up + cost.online_down;
-    const std::size_t ahead = cost.bytes() - layout().tokens_ahead * online;
-    return ahead + tokens * online < tokens * lora::cost_of(client_->plan(group)).bytes();
+    return saves_bytes(group, std::min(to_come, layout().tokens_ahead));
+}
+
+/// Whether so many hidden states, no more than a block has, cost fewer bytes in one.
+bool remote_model::saves_bytes(std::size_t group, std::size_t tokens) const {
+    const lora::token_cost of_block = lora::cost_of(client_->plan_of_blocks(group));
+    const std::size_t unused = layout().tokens_ahead - tokens;
+    return of_block.bytes() - unused * (of_block.online_up + of_block.online_down) <
+           tokens * lora::cost_of(client_->plan(group)).bytes();
+}
+
+remote_model::message_bytes remote_model::forecast(std::size_t group, std::size_t tokens) const {
+    message_bytes result;
+    while (has_blocks() && saves_bytes(group, std::min(tokens, layout().tokens_ahead))) {
+        const lora::token_cost cost = lora::cost_of(client_->plan_of_blocks(group));
+        const std::size_t used = std::min(tokens, layout().tokens_ahead);
+        result.up += cost.bytes_up - (layout().tokens_ahead - used) * cost.online_up;
+        result.down += cost.bytes_down - (layout().tokens_ahead - used) * cost.online_down;
+        tokens -= used;
+    }
+    const lora::token_cost cost = lora::cost_of(client_->plan(group));
+    return {result.up + tokens * cost.bytes_up, result.down + tokens * cost.bytes_down};
 }
 
 /// With a position that is left; null: the hidden state goes alone.
 remote_model::block* remote_model::block_for(std::size_t group) {
-    if (layout().tokens_ahead < 2 || layout().tokens_ahead > options_.tokens_ahead) {
+    if (!has_blocks()) {
         return nullptr;
     }
     finish_block();
@@ -453,7 +473,7 @@ remote_model::block* remote_model::block_for(std::size_t group) {
     while (!all.empty() && all.front().positions.left() == 0) {
         all.pop_front();
     }
-    if (all.empty() && alone_ == 0 && is_worth_a_block(group, 0)) {
+    if (all.empty() && alone_[group] == 0 && is_worth_a_block(group, 0)) {
         begin_block(group);
         finish_block();
     }
@@ -473,11 +493,14 @@ void remote_model::begin_block(std::size_t group) {
 /// request: the server prepares it while the caller's model computes.
 void remote_model::prepare_next(std::size_t group) {
     const auto found = blocks_.find(group);
-    if (found == blocks_.end() || found->second.size() != 1 || alone_ > 0) {
+    if (found == blocks_.end() || found->second.size() != 1 || alone_[group] > 0) {
         return;
     }
     const std::size_t left = found->second.front().positions.left();
-    if (left > layout().tokens_ahead / 4 || !is_worth_a_block(group, left)) {
+    const std::size_t tokens = layout().tokens_ahead;
+    // Not all groups at one token.
+    const std::size_t enough = tokens / 4 + group * (tokens / 2) / layout().groups.size();
+    if (left > enough || !is_worth_a_block(group, left)) {
         return;
     }
     try {
@@ -485,8 +508,11 @@ void remote_model::prepare_next(std::size_t group) {
         connected().begin("a block request", options_.step_limit);
         send(found->second.back().of, found->second.back().request);
         is_awaited_here_ = true;
-    } catch (const connection_lost&) {  // it goes again with the next request
-        drop();
+    } catch (const std::exception& e) {  // the answer is here; the request goes again with the next one
+        options_.report(e.what());
+        if (awaited_) {
+            drop();
+        }
     }
 }
 
@@ -497,10 +523,6 @@ void remote_model::finish_block() {
         return;
     }
     auto& all = blocks_.at(*awaited_);
-    const auto give_up = [&] {
-        all.pop_back();
-        awaited_.reset();
-    };
     block& made = all.back();
     const bool is_sent = std::exchange(is_awaited_here_, false);
     try {
@@ -510,19 +532,21 @@ void remote_model::finish_block() {
             client_->accept(made.positions, reply);
         });
         made.request = {};
-        awaited_.reset();
     } catch (const connection_lost&) {
         throw;
     } catch (const rate_limit_error&) {
         throw;
     } catch (const refused_error& e) {
         options_.report(e.what());
-        alone_ = layout().tokens_ahead;
-        give_up();
+        // A reply that was lost for good says nothing of room.
+        alone_[*awaited_] = e.code() == error_code::replayed ? 0 : layout().tokens_ahead;
+        all.pop_back();
     } catch (...) {
-        give_up();
+        all.pop_back();
+        awaited_.reset();
         throw;
     }
+    awaited_.reset();
 }
 
 template <class Take>
@@ -598,7 +622,9 @@ void remote_model::reconnect(clock::time_point last) {
 
 void remote_model::forget() {
     static_cast<void>(connected());
-    finish_block();
+    if (is_awaited_here_) {
+        finish_block();
+    }
     connected().begin("forgetting", options_.step_limit);
     connected().send_text(to_text(split::forget{}));
     static_cast<void>(receive_one<forgotten>());

@@ -94,8 +94,9 @@ struct remote_options {
     /// For a request with its reply, as that of the connections is for connecting and logging in. with_retry
     /// and reconnect begin nothing anew after twice this time.
     std::chrono::milliseconds step_limit{60'000};
-    /// Blocks of at most so many tokens are prepared where the server offers them; 1: none.
-    std::size_t tokens_ahead = params::degree;
+    /// Blocks are prepared where the server has them of at most so many tokens; 1: none. A block is 16 bytes
+    /// here for each token and entry of the hidden state, and there are two of each group at most.
+    std::size_t tokens_ahead = 128;
     /// Hidden states of a group that are to come, if that is known: nothing is prepared for more.
     std::size_t expected_tokens = std::numeric_limits<std::size_t>::max();
     backoff_options backoff;
@@ -120,9 +121,6 @@ struct remote_options {
     /// Takes what happened to the connection, for people.
     std::function<void(const std::string&)> report = [](const std::string&) {};
 };
-
-/// What the cost model says of a block of this group, or where there are none of a request with its reply.
-tensafe::lora::token_cost cost_of(const tensafe::lora::model_layout& layout, std::size_t group);
 
 /// The identity of a client: the key in this file, which only its owner may read, made if there is none yet.
 /// An empty path: a fresh one that is never stored. Of several first starts at once all get the same key.
@@ -179,9 +177,18 @@ class remote_model {
     std::optional<std::uint64_t> queries_left() const noexcept { return queries_left_; }
     counts counted() const noexcept;
 
+    struct message_bytes {
+        std::size_t up = 0;
+        std::size_t down = 0;
+    };
+    /// What the cost model says of so many hidden states of a group, all expected: of messages, as `ask`
+    /// sends them, blocks that are not used up whole.
+    message_bytes forecast(std::size_t group, std::size_t tokens) const;
+
     /// A hidden state through a group: the product of its stacked rows with h. It is hidden at a position of
-    /// a block, where there are blocks and one costs fewer bytes than what is expected alone; a quarter
-    /// before a block is used up, the next one is asked for while the caller goes on. Tries as with_retry:
+    /// a block, where there are blocks and one costs fewer bytes than what is expected alone. With a quarter
+    /// to three quarters of a block left, not of all groups at one token, the next one is asked for while the
+    /// caller goes on. Tries as with_retry:
     /// what was sent of a position goes again as its bytes, all else is encrypted anew.
     /// @param overflow_margin  for another try, at another position, after range_exceeded_error
     /// @throws as with_retry and carry; otherwise as model_client::encrypt and decrypt
@@ -270,6 +277,8 @@ class remote_model {
     [[noreturn]] void refuse_other(const control_message& got, const control_message& expected) const;
     bool ask(std::size_t group, std::span<const float> h, std::vector<double>& product,
              double overflow_margin, bool or_zeros);
+    bool has_blocks() const noexcept;
+    bool saves_bytes(std::size_t group, std::size_t tokens) const;
     bool is_worth_a_block(std::size_t group, std::size_t positions_left) const;
     block* block_for(std::size_t group);
     void begin_block(std::size_t group);
@@ -302,7 +311,8 @@ class remote_model {
     std::map<std::size_t, std::deque<block>> blocks_;  ///< by group: the one in use and the next
     std::optional<std::size_t> awaited_;               ///< the group whose last block has no reply yet
     bool is_awaited_here_ = false;                     ///< its request was sent on this connection
-    std::size_t alone_ = 0;  ///< hidden states that go alone, as the server had no room for a block
+    /// By group, hidden states that go alone, as the server had no room for a block.
+    std::map<std::size_t, std::size_t> alone_;
     std::map<std::size_t, std::size_t> asked_;  ///< hidden states, by group
     // Kept from request to request.
     std::vector<std::uint8_t> message_;

@@ -6,10 +6,12 @@
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/lora/packing/budget.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <boost/asio/ip/address.hpp>
 #include <cerrno>
 #include <charconv>
@@ -45,6 +47,10 @@
 namespace {
 
 using namespace std::chrono_literals;
+
+/// The most that any client may be trusted with, as a power of two.
+constexpr std::size_t most_tokens_ahead =
+    std::bit_floor(tensafe::lora::most_targets<split::params, split::protection>);
 
 struct arguments {
     std::string listen = "127.0.0.1:8443";
@@ -124,10 +130,19 @@ void add_options(CLI::App& app, arguments& a) {
     add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million);
     add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30, "bytes");
     add_number(
-        app, "--tokens-ahead", of.tokens_ahead, 1, split::params::degree,
-        "of a block, a power of two: what does not depend on them is computed and sent before; 1: none");
+        app, "--tokens-ahead", of.tokens_ahead, 1, most_tokens_ahead,
+        "of a block, a power of two: what does not depend on them is computed and sent before; 1: none. "
+        "More in a block would tell clients that cheat the secrets of its replies")
+        ->check([](const std::string& text) {
+            return std::has_single_bit(std::stoul(text)) ? "" : "got " + text + ", expected a power of two";
+        });
+    app.add_option_function<std::size_t>(
+           "--block-memory", [&of](std::size_t mib) { of.block_bytes = mib << 20; },
+           "MiB for blocks and kept replies, a sixteenth of it for one address; 0: no blocks are made")
+        ->check(CLI::Range(std::size_t{0}, million))
+        ->default_str("256");
     add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
-               "encryptions of zero made ahead for one session");
+               "encryptions of zero made ahead, for each kind of request of one session");
     add_number(app, "--threads", a.net.threads, 1, 256);
     add_number(app, "--drain-seconds", a.drain_seconds, 0, 86'400, "for clients to leave after SIGTERM");
     add_seconds(app, "--handshake-seconds", a.net.handshake_time,

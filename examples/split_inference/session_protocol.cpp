@@ -262,6 +262,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     check_draining();
     session made;
     made.client = tensafe::keystore::hex(hello_->client);
+    made.address = limited_address(address_);
     made.frames = frames_;
     try {
         made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message);
@@ -309,6 +310,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
         lost_session();
     }
     stage_ = stage::open;
+    may_repeat_ = true;
     ++of_.counters_.sessions_resumed;
     to.add_text(to_text(resumed{heard.session, *next_number, model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
@@ -326,8 +328,7 @@ std::optional<std::uint64_t> session_protocol::queries_left() const {
         const std::uint64_t used = of_.counts_.used(account_, group)[0];
         for (std::size_t i = 0; i < account_.size(); ++i) {
             if (const auto limit = bits.limits[i]; limit && account_[i] == account_[0]) {
-                const std::uint64_t left =
-                    (*limit - std::min(used, *limit)) / std::max(bits.request, bits.token);
+                const std::uint64_t left = (*limit - std::min(used, *limit)) / bits.request;
                 least = std::min(least.value_or(left), left);
             }
         }
@@ -373,13 +374,16 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
             check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
             check_rate(of_.requests_.take(session_->client, now), "requests of this client");
         };
-        if (is_of_block && header.number + 1 == *next) {  // the reply may have been lost
+        // The reply may have been lost. Once: it takes no work, and is thousands of times as long.
+        if (may_repeat_ && is_of_block && header.number + 1 == *next) {
             check_rates();
-            bool is_kept = false;
-            add_reply(header, to,
-                      [&](auto& reply) { is_kept = session_->evaluator->repeat(header.number, reply); });
-            if (is_kept) {
-                return record({.bytes_up = message.size()});
+            may_repeat_ = false;
+            tensafe::serving::usage used{.bytes_up = message.size()};
+            add_reply(header, to, [&](auto& reply) {
+                used.bytes_down = session_->evaluator->repeat(header.number, reply) ? reply.size() : 0;
+            });
+            if (used.bytes_down > 0) {
+                return record(used);
             }
         }
         // The largest number would leave none for later.
@@ -388,6 +392,7 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
                 {"request: number ", header.number,
                  " is not above those of the session before; encrypt anew with the next one"});
         check_rates();
+        may_repeat_ = false;
         compute(header, message, to);
     } catch (...) {
         record({.refused = 1, .bytes_up = message.size()});
@@ -399,8 +404,9 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 template <class Write>
 void session_protocol::add_reply(const wire::header& header, net::answer& to, Write write) {
     if (frames_ == frame_form::json) {
-        write(reply_);
-        to.add_text(carried_text(carried_message::kind::reply, reply_, header.number, header.group));
+        std::vector<std::uint8_t> reply;
+        write(reply);
+        to.add_text(carried_text(carried_message::kind::reply, reply, header.number, header.group));
     } else {
         write(to.add(false).bytes);
     }
@@ -412,13 +418,9 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
             {"request: got group ", header.group, ", expected one of the ", model_->groups.size(),
              " of this adapter"});
     const group_bits& bits = model_->groups[header.group];
-    const bool is_block = header.what == wire::kind::block_request;  // tells nothing of A yet
-    const std::uint64_t told = header.what == wire::kind::token_request ? bits.token : bits.request;
-    require(!is_block || of_.sessions_.block_bytes() < of_.options_.allowed.block_bytes,
-            error_code::block_limit,
-            {"block request: the server has no room for more blocks; ask for tokens without one"});
-    const auto count =
-        is_block ? query_counts::outcome() : of_.counts_.add(account_, header.group, told, bits.limits);
+    // Tells nothing of A yet, and is not made where no token would be answered.
+    const bool is_block = header.what == wire::kind::block_request;
+    const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits, !is_block);
     if (count.what == query_counts::outcome::limit_reached) {
         constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
                                                  "all clients together"};
@@ -439,12 +441,15 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
         of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
         throw refusal{error_code::query_limit, "request: this server counts no more clients"};
     }
+    require(!is_block || of_.sessions_.make_block_room(*session_), error_code::block_limit,
+            {"block request: the server has no room for more blocks of this address, or of all; ask for "
+             "tokens without one"});
     bool is_answered = is_block;
     ++of_.busy_;
     const auto end = [&](session_protocol*) {
         --of_.busy_;
         if (!is_answered) {
-            of_.counts_.take_back(account_, header.group, told);
+            of_.counts_.take_back(account_, header.group, bits.request);
         }
     };
     const std::unique_ptr<session_protocol, decltype(end)> at_end(this, end);
@@ -454,8 +459,10 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
-    add_reply(header, to, [&](auto& reply) { used = session_->evaluator->answer(message, header, reply); });
-    is_answered = true;
+    add_reply(header, to, [&](auto& reply) {
+        used = session_->evaluator->answer(message, header, reply);
+        is_answered = true;  // it may be kept: what fails from here on does not make it free
+    });
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));
     of_.work_.pay(session_->client, took.count() - 1, of_.options_.now());

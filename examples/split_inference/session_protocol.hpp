@@ -74,7 +74,7 @@ class session_protocol final : public net::websocket_handler {
     std::shared_ptr<const session> session_;
     query_counts::account account_;         ///< of the session's client and adapter
     std::optional<std::uint64_t> request_;  ///< the number of what is being answered
-    std::vector<std::uint8_t> reply_;       ///< for JSON frames
+    bool may_repeat_ = false;               ///< nothing was answered since a resumption
     int refused_ = 0;                       ///< in a row
 };
 

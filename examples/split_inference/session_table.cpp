@@ -157,12 +157,37 @@ std::size_t session_table::pool_size() const {
     return sum;
 }
 
-std::size_t session_table::block_bytes() const {
+std::size_t session_table::block_bytes(std::string_view address) const {
     std::size_t sum = 0;
-    for (const pointer& s : all()) {
-        sum += s->evaluator->block_bytes();
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, s] : sessions_) {
+        sum += address.empty() || s->address == address ? s->evaluator->block_bytes() : 0;
     }
     return sum;
+}
+
+bool session_table::make_block_room(std::string_view address, std::size_t most) const {
+    if (block_bytes(address) < most) {
+        return true;
+    }
+    std::multimap<time_point, pointer> lost;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [id, s] : sessions_) {
+            if (s->connection_ == 0 && s->evaluator->block_bytes() > 0 &&
+                (address.empty() || s->address == address)) {
+                lost.emplace(s->lost_, s);
+            }
+        }
+    }
+    for (auto each = lost.begin(); each != lost.end() && block_bytes(address) >= most; ++each) {
+        each->second->evaluator->drop_blocks();
+    }
+    return block_bytes(address) < most;
+}
+
+bool session_table::make_block_room(const session& of) const {
+    return make_block_room(of.address, limits_.block_bytes / 16) && make_block_room({}, limits_.block_bytes);
 }
 
 }  // namespace split

@@ -30,10 +30,12 @@ class session {
     // Fixed when it opens.
     std::string id;                          ///< 32 hexadecimal digits, drawn at random
     std::string client;                      ///< its Ed25519 public key, 64 digits
+    std::string address;                     ///< where it opened, as limited_address
     frame_form frames = frame_form::binary;  ///< what messages come in
     /// The version of the adapter that it opened with, whatever is loaded later; the client's
-    /// re-randomization key, 130 KB; up to limits::pool_of_session encryptions of zero, 70 KB each; up to
-    /// two blocks of tokens of each input.
+    /// re-randomization key, 66 KB; for requests and for blocks, once they came, 131 KB each and
+    /// encryptions of zero, 70 KB each: four to work in, and up to limits::pool_of_session;
+    /// up to two blocks of tokens of each input.
     std::shared_ptr<session_evaluator> evaluator;
 
   private:
@@ -96,8 +98,11 @@ class session_table {
     std::map<std::pair<std::string, std::uint64_t>, std::size_t> count_by_version() const;
     /// Encryptions of zero made ahead, of all sessions.
     std::size_t pool_size() const;
-    /// As session_evaluator::block_bytes, of all sessions.
-    std::size_t block_bytes() const;
+    /// As session_evaluator::block_bytes, of all sessions, or those of one address.
+    std::size_t block_bytes(std::string_view address = {}) const;
+    /// Whether there is room for one more block of a session: for its address and for all. Where there is
+    /// none, sessions without a connection lose theirs, of the address or any, longest lost first.
+    bool make_block_room(const session& of) const;
 
   private:
     using pointer = std::shared_ptr<session>;
@@ -109,6 +114,7 @@ class session_table {
     template <class Condition>
     std::vector<pointer> take_out(Condition condition);
     std::vector<pointer> all() const;
+    bool make_block_room(std::string_view address, std::size_t most) const;
 
     const limits limits_;
     mutable std::mutex mutex_;

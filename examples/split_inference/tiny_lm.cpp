@@ -88,17 +88,17 @@ int run(const std::filesystem::path& data, const split::program_options& service
 
     const auto after = remote.counted();
     const auto tokens = static_cast<double>(expected);
-    lora::token_cost cost;  // for a token: one of each group
+    split::remote_model::message_bytes cost;
     for (std::size_t group = 0; group < remote.layout().groups.size(); ++group) {
-        const lora::token_cost each = split::cost_of(remote.layout(), group);
-        cost.bytes_up += each.bytes_up / each.hidden_states;
-        cost.bytes_down += each.bytes_down / each.hidden_states;
+        const auto each = remote.forecast(group, expected);
+        cost.up += each.up / expected;
+        cost.down += each.down / expected;
     }
     std::fprintf(stderr, "\n%.0f characters read or written, %.1f a second\n", tokens,
                  tokens / passed.count());
     std::fprintf(stderr, "bytes a character: up %.0f (cost model %zu), down %.0f (cost model %zu)\n",
-                 static_cast<double>(after.wire.up - before.wire.up) / tokens, cost.bytes_up,
-                 static_cast<double>(after.wire.down - before.wire.down) / tokens, cost.bytes_down);
+                 static_cast<double>(after.wire.up - before.wire.up) / tokens, cost.up,
+                 static_cast<double>(after.wire.down - before.wire.down) / tokens, cost.down);
     std::fprintf(stderr, "reconnections: %llu, %llu of them with a fresh session\n",
                  static_cast<unsigned long long>(after.resumed + after.sessions - 1),
                  static_cast<unsigned long long>(after.sessions - 1));

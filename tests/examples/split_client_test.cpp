@@ -368,6 +368,26 @@ TEST_CASE(
     CHECK(server.open == 0);
 }
 
+TEST_CASE("blocks of more than 128 tokens, which are memory here, are not taken unless the client says so") {
+    peer server;
+    patient calm;
+    std::string reports;
+    auto options = calm.options();
+    options.report = [&](const std::string& text) { reports += text; };
+    const auto bytes = [&](std::size_t tokens_ahead) {
+        server.layout.tokens_ahead = tokens_ahead;
+        const auto forecast = remote_to(server, options).forecast(0, 1024);
+        return forecast.up + forecast.down;
+    };
+    const std::size_t alone = bytes(0);
+    CHECK(bytes(128) < alone);
+    CHECK(reports.empty());
+    CHECK(bytes(256) == alone);
+    CHECK(contains(reports, "the server has blocks of 256 tokens, --tokens-ahead is 128"));
+    options.tokens_ahead = 256;
+    CHECK(bytes(256) < alone);
+}
+
 TEST_CASE("a client that was given its part asks for none, and one that does not fit is refused") {
     peer server;
     patient calm;

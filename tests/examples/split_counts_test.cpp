@@ -1,5 +1,12 @@
-// What query limits stand on: counts that no crash, full disk or lack of memory makes too small.
+// What query limits stand on: counts that no crash, full disk or lack of memory makes too small. And the
+// memory of sessions.
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/checksum.hpp>
+#include <tensafe/wire/keys.hpp>
+#include <tensafe/wire/layout.hpp>
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -7,9 +14,12 @@
 #include <csignal>
 #include <sys/resource.h>
 
+#include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/query_counts.hpp"
+#include "../../examples/split_inference/service.hpp"
 #include "../allocation_count.hpp"
 #include "../io/file_builder.hpp"
+#include "../random_values.hpp"
 #include "../test.hpp"
 
 using namespace tests;
@@ -413,4 +423,174 @@ TEST_CASE_FIXTURE(stored_counts, "a usage file that is no list of counts is refu
     check_refused("usage\": line 1: got version 2, expected 3");
     put("tensafe split usage 4\n");
     check_refused("usage\": line 1: does not say \"tensafe split usage 3\"");
+}
+
+namespace {
+
+namespace lora = tensafe::lora;
+using split::params;
+using split::protection;
+
+lora::adapter one_site() {
+    lora::adapter result;
+    result.sites = {random_site(8, 16, 64, 1)};
+    result.sites[0].name = "model.layers.0.self_attn.q_proj";
+    return result;
+}
+
+/// A session of JSON frames, on one connection after the other.
+struct json_session : split::net::connection_control {
+    void end(std::uint16_t, const std::string&) override {}
+    std::array<std::byte, 32> tls_exporter() override { return {}; }
+
+    explicit json_session(split::service& s) : service(s) {
+        connect();
+        const auto key = wire::write_rerandomization_key<params>(
+            keys->rerandomization_key(split::derived_nonces(nonce).of_rerandomization_key));
+        split::hello mine;
+        mine.adapter = "kjv";
+        mine.client = identity.verifying().bytes();
+        mine.set = wire::set_id<params>;
+        mine.key_sha256 = keystore::sha256::of(std::as_bytes(std::span(key)));
+        mine.signature = identity.sign(split::text_to_sign({}, nonce, mine));
+        mine.frames = split::frame_form::json;
+        hear(to_text(mine));
+        hear(split::carried_text(split::carried_message::kind::rerandomization_key, key));
+        session = std::get<split::welcome>(told(0)).session;
+        client.emplace(keys,
+                       wire::read_model_layout<params, split::packing, protection>(
+                           std::get<split::carried_message>(told(1)).message),
+                       lora::client_part(one_site(), {}));
+    }
+    void connect() {
+        side = service.connect("10.0.0.1", control);
+        answer.clear();
+        side->start(answer);
+        nonce = std::get<split::challenge>(told(0)).nonce;
+    }
+    void resume() {
+        connect();
+        split::resume mine{session, identity.verifying().bytes(), {}};
+        mine.signature = identity.sign(split::text_to_sign({}, nonce, mine));
+        hear(to_text(mine));
+    }
+    void hear(const std::string& text) {
+        answer.clear();
+        side->on_text(text, answer);
+    }
+    split::control_message told(std::size_t i) const {
+        const auto data = answer.frames()[i].data();
+        return split::parse_control({reinterpret_cast<const char*>(data.data()), data.size()}, 1 << 20);
+    }
+    /// Whether a message of this number was answered.
+    bool ask(const std::vector<std::uint8_t>& message, std::uint64_t number) {
+        hear(split::carried_text(split::carried_message::kind::request, message, number));
+        return answer.frames().size() == 1 && std::holds_alternative<split::carried_message>(told(0));
+    }
+    std::uint64_t used() const {
+        auto& counts = service.counts();
+        return counts.used(counts.account_of(identity.verifying().hex(), {}, "kjv"), 0)[0];
+    }
+
+    split::service& service;
+    std::shared_ptr<split::net::connection_control> control{this, [](auto*) {}};
+    keystore::signing_key identity = keystore::signing_key::generate();
+    std::shared_ptr<lora::client<params>> keys = std::make_shared<lora::client<params>>();
+    std::unique_ptr<split::net::websocket_handler> side;
+    split::net::answer answer;
+    tensafe::random::seed nonce;
+    split::session_id session{};
+    std::optional<lora::model_client<params, split::packing, protection>> client;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(stored_counts,
+                  "whatever memory lacks, an answer that can be asked for again is counted, once") {
+    split::service_options options;
+    options.state = folder.path();
+    options.allowed.shares = {};
+    split::service service(std::move(options));
+    service.adapters().load("kjv", one_site);
+    const std::uint64_t bits = service.adapters().find("kjv")->groups[0].request;
+    json_session s(service);
+    std::uint64_t number = 1;
+    std::vector<std::uint8_t> message;
+    std::optional<lora::model_client<params>::block_type> block;
+    std::size_t of_block = 0;
+    const auto answer_bytes = [&] { return std::get<split::carried_message>(s.told(0)).message.size(); };
+    lora::token_query query;
+    const auto prepare = [&] {
+        block.emplace(s.client->prepare(0));
+        query.request.block = number;
+        wire::write_block_request<params, protection>(block->request(), {number, 0}, message);
+        REQUIRE(s.ask(message, number++));
+        lora::block_reply part;
+        wire::read_block_reply(std::get<split::carried_message>(s.told(0)).message, block->plan(), part);
+        s.client->accept(*block, part);
+        of_block = of_block > 0 ? of_block : service.sessions().block_bytes() - answer_bytes();
+    };
+    const auto write_token = [&] {
+        const std::uint64_t of = query.request.block;
+        block->encrypt(std::vector<float>(64, 1.0F), query);
+        query.request.block = of;
+        wire::write_token_request<params, protection>(query.request, {number, 0}, message);
+    };
+    std::uint64_t counted = 0;
+    std::size_t failures = 0;
+    for (bool failed = true; failed; ++failures) {
+        prepare();  // whose reply is longer
+        write_token();
+        const std::string text = split::carried_text(split::carried_message::kind::request, message, number);
+        s.answer.clear();
+        allocations_left = failures;
+        s.side->on_text(text, s.answer);
+        failed = allocations_left > failures;
+        allocations_left = ~std::size_t{0};
+        s.resume();
+        if (!s.ask(message, number)) {  // again, or for the first time
+            ++number;
+            write_token();
+            REQUIRE(s.ask(message, number));
+        }
+        counted += bits;
+        CHECK(s.used() == counted);
+        CHECK(service.sessions().block_bytes() == of_block + answer_bytes());
+        ++number;
+    }
+    CHECK(failures > 5);
+}
+
+TEST_CASE_FIXTURE(stored_counts, "to look at how many zeros are stored makes no place for them") {
+    split::service_options options;
+    options.state = folder.path();
+    split::service service(std::move(options));
+    service.adapters().load("kjv", one_site);
+    const json_session s(service);
+    const std::size_t before = allocations;
+    CHECK(service.sessions().pool_size() == 0);
+    CHECK(allocations <= before + 1);  // pointers to sessions
+}
+
+TEST_CASE_FIXTURE(stored_counts,
+                  "a session keeps the memory of no more used zeros than a thread works with") {
+    split::service_options options;
+    options.state = folder.path();
+    split::service service(std::move(options));
+    service.adapters().load("kjv", one_site);
+    json_session s(service);
+    const auto allocated_by_filling = [&] {
+        const std::size_t before = allocations;
+        while (s.side->idle()) {
+        }
+        REQUIRE(service.sessions().pool_size() == 16);
+        return allocations - before;
+    };
+    const std::size_t first = allocated_by_filling();
+    std::vector<std::uint8_t> message;
+    wire::write_block_request<params, protection>(s.client->prepare(0).request(), {1, 0}, message);
+    REQUIRE(s.ask(message, 1));
+    CHECK(service.sessions().pool_size() == 0);
+    constexpr std::size_t buffers = 5;  // of a zero
+    CHECK(allocated_by_filling() + 10 * buffers > first);
 }

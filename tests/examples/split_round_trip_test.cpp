@@ -3,9 +3,11 @@
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/message.hpp>
 
 #include "../../examples/split_inference/net/connection.hpp"
@@ -29,6 +31,9 @@ class direct_connection final : public tests::memory_connection {
         std::vector<tests::bytes> heard;
         std::size_t cut_before = 0;  ///< this message is heard by nobody
         std::size_t cut_after = 0;   ///< what it is answered with is lost
+        std::size_t refused = 0;     ///< this message gets `code`, and the service does not hear it
+        split::error_code code = split::error_code::replayed;
+        std::string fails;  ///< once: the step with this name cannot begin
 
         std::size_t count(tensafe::wire::kind what) const {
             return static_cast<std::size_t>(std::ranges::count_if(
@@ -45,6 +50,12 @@ class direct_connection final : public tests::memory_connection {
         cut();
         other_.reset();
     }
+    void begin(const char* step, std::chrono::milliseconds) override {
+        if (log_ != nullptr && log_->fails == step) {
+            log_->fails.clear();
+            throw tensafe::entropy_error("no entropy");
+        }
+    }
     void send_text(std::string_view text) override {
         traffic_.up += text.size();
         hear([&](auto& answer) { other_->on_text(text, answer); });
@@ -58,6 +69,10 @@ class direct_connection final : public tests::memory_connection {
         log_->heard.emplace_back(message.begin(), message.end());
         if (log_->heard.size() == log_->cut_before) {
             cut();
+        }
+        if (log_->heard.size() == log_->refused) {
+            const std::string text = to_text(split::refusal{log_->code, "no", {}, {}});
+            return say(true, tests::bytes(text.begin(), text.end()));
         }
         hear([&](auto& answer) { other_->on_binary(message, answer); });
         if (log_->heard.size() == log_->cut_after) {
@@ -129,7 +144,8 @@ struct both_sides {
     std::unique_ptr<split::service> service;
     direct_connection* last = nullptr;
     direct_connection::log log;
-    bool full = false;  ///< the server has no room for blocks
+    std::size_t block_bytes = split::limits().block_bytes;
+    std::size_t tokens_ahead = 32;
 
     explicit both_sides(split::of_each_scope<double> shares = {}) { start(shares); }
 
@@ -138,7 +154,8 @@ struct both_sides {
         service.reset();  // which locks its folder
         split::service_options options;
         options.allowed.shares = shares;
-        options.allowed.block_bytes = full ? 0 : options.allowed.block_bytes;
+        options.allowed.block_bytes = block_bytes;
+        options.allowed.tokens_ahead = tokens_ahead;
         options.publisher = std::move(publisher);
         options.state = folder.path();
         service = std::make_unique<split::service>(std::move(options));
@@ -231,9 +248,17 @@ TEST_CASE_FIXTURE(
     REQUIRE(pin);
     CHECK(pin->fits());
     CHECK(pin->key == publisher->verifying());
-    start({}, publisher);
-    auto remote = pinned(pin);
-    CHECK(error_of(remote, adapter, 0, 16) < 2e-3);
+    for (const std::size_t other : {1u, 16u, 32u}) {  // it says nothing of blocks
+        tokens_ahead = other;
+        start({}, publisher);
+        auto remote = pinned(pin);
+        CHECK(error_of(remote, adapter, 0, 16) < 2e-3);
+        CHECK(remote.pin()->text() == pin->text());
+        auto layout = remote.layout();
+        layout.tokens_ahead = 0;
+        const auto bytes = wire::write_model_layout<split::params, split::packing, split::protection>(layout);
+        CHECK(pin->layout == tensafe::keystore::sha256::of(std::as_bytes(std::span(bytes))));
+    }
 
     for (float& x : adapter.sites[0].a.values) {  // rows keep their norms
         x = -x;
@@ -256,9 +281,9 @@ TEST_CASE_FIXTURE(
             for (std::size_t group = 0; group < 2; ++group) {
                 REQUIRE(error_of(remote, adapter, group, 100 + token) < 2e-3);
             }
-            const bool is_at_quarter = token % 32 == 31 - 8;
-            if (frames == split::frame_form::binary && (is_at_quarter || token % 32 == 31 - 9)) {
-                CHECK(log.count(wire::kind::block_request) == 2 * (token / 32 + (is_at_quarter ? 2 : 1)));
+            if (frames == split::frame_form::binary) {  // not of both groups at one token
+                const std::size_t ahead = token % 32 < 31 - 16 ? 0 : token % 32 < 31 - 8 ? 1 : 2;
+                CHECK(log.count(wire::kind::block_request) == 2 * (token / 32 + 1) + ahead);
             }
         }
         CHECK(remote.counted().replies == 2 * 3 * 32);
@@ -337,12 +362,17 @@ TEST_CASE_FIXTURE(
         constexpr std::size_t frames = 8 + 4;  // of WebSocket, up and down
         const std::size_t bytes = (ask(remote, tokens) - before) / tokens + frames;
         CHECK(bytes <= 35'500);
-        CHECK(bytes == split::cost_of(remote.layout(), 0).bytes() / 32 + frames);
+        const auto forecast = remote.forecast(0, tokens);
+        CHECK(bytes == (forecast.up + forecast.down) / tokens + frames);
     }
+    std::string reports;
     const auto asked = [&](split::remote_options options, unsigned tokens) {
         log.heard.clear();
+        options.report = [&](const std::string& text) { reports += text; };
         auto remote = client({}, split::client_identity({}), {}, std::move(options));
-        ask(remote, tokens);
+        const auto bytes = ask(remote, tokens);
+        const auto forecast = remote.forecast(0, tokens);
+        CHECK((bytes == forecast.up + forecast.down) == (block_bytes > 0));
         return std::array{log.count(wire::kind::block_request), log.count(wire::kind::token_request),
                           log.count(wire::kind::request)};
     };
@@ -350,6 +380,11 @@ TEST_CASE_FIXTURE(
     split::remote_options options;
     options.tokens_ahead = 31;
     CHECK(asked(options, 3) == counts{0, 0, 3});
+    CHECK(contains(reports, "blocks of 32 tokens, --tokens-ahead is 31: each hidden state goes alone"));
+    options.tokens_ahead = 1;
+    reports.clear();
+    CHECK(asked(options, 3) == counts{0, 0, 3});
+    CHECK(reports.empty());
     options = {};
     options.expected_tokens = 2;
     CHECK(asked(options, 2) == counts{0, 0, 2});
@@ -359,10 +394,81 @@ TEST_CASE_FIXTURE(
     CHECK(asked(options, 34) == counts{1, 32, 2});
     options.expected_tokens = 35;
     CHECK(asked(options, 35) == counts{2, 35, 0});
-    full = true;
+    block_bytes = 0;
     start();
     options = {};
     CHECK(asked(options, 40) == counts{2, 0, 40});  // asked for again after 32
+}
+
+TEST_CASE_FIXTURE(both_sides,
+                  "a block that is given up leaves the next one, and a group without room for a block leaves "
+                  "the other group its own") {
+    const auto ask = [&](split::remote_model& remote, std::size_t group, unsigned tokens) {
+        for (unsigned token = 0; token < tokens; ++token) {
+            REQUIRE(error_of(remote, adapter, group, 400 + token) < 2e-3);
+        }
+    };
+    {
+        auto remote = client();
+        log.refused = 1 + 1 + 24 + 1 + 3;  // the key, a block, tokens until the next block, one of the rest
+        ask(remote, 0, 24 + 3 + 32);
+        CHECK(log.count(wire::kind::request) == 1);
+        CHECK(log.count(wire::kind::block_request) == 3);
+    }
+    log = {};
+    log.refused = 2;
+    log.code = split::error_code::block_limit;
+    auto remote = client();
+    ask(remote, 0, 3);
+    ask(remote, 1, 3);
+    CHECK(log.count(wire::kind::request) == 3);
+    CHECK(log.count(wire::kind::token_request) == 3);
+}
+
+TEST_CASE_FIXTURE(
+    both_sides, "a client whose blocks made room for another one while it was away goes on in its session") {
+    block_bytes = 16;  // one block
+    start();
+    const auto ask = [&](split::remote_model& remote) {
+        for (unsigned token = 0; token < 3; ++token) {
+            REQUIRE(error_of(remote, adapter, 0, 600 + token) < 2e-3);
+        }
+    };
+    auto remote = client();
+    ask(remote);
+    last->end();
+    auto other = client();
+    ask(other);
+    CHECK(log.count(wire::kind::token_request) == 6);
+    ask(remote);
+    CHECK(remote.counted().sessions == 1);
+    CHECK(log.count(wire::kind::token_request) == 7);
+    CHECK(log.count(wire::kind::request) == 3);
+}
+
+TEST_CASE_FIXTURE(both_sides,
+                  "an answer is not lost where the next block cannot be asked for, and whoever wants to be "
+                  "forgotten asks for none") {
+    auto remote = client();
+    const auto ask = [&](unsigned tokens) {
+        for (unsigned token = 0; token < tokens; ++token) {
+            REQUIRE(error_of(remote, adapter, 0, 500 + token) < 2e-3);
+        }
+    };
+    log.fails = "a block request";
+    ask(24);
+    CHECK(log.fails.empty());
+    CHECK(log.count(wire::kind::block_request) == 1);
+    ask(1);
+    CHECK(log.count(wire::kind::block_request) == 2);
+    CHECK(service->used().snapshot().total().tokens == 25);
+
+    log.cut_before = log.heard.size() + 7 + 24 + 1;  // the request for the block after that
+    ask(7 + 24);
+    REQUIRE(log.count(wire::kind::block_request) == 3);
+    remote.reconnect();
+    remote.forget();
+    CHECK(log.count(wire::kind::block_request) == 3);
 }
 
 TEST_CASE_FIXTURE(both_sides, "a character of the tiny language model costs 170,000 bytes over TLS") {
@@ -372,7 +478,8 @@ TEST_CASE_FIXTURE(both_sides, "a character of the tiny language model costs 170,
     constexpr std::size_t frames = 8 + 4 + 2 * 22;  // of WebSocket, in a record of TLS 1.3 each
     std::size_t bytes = 0;
     for (std::size_t group = 0; group < remote.layout().groups.size(); ++group) {
-        bytes += split::cost_of(remote.layout(), group).bytes() / 32 + frames;
+        const auto forecast = remote.forecast(group, 32);
+        bytes += (forecast.up + forecast.down) / 32 + frames;
     }
     CHECK(bytes <= 170'000);
     CHECK(bytes > 160'000);

@@ -69,7 +69,7 @@ class answer {
 
   private:
     static constexpr std::size_t most_kept = 4;
-    static constexpr std::size_t longest_kept = std::size_t{4} << 20;  // bytes
+    static constexpr std::size_t longest_kept = std::size_t{128} << 10;  // bytes
 
     std::vector<frame> frames_;
     std::size_t count_ = 0;

@@ -79,9 +79,9 @@ class good_client {
         remote_.ask(group, h, product_);
         last_ms = std::chrono::duration<double, std::milli>(steady::now() - began).count();
         require_deltas(adapter_, shape, h, remote_.client()->deltas(group, product_));
-        const auto cost = cost_of(remote_.layout(), group);
+        const auto cost = tensafe::lora::cost_of(remote_.client()->plan(group));
         bits += static_cast<std::size_t>(
-            std::ceil(static_cast<double>(cost.targets / cost.hidden_states) * cost.budget.channel_bits()));
+            std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
         ++answers;
         ++of_.answers;
     }

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -272,7 +273,16 @@ class rerandomization_pool {
                 std::to_string(log_n_));
         }
         const std::lock_guard lock(mutex_);
-        spare_.push_back(std::move(used));
+        if (spare_.size() < most_spare_) {
+            spare_.push_back(std::move(used));
+        }
+    }
+
+    /// Keeps the memory of so many used zeros, of all unless this is called: those that threads work with at
+    /// once make requests without stored ones as fast, and fill slower.
+    void keep_at_most(std::size_t spare) {
+        const std::lock_guard lock(mutex_);
+        most_spare_ = spare;
     }
 
     /// Replies are traced to the subring of degree 2^subring_log_n().
@@ -352,6 +362,7 @@ class rerandomization_pool {
     std::deque<zero<P, Level>> stored_;
     pid_t owner_ = ::getpid();           ///< the process in which they were made
     std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
+    std::size_t most_spare_ = std::numeric_limits<std::size_t>::max();
 };
 
 }  // namespace tensafe::ckks

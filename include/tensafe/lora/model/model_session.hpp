@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -32,9 +33,11 @@ class model_session {
     using workspace = server_workspace<P>;
 
     /// @param nonce, key  as for server::pool; the client answers by model_client::rerandomization_key
+    /// @param most_spare  of used encryptions of zero that each pool keeps for their memory
     /// @throws as server::pool
-    model_session(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key)
-        : nonce_(nonce), key_(std::move(key)) {
+    model_session(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
+                  std::size_t most_spare = std::numeric_limits<std::size_t>::max())
+        : nonce_(nonce), key_(std::move(key)), most_spare_(most_spare) {
         require<parameter_error>(
             key_.server_nonce == nonce,
             {"model_session: the client made this re-randomization key for another server nonce"});
@@ -54,8 +57,19 @@ class model_session {
         auto& pool = pools_[static_cast<std::size_t>(subring_log_n)];
         if (!pool) {
             pool = std::make_unique<rerandomization_pool>(nonce_, key_, subring_log_n);
+            pool->keep_at_most(most_spare_);
         }
         return *pool;
+    }
+
+    /// How many encryptions of zero are stored.
+    std::size_t zeros_stored() const {
+        const std::lock_guard lock(mutex_);
+        std::size_t sum = 0;
+        for (const auto& pool : pools_) {
+            sum += pool ? pool->size() : 0;
+        }
+        return sum;
     }
 
     /// Answers one hidden state of a group. From the second token of each group on nothing is allocated.
@@ -181,7 +195,8 @@ class model_session {
 
     random::seed nonce_;
     ckks::rerandomization_key<P, request_level<P>> key_;
-    std::mutex mutex_;  // guards the array, not the pools
+    std::size_t most_spare_;
+    mutable std::mutex mutex_;  // guards the array, not the pools
     std::array<std::unique_ptr<rerandomization_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
     workspace work_;
 };

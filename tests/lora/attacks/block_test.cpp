@@ -68,8 +68,7 @@ rns::poly<basis, rns::coefficient_form> products_of_token(const block_server& se
     const auto b = token_residues<P>(r);
     const auto sums = bare_token(server, std::array{b.limb<0>().first(d), b.limb<1>().first(d)});
     rns::poly<basis, rns::coefficient_form> result;
-    rns::for_each_limb<basis>(
-        [&]<int I>() { std::ranges::copy(sums[I], result.limb<I>().begin()); });
+    rns::for_each_limb<basis>([&]<int I>() { std::ranges::copy(sums[I], result.limb<I>().begin()); });
     return result;
 }
 

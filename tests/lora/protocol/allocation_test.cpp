@@ -79,7 +79,8 @@ TEST_CASE("nor does one whose encryptions of zero were made before") {
     CHECK(allocations - before == 0);
 }
 
-TEST_CASE("nor does a token of a block, the first of a next block and another matrix in its memory included") {
+TEST_CASE(
+    "nor does a token of a block, the first of a next block and another matrix in its memory included") {
     using P = ckks::private_n4096;
     using server_type = lora::server<P, lora::token_blocks>;
     for_each_backend([](tensafe::exec::backend) {

@@ -135,7 +135,7 @@ class opened_block {
     using server_type = block_server<>;
 
     opened_block(const server_type& s, const matrix& a, const ckks::secret_key<small>& key,
-               const random_source::seed& seed)
+                 const random_source::seed& seed)
         : server_(s), a_(a), key_(key) {
         for (const polynomial& c1 : tests::bare_block(s, seed)) {
             c1_times_s_.push_back(times_key(c1, key));
@@ -230,8 +230,8 @@ TEST_CASE("every position of a block gives A*h, for any number of tokens and sha
         check_answers(128, 2, 70);
         check_answers(1024, 2, 3);
     });
-    check_answers(2, 1030, 5);    // more rows than a polynomial has coefficients,
-    check_answers(8, 130, 40);    // more products than are made together,
+    check_answers(2, 1030, 5);  // more rows than a polynomial has coefficients,
+    check_answers(8, 130, 40);  // more products than are made together,
     if (trials(8) == 8) {
         check_answers(512, 1, 2050);  // and more ciphertexts: seconds with sanitizers
     }
@@ -493,8 +493,10 @@ TEST_CASE("plans of blocks are checked, and sets whose integers would overflow h
         CHECK(contains(refusal<parameter_error>([] { layout_type::of(3, 200, 1, 4); }), why));
         server<P, coefficient_tiles<4>>(random_matrix(3, 200, 1));  // single tokens have room
     };
-    refused(ckks::parameters<10, ckks::limb_bits<40, 39, 60>, 30, ckks::insecure_for_tests>(), "hidden states below 2^112");
-    refused(ckks::parameters<10, ckks::limb_bits<45, 27, 26>, 20, ckks::insecure_for_tests>(), "primes above 2^28");
+    refused(ckks::parameters<10, ckks::limb_bits<40, 39, 60>, 30, ckks::insecure_for_tests>(),
+            "hidden states below 2^112");
+    refused(ckks::parameters<10, ckks::limb_bits<45, 27, 26>, 20, ckks::insecure_for_tests>(),
+            "primes above 2^28");
 }
 
 TEST_CASE("what is refused uses up no position") {

@@ -315,7 +315,7 @@ TEST_CASE("a token of a block takes a fifth of the bytes of a single one") {
     CHECK(cost.online_down <= 200);
     using coarse = protects_adapter_rows<average_case<5>, reduced_precision>;
     CHECK(cost_of<ckks::minimal_n2048, token_blocks, coarse>(site_shape{qwen}).bytes() <= 32 * 16'200);
-    const token_cost blind =
-        cost_of<ckks::private_n4096, token_blocks>({.rank = 32, .d_in = 2048, .d_out = 2048}, mode::blind, 128);
+    const token_cost blind = cost_of<ckks::private_n4096, token_blocks>(
+        {.rank = 32, .d_in = 2048, .d_out = 2048}, mode::blind, 128);
     CHECK(static_cast<double>(blind.bytes()) / 128 <= 229'000);
 }

@@ -79,10 +79,10 @@ struct trusts_clients {};
 
 namespace detail {
 inline void check_targets(std::size_t targets, std::size_t largest) {
-    require<parameter_error>(targets <= largest,
-                             {"server: got ", targets,
-                              " target coefficients under one encryption of zero, expected at most ", largest,
-                              "; pass lora::trusts_clients if no client cheats"});
+    require<parameter_error>(
+        targets <= largest,
+        {"server: got ", targets, " target coefficients under one encryption of zero, expected at most ",
+         largest, "; pass lora::trusts_clients if no client cheats"});
 }
 }  // namespace detail
 

@@ -56,9 +56,9 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     /// @throws shape_error for tokens that no block has; parameter_error as budget_for, or for primes with
     ///         which integers of A or hidden states overflow
     constexpr reply_budget budget() const {
-        require<shape_error>(tokens >= 2 && tokens <= P::degree && std::has_single_bit(tokens),
-                             {"layout: got blocks of ", tokens,
-                              " tokens, expected a power of two from 2 to N = ", P::degree});
+        require<shape_error>(
+            tokens >= 2 && tokens <= P::degree && std::has_single_bit(tokens),
+            {"layout: got blocks of ", tokens, " tokens, expected a power of two from 2 to N = ", P::degree});
         const detail::budget_result result = compute_budget(rank, d);
         return detail::checked_budget<P>(result, rank, d);
     }
@@ -70,7 +70,8 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
         } else if (result.problem == nullptr &&
                    (detail::checksum_norm * result.budget.longest_row >= 0x1p27 ||
                     result.budget.range >= 0x1p112 * result.budget.longest_row)) {
-            result.problem = "blocks of tokens take integers of A below 2^27 and of hidden states below 2^112";
+            result.problem =
+                "blocks of tokens take integers of A below 2^27 and of hidden states below 2^112";
         }
         return result;
     }

@@ -312,17 +312,17 @@ class server<P, token_blocks, Protection> {
         for (auto& limb : work.windows) {
             detail::make_room(limb, weights_.window_words());
         }
-        where.for_each(detail::ceil_divide(plan_.inputs(), lanes) * limbs, [&](std::size_t job,
-                                                                               std::size_t slot) {
-            rns::for_each_limb<basis>([&]<int I>() {
-                if (job % limbs == static_cast<std::size_t>(I)) {
-                    weights_.template transform_inputs<I>(
-                        r.seed, job / limbs * lanes, work.slots[slot].work,
-                        detail::make_room(work.slots[slot].products[I], lanes * P::degree),
-                        work.windows[I].span());
-                }
-            });
-        });
+        where.for_each(detail::ceil_divide(plan_.inputs(), lanes) * limbs,
+                       [&](std::size_t job, std::size_t slot) {
+                           rns::for_each_limb<basis>([&]<int I>() {
+                               if (job % limbs == static_cast<std::size_t>(I)) {
+                                   weights_.template transform_inputs<I>(
+                                       r.seed, job / limbs * lanes, work.slots[slot].work,
+                                       detail::make_room(work.slots[slot].products[I], lanes * P::degree),
+                                       work.windows[I].span());
+                               }
+                           });
+                       });
         to.rank = plan_.rank();
         to.d = plan_.d();
         to.tokens = tokens;
@@ -348,7 +348,8 @@ class server<P, token_blocks, Protection> {
     }
 
     /// Answers a token. Its position is used up before anything is computed.
-    /// @throws shape_error, format_error for a request that is malformed; parameter_error for a block of another
+    /// @throws shape_error, format_error for a request that is malformed; parameter_error for a block of
+    /// another
     ///         server or process, or a position that was answered. None uses up a position
     void answer(server_block<P>& block, const token_request& r, workspace& work, token_reply& to) const {
         const block_token<P> token{&block, &r, &to};
@@ -391,7 +392,8 @@ class server<P, token_blocks, Protection> {
         const token_request& r = *tokens[k].request;
         check(*tokens[k].block, r);
         detail::unpack_residues<P>("server::answer", r.c0, plan_.d(), [&]<int I>() {
-            return detail::make_room(work.tokens[I], tokens.size() * plan_.d()).subspan(k * plan_.d(), plan_.d());
+            return detail::make_room(work.tokens[I], tokens.size() * plan_.d())
+                .subspan(k * plan_.d(), plan_.d());
         });
     }
 

@@ -122,8 +122,7 @@ void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_
     ntt::forward(rns::shared_plan<P::log_n, q>(), words);
     const auto sums = make_room(work.sums, n);
     std::fill(sums.begin(), sums.end(), 0);
-    rns::limb::add_block_sums(rns::variable_arithmetic<q>, sums, words,
-                              key.value().template limb<0>());
+    rns::limb::add_block_sums(rns::variable_arithmetic<q>, sums, words, key.value().template limb<0>());
     ckks::block_sums_to_coefficients<P::log_n, q>(subring_log_n, sums);
     for (std::size_t k = 0; k < out.size(); ++k) {
         // By its sign bit: of a comparison clang 14 makes a branch.

@@ -42,8 +42,8 @@ struct avx512 {
     }
 
     TENSAFE_AVX512 static vector<std::uint64_t> load_widened(const std::uint32_t* from) noexcept {
-        return to_lanes(_mm512_maskz_cvtepu32_epi64(
-            0xff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+        return to_lanes(
+            _mm512_maskz_cvtepu32_epi64(0xff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
     }
     /// x - c where that does not wrap, else x.
     TENSAFE_AVX512 static vector<std::uint64_t> subtract_if_not_below(

@@ -6,4 +6,3 @@
 
 #include <tensafe/dp/gaussian_release.hpp>
 #include <tensafe/dp/ledger.hpp>
-#include <tensafe/dp/renyi_accountant.hpp>

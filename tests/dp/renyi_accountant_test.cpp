@@ -1,4 +1,6 @@
-#include <tensafe/dp/renyi_accountant.hpp>
+#include "renyi_accountant.hpp"
+
+#include <tensafe/dp/gaussian_accountant.hpp>
 
 #include "../test.hpp"
 

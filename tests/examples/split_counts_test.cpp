@@ -3,10 +3,11 @@
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/wire/block.hpp>
 #include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/request.hpp>
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>

@@ -85,9 +85,8 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
         flood.sample({seed, tensafe::random::stream_domain::flood, static_cast<std::uint32_t>(p)}, 0,
                      std::span(floods).subspan(p * room, n));
 
-        std::vector<arith::uint128> draws(n);
         const auto hidden =
-            lora::rerandomize<P>(std::move(product), zero, flood, seed, static_cast<std::uint32_t>(p), draws);
+            lora::rerandomize<P>(std::move(product), zero, flood, seed, static_cast<std::uint32_t>(p));
         const device::output_place& o = places[p % places.size()];
         output bytes;
         std::vector<std::uint32_t> switched(P::degree);

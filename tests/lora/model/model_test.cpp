@@ -576,7 +576,7 @@ TEST_CASE("a model without blocks says so on both sides") {
                          parameter_error);
     CHECK_THROWS_WITH_AS(s.client.prepare(0), Contains("this model has no blocks"), parameter_error);
     CHECK_THROWS_AS(s.client.plan_of_blocks(0), parameter_error);
-    CHECK_THROWS_AS(s.session.fill_blocks(here, s.server, 1), parameter_error);
+    CHECK_THROWS_AS(s.session.fill(here, s.server, 0, 1), parameter_error);
     CHECK(s.server.zeros_per_block() == 0);
 }
 
@@ -608,12 +608,17 @@ TEST_CASE(
     CHECK_THROWS_AS(s.session.zeros(-1), parameter_error);
     CHECK_THROWS_AS(s.session.zeros(11), parameter_error);
     CHECK(&s.session.zeros(2) == &s.session.zeros(2));
-    s.session.fill(here, s.server, 2);
-    s.session.fill_blocks(here, s.server, 1);
+    s.session.fill(here, s.server, 2, 1);
     CHECK(s.session.zeros(2).size() == 2 * s.server.zeros_per_token());
     CHECK(s.session.zeros(7).size() == s.server.zeros_per_block());  // blocks of 2^7 tokens
     CHECK(s.session.zeros(3).size() == 0);
     CHECK_THROWS_AS(s.session.fill(here, s.server, ~std::size_t{0}), parameter_error);
+
+    lora::model_options four = with_blocks();  // tokens of a block as rows of a tile: one pool
+    four.tokens_ahead = 4;
+    const model_server short_blocks(from, four);
+    s.session.fill(here, short_blocks, 2, 1);
+    CHECK(s.session.zeros(2).size() == 2 * short_blocks.zeros_per_token() + short_blocks.zeros_per_block());
 }
 
 TEST_CASE("one key serves two models, and one batch the sessions of two clients") {

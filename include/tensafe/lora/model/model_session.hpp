@@ -135,25 +135,34 @@ class model_session {
                              [&] { s.apply(where, of_server, work); });
     }
 
-    /// Makes encryptions of zero until those for so many generated tokens of this model are stored: for while
-    /// the server is idle. model.zeros_per_token() each, of 70 KB at N = 4096. Models of one session share
-    /// the pools: with several, fill for the sum of their tokens.
-    /// @throws as rerandomization_pool::fill
+    /// Makes encryptions of zero until those for so many generated tokens, and blocks, of this model are
+    /// stored: for while the server is idle. model.zeros_per_token() and zeros_per_block() each, of 70 KB at
+    /// N = 4096. Models of one session share the pools: with several, fill for the sum.
+    /// @throws parameter_error for blocks of a model without, or more than 2^32 zeros of a degree; as
+    ///         rerandomization_pool::fill
     template <exec::host_execution Where, class Packing, class Protection>
-    void fill(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t tokens) {
+    void fill(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t tokens,
+              std::size_t blocks = 0) {
         if constexpr (Protection::protects) {
-            fill_pools(where, tokens, model.layout().groups.size(),
-                       [&](std::size_t g) { return model.decode(g).plan(); });
-        }
-    }
-    /// The same for blocks: model.zeros_per_block() each.
-    /// @throws parameter_error if the model has no blocks; as rerandomization_pool::fill
-    template <exec::host_execution Where, class Packing, class Protection>
-    void fill_blocks(const Where& where, const model_server<P, Packing, Protection>& model,
-                     std::size_t blocks) {
-        if constexpr (Protection::protects) {
-            fill_pools(where, blocks, model.layout().groups.size(),
-                       [&](std::size_t g) { return model.blocks(g).plan(); });
+            std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1> wanted{};
+            const auto add = [&](const auto& plan, std::size_t times) {
+                std::size_t& sum = wanted[static_cast<std::size_t>(plan.subring_log_n())];
+                require<parameter_error>(times <= (most_zeros - sum) / plan.outputs(),
+                                         {"model_session::fill: got ", tokens, " tokens and ", blocks,
+                                          " blocks, expected at most 2^32 encryptions of zero of a degree"});
+                sum += times * plan.outputs();
+            };
+            for (std::size_t g = 0; g < model.layout().groups.size(); ++g) {
+                add(model.decode(g).plan(), tokens);
+                if (blocks > 0) {
+                    add(model.blocks(g).plan(), blocks);
+                }
+            }
+            for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
+                if (const std::size_t count = wanted[static_cast<std::size_t>(subring_log_n)]; count > 0) {
+                    zeros(subring_log_n).fill(where, count);
+                }
+            }
         }
     }
 
@@ -164,33 +173,11 @@ class model_session {
         apply(exec::host{}, model, group, from, work_and_reply...);
     }
     template <class Packing, class Protection>
-    void fill(const model_server<P, Packing, Protection>& model, std::size_t tokens) {
-        fill(exec::host{}, model, tokens);
-    }
-    template <class Packing, class Protection>
-    void fill_blocks(const model_server<P, Packing, Protection>& model, std::size_t blocks) {
-        fill_blocks(exec::host{}, model, blocks);
+    void fill(const model_server<P, Packing, Protection>& model, std::size_t tokens, std::size_t blocks = 0) {
+        fill(exec::host{}, model, tokens, blocks);
     }
 
   private:
-    template <class Where, class PlanOf>
-    void fill_pools(const Where& where, std::size_t count, std::size_t groups, PlanOf plan_of) {
-        std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1> wanted{};
-        for (std::size_t g = 0; g < groups; ++g) {
-            const auto plan = plan_of(g);
-            wanted[static_cast<std::size_t>(plan.subring_log_n())] += plan.outputs();
-        }
-        for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
-            const std::size_t of_one = wanted[static_cast<std::size_t>(subring_log_n)];
-            require<parameter_error>(of_one == 0 || count <= most_zeros / of_one,
-                                     {"model_session::fill: got ", count, " tokens or blocks of ", of_one,
-                                      " encryptions of zero each, expected at most 2^32 of these"});
-            if (of_one > 0 && count > 0) {
-                zeros(subring_log_n).fill(where, count * of_one);
-            }
-        }
-    }
-
     static constexpr std::size_t most_zeros = std::size_t{1} << 32;
 
     random::seed nonce_;

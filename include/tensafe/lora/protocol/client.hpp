@@ -84,20 +84,12 @@ class client_block {
     ///         position
     template <hidden_state State>
     void encrypt(const State& h, token_query& to, double overflow_margin = 1) {
-        const auto state = detail::view_of_state(h);
-        const detail::masked_norm of_state(state, plan_.d());
-        if (of_state.kept == 0) {
-            detail::refuse_state(state);
-        }
-        hide(state, of_state, to, overflow_margin);
+        hide(detail::view_of_state(h), false, to, overflow_margin);
     }
     /// As client::encrypt_or_zeros.
     template <hidden_state State>
     bool encrypt_or_zeros(const State& h, token_query& to, double overflow_margin = 1) {
-        const auto state = detail::view_of_state(h);
-        const detail::masked_norm of_state(state, plan_.d());
-        hide(state, of_state, to, overflow_margin);
-        return of_state.kept != 0;
+        return hide(detail::view_of_state(h), true, to, overflow_margin);
     }
 
     /// A*h, rank entries, from the reply to this query. What client::decrypt says holds here.
@@ -146,11 +138,14 @@ class client_block {
     }
 
     template <class Real>
-    void hide(std::span<const Real> state, const detail::masked_norm& of_state, token_query& to,
-              double overflow_margin) {
+    bool hide(std::span<const Real> state, bool zeros_instead, token_query& to, double overflow_margin) {
         detail::check_overflow_margin(overflow_margin);
         require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ",
                                               request_.tokens, "; prepare another block"});
+        const detail::masked_norm of_state(state, plan_.d());
+        if (of_state.kept == 0 && !zeros_instead) {
+            detail::refuse_state(state);
+        }
         to.scale = plan_.layout().rows().message_scale(plan_.budget(), of_state.norm) / overflow_margin;
         for (std::size_t k = 0; k < plan_.d(); ++k) {
             reals_[k] = detail::masked(static_cast<double>(state[k]), of_state.kept) * to.scale;
@@ -168,6 +163,7 @@ class client_block {
             memory::pack_bits(std::span<const arith::word>(sums_.span()), bits, bytes);
         });
         memory::wipe(reals_.data(), reals_.size() * sizeof(double));
+        return of_state.kept != 0;
     }
 
     plan_type plan_;

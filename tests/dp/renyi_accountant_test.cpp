@@ -1,6 +1,6 @@
 #include "renyi_accountant.hpp"
 
-#include <tensafe/dp/gaussian_accountant.hpp>
+#include <tensafe/dp/gaussian_mechanism.hpp>
 
 #include "../test.hpp"
 

@@ -96,13 +96,6 @@ auto copied(const lora::client_block<P, worst>& block) {
 #endif
 
 static_assert(sizeof(lora::server<P, lora::token_blocks>) > 0);
-#ifdef BLOCKS_OF_SHORT_PRIMES
-// expect: lora::token_blocks: integers of A need primes above 2^28
-using short_limb = ckks::parameters<10, ckks::limb_bits<60, 15>, 30, ckks::insecure_for_tests>;
-auto of_short_limbs(const lora::matrix& a) {
-    return lora::server<short_limb, lora::token_blocks>(a, 8);
-}
-#endif
 
 lora::server<ckks::n8192_l4> without_key(const lora::matrix& a) {
     return lora::server<ckks::n8192_l4>(a);

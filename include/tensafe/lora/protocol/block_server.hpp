@@ -349,8 +349,7 @@ class server<P, token_blocks, Protection> {
 
     /// Answers a token. Its position is used up before anything is computed.
     /// @throws shape_error, format_error for a request that is malformed; parameter_error for a block of
-    /// another
-    ///         server or process, or a position that was answered. None uses up a position
+    ///         another server or process, or a position that was answered. None uses up a position
     void answer(server_block<P>& block, const token_request& r, workspace& work, token_reply& to) const {
         const block_token<P> token{&block, &r, &to};
         answer(std::span(&token, 1), work);

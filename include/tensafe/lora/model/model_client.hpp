@@ -134,7 +134,8 @@ class model_client {
     }
 
     /// A block of tokens for a group: of those to come, or of a prompt. Its request goes to the server;
-    /// encrypt and decrypt with it.
+    /// encrypt and decrypt with it. Takes memory for d words a limb and token, of a layout that is the
+    /// server's: look at its tokens_ahead if the server is not trusted.
     /// @throws as client::prepare; parameter_error if there is no such group, or no blocks
     block_type prepare(std::size_t group) {
         return detail::naming_input("model_client::prepare", layout_.at(group),

@@ -113,7 +113,7 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan) {
 template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
 constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
                              [[maybe_unused]] std::size_t tokens = 32) {
-    layout<P, Packing, Protection> l{served_rows(m, shape.rank, shape.d_out), shape.d_in, 1};
+    layout<P, Packing, Protection> l{{served_rows(m, shape.rank, shape.d_out), shape.d_in, 1}};
     if constexpr (std::is_same_v<Packing, token_blocks>) {
         l.tokens = tokens;
     }

@@ -44,7 +44,7 @@ void check_combination(arguments& args) {
                           args.params + ")");
     }
     if (args.packing.empty()) {
-        const bool tiles = args.tokens_ahead == 1 || args.rows != "auto";
+        const bool tiles = args.tokens_ahead == 1 || (args.tokens_ahead == 0 && args.rows != "auto");
         args.packing = args.params.starts_with('n') ? "replicated_slots"
                        : tiles                      ? "coefficient_tiles"
                                                     : "token_blocks";
@@ -52,6 +52,10 @@ void check_combination(arguments& args) {
     const bool in_blocks = args.packing == "token_blocks";
     if (args.tokens_ahead == 0) {
         args.tokens_ahead = !in_blocks ? 1 : args.blind() ? 128 : 32;  // many rows pay for a block later
+    }
+    if (in_blocks && args.rows != "auto") {
+        throw usage_error("--rows: got " + args.rows + ", expected none with --tokens-ahead " +
+                          std::to_string(args.tokens_ahead) + ": rows go with --packing coefficient_tiles");
     }
     if (!std::has_single_bit(args.tokens_ahead) || in_blocks != (args.tokens_ahead > 1)) {
         throw usage_error("--tokens-ahead: got " + std::to_string(args.tokens_ahead) + ", expected " +
@@ -70,6 +74,9 @@ void check_combination(arguments& args) {
                            " --protection " + std::string(c.protection) + " --mode client_held_b" +
                            (c.blind ? " or blind" : "");
             }
+        }
+        if (args.protection == "reveals_adapter_rows" && !args.params.starts_with('n')) {
+            message += "\n--params n16384_l4 has --protection reveals_adapter_rows";
         }
         throw usage_error(message);
     }

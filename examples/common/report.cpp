@@ -114,7 +114,7 @@ void report::print_table() const {
 
     std::printf("\nphase            ms a token (medians of %zu tokens)\n", args.tokens);
     for (std::size_t p = 0; p < phase_names.size(); ++p) {
-        if (ms_of_phase(p) >= 0.0005) {
+        if (ms_of_phase(p) > 0) {
             std::printf("  %-14s %8.3f\n", std::string(phase_names[p]).c_str(), ms_of_phase(p));
         }
     }

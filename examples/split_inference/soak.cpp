@@ -48,7 +48,7 @@ const std::vector<scenario> scenarios = {
     {"random_bytes", !own_server, repeats, random_bytes},
     {"endless_requests", !own_server, !repeats, endless_requests},
     {"replayed_frames", !own_server, repeats, replayed_frames},
-    {"attacked_blocks", !own_server, repeats, attacked_blocks},
+    {"attacked_blocks", !own_server, !repeats, attacked_blocks},
     {"wrong_parameter_set", !own_server, repeats, wrong_parameter_set},
     {"malformed_among_good", !own_server, !repeats, malformed_among_good},
     {"crowd", !own_server, !repeats, crowd},
@@ -114,7 +114,7 @@ class soak {
             std::filesystem::create_directory(each->folder);
             each->tls = o.tls;
             if (o.scale == "full") {
-                each->amount = {10'000, 20, 10};
+                each->amount = {10'000, 20, 10, 32};
             }
         }
     }

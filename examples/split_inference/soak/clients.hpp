@@ -259,6 +259,14 @@ class raw_session {
                 "an open one");
         require_answer(next, next_number++);
     }
+    /// One good token at a position of a block.
+    void ask_at_position() {
+        static_cast<void>(require_token(make_token()));
+        ++next_number;
+        ++of_.answers;
+    }
+    /// Positions left in the block.
+    std::size_t left() const { return block_ ? block_->left() : 0; }
     /// Sends a frame, which the server refuses with this code. @return what it says
     std::string require_refusal(std::string_view code, std::string_view what, unsigned operation,
                                 std::string_view data) {
@@ -285,6 +293,12 @@ class raw_session {
         connect();
         wire_->send(whole_frame(op_text, to_text(resume_here())));
         next_number = receive_control<resumed>("a resumed session").next_number;
+    }
+
+    /// Ends the session, so that the server keeps nothing of it.
+    void leave() {
+        wire_->send(whole_frame(op_text, to_text(bye{})));
+        require_end(1000, "bye");
     }
 
     void connect() {

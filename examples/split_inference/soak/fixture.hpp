@@ -45,9 +45,10 @@ inline void check_log(const std::string& text) {
 
 /// How much a run does.
 struct sizes {
-    std::size_t requests = 64;    ///< good ones of the scenarios that count, and as many malformed ones
-    std::size_t repetitions = 2;  ///< of what is done again and again
-    std::size_t kills = 2;        ///< of a server while it packs
+    std::size_t requests = 64;     ///< good ones of the scenarios that count, and as many malformed ones
+    std::size_t repetitions = 2;   ///< of what is done again and again
+    std::size_t kills = 2;         ///< of a server while it packs
+    std::size_t tokens_ahead = 4;  ///< of a block: few, so that blocks end
 };
 
 /// What scenarios work on: a server, and what is known of it.
@@ -84,12 +85,13 @@ struct fixture {
             how.arguments.emplace_back("--anybody");
         }
         // Times so short that what waits for them is over in a few seconds; limits that nobody meets.
-        arguments usual = {{"--client-share", "none"},     {"--adapter-share", "none"},
-                           {"--tenant-share", "none"},     {"--rate", "1e6"},
-                           {"--handshake-rate", "1e6"},    {"--idle-seconds", "2"},
-                           {"--handshake-seconds", "1.5"}, {"--write-seconds", "2"},
-                           {"--session-seconds", "0.5"},   {"--sessions-per-client", "16"},
-                           {"--largest-message", "262144"}};
+        arguments usual = {
+            {"--client-share", "none"},      {"--adapter-share", "none"},
+            {"--tenant-share", "none"},      {"--rate", "1e6"},
+            {"--handshake-rate", "1e6"},     {"--idle-seconds", "2"},
+            {"--handshake-seconds", "1.5"},  {"--write-seconds", "2"},
+            {"--session-seconds", "0.5"},    {"--sessions-per-client", "16"},
+            {"--largest-message", "262144"}, {"--tokens-ahead", std::to_string(amount.tokens_ahead)}};
         given.merge(usual);
         for (const auto& [name, value] : given) {
             how.arguments.insert(how.arguments.end(), {name, value});

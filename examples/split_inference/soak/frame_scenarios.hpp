@@ -57,6 +57,7 @@ inline void killed_mid_frame(fixture& w) {
         require_equal("the next number after half a request", s.next_number, 2u);
         s.wire().send(frame);
         s.require_answer(half, 2);
+        s.leave();
     }
 }
 

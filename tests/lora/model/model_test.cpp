@@ -503,7 +503,7 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     CHECK_THROWS_AS(s.client.deltas(0, reply, query), shape_error);
     CHECK_THROWS_WITH_AS(
         s.client.encrypt(1, random_state(70, 1)),
-        Contains("input \"model.layers.0.self_attn.o_proj\": client::encrypt: got a hidden state of 70"),
+        Contains("input \"model.layers.0.self_attn.o_proj\": encrypt: got a hidden state of 70"),
         shape_error);
     CHECK_THROWS_AS(s.client.encrypt(4, random_state(70, 1)), parameter_error);
 

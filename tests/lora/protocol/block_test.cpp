@@ -678,7 +678,7 @@ TEST_CASE("a block belongs to the server that prepared it, and to its process") 
     const auto by_later = [&] {
         later.answer(block.of_server, block.query.request, block.work, block.reply);
     };
-    CHECK(contains(refusal<parameter_error>(by_later), "another process or version of A"));
+    CHECK(contains(refusal<parameter_error>(by_later), "that this server did not prepare"));
     // Servers of one type are counted with those of others.
     using other_protection = protects_adapter_rows<worst_case, reduced_precision>;
     std::vector<block_server<other_protection>> others;
@@ -689,7 +689,7 @@ TEST_CASE("a block belongs to the server that prepared it, and to its process") 
         CHECK(contains(refusal<parameter_error>([&] {
                            other.answer(block.of_server, block.query.request, block.work, block.reply);
                        }),
-                       "another process or version of A"));
+                       "did not prepare"));
     }
     const pid_t child = ::fork();
     if (child == 0) {
@@ -734,7 +734,7 @@ TEST_CASE("replies that do not fit are refused, and a block without its server's
     auto fresh = block.with.key_holder.prepare(block.s.plan());
     std::vector<double> answers(3);
     CHECK(contains(refusal<parameter_error>([&] { fresh.decrypt(block.reply, block.query, answers); }),
-                   "has not come"));
+                   "call client::accept first"));
     const auto refused_block = [&](auto change) {
         block_reply r = block.from_server;
         change(r);
@@ -766,8 +766,8 @@ TEST_CASE("more targets under one zero than leave RLWE at 128 bits are refused, 
     const matrix a = random_matrix(64, 2, 1);
     CHECK_NOTHROW(blocks(a, 32));
     CHECK_THROWS_WITH_AS(blocks(a, 64),
-                         Contains("got 64 target coefficients under one encryption of zero, "
-                                  "expected at most 38; pass lora::trusts_clients"),
+                         Contains("got 64 tokens of a block under one encryption of zero, "
+                                  "expected at most 32; pass lora::trusts_clients"),
                          parameter_error);
     CHECK_NOTHROW(blocks(a, 64, trusts_clients{}));
     CHECK_THROWS_WITH_AS(rows{a}, Contains("got 64 target coefficients"), parameter_error);

@@ -78,11 +78,10 @@ inline constexpr std::size_t most_targets = [] {
 struct trusts_clients {};
 
 namespace detail {
-inline void check_targets(std::size_t targets, std::size_t largest) {
-    require<parameter_error>(
-        targets <= largest,
-        {"server: got ", targets, " target coefficients under one encryption of zero, expected at most ",
-         largest, "; pass lora::trusts_clients if no client cheats"});
+inline void check_targets(std::size_t targets, std::size_t largest, const char* what) {
+    require<parameter_error>(targets <= largest, {"server: got ", targets, " ", what,
+                                                  " under one encryption of zero, expected at most ", largest,
+                                                  "; pass lora::trusts_clients if no client cheats"});
 }
 }  // namespace detail
 

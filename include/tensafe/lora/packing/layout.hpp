@@ -125,7 +125,7 @@ struct masked_norm {
     template <class Real>
     masked_norm(std::span<const Real> h, std::size_t d) {
         require<shape_error>(h.size() == d,
-                             {"client::encrypt: got a hidden state of ", h.size(), " entries, expected ", d});
+                             {"encrypt: got a hidden state of ", h.size(), " entries, expected ", d});
         const double sum = encoding::sum_of_squares(h);
         kept = std::uint64_t{0} - static_cast<std::uint64_t>(sum <= std::numeric_limits<double>::max());
         __asm__("" : "+r"(kept));  // or compilers make branches of it again
@@ -139,12 +139,12 @@ template <class Real>
     for (std::size_t t = 0; t < h.size(); ++t) {
         const auto x = static_cast<double>(h[t]);
         if (!std::isfinite(x)) {
-            throw encoding_error({"client::encrypt: entry ", t, " of the hidden state is ",
+            throw encoding_error({"encrypt: entry ", t, " of the hidden state is ",
                                   (std::isnan(x) ? "not a number" : "infinite"),
                                   ", expected a finite number"});
         }
     }
-    throw encoding_error("client::encrypt: the norm of the hidden state passes the range of double");
+    throw encoding_error("encrypt: the norm of the hidden state passes the range of double");
 }
 
 /// Norm of a hidden state.  @throws as both

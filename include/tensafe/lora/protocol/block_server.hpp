@@ -383,7 +383,7 @@ class server<P, token_blocks, Protection> {
         : plan_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a), tokens)),
           weights_(plan_, a),
           identity_(random::input_hash::of(a.values, std::array{a.rows, a.columns})) {
-        detail::check_targets(tokens, largest_targets);
+        detail::check_targets(tokens, std::bit_floor(largest_targets), "tokens of a block");
     }
 
     /// Token k, checked, to residues.
@@ -442,8 +442,8 @@ class server<P, token_blocks, Protection> {
 
     void check(const server_block<P>& block, const token_request& r) const {
         require<parameter_error>(block.of_ == number_ && block.owner_ == ::getpid(),
-                                 {"server::answer: got a block that another process or version of A "
-                                  "prepared; prepare one here"});
+                                 {"server::answer: got a block that this server did not prepare in this "
+                                  "process, or one that was moved; prepare one here"});
         require<shape_error>(
             r.d == plan_.d() && r.position < block.tokens(),
             {"server::answer: got position ", r.position, " of a hidden state of ", r.d,

@@ -36,13 +36,13 @@ namespace detail {
 inline void check_overflow_margin(double overflow_margin) {
     require<parameter_error>(
         overflow_margin >= 1 && overflow_margin <= 0x1p20,
-        {"client::encrypt: got an overflow margin of ", overflow_margin, ", expected 1 to 2^20"});
+        {"encrypt: got an overflow margin of ", overflow_margin, ", expected 1 to 2^20"});
 }
 
 inline void check_scale(double scale) {
     if (!(scale > 0) || !std::isfinite(scale)) {
-        throw parameter_error({"client::decrypt: got a scale of ", scale,
-                               ", expected that of the query to which this is the reply"});
+        throw parameter_error(
+            {"decrypt: got a scale of ", scale, ", expected that of the query to which this is the reply"});
     }
 }
 
@@ -98,14 +98,15 @@ class client_block {
     ///         range_exceeded_error
     void decrypt(const token_reply& r, const token_query& q, std::span<double> answers) {
         require<parameter_error>(!products_.empty(),
-                                 {"client_block::decrypt: the server's part of this block has not come"});
+                                 {"client_block::decrypt: the server's part of this block is missing; call "
+                                  "client::accept first"});
         detail::check_scale(q.scale);
-        require<shape_error>(
-            r.rank == plan_.rank() && r.d == plan_.d() && r.position == q.request.position &&
-                r.position < request_.tokens && answers.size() == plan_.rank(),
-            {"client_block::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix at position ",
-             r.position, " and room for ", answers.size(), " answers, expected a ", plan_.rank(), " x ",
-             plan_.d(), " matrix at position ", q.request.position});
+        require<shape_error>(r.rank == plan_.rank() && r.d == plan_.d() && r.position == q.request.position &&
+                                 r.position < request_.tokens && answers.size() == plan_.rank(),
+                             {"client_block::decrypt: got a reply for a ", r.rank, " x ", r.d,
+                              " matrix at position ", r.position, " and room for ", answers.size(),
+                              " answers, expected a ", plan_.rank(), " x ", plan_.d(), " matrix at position ",
+                              q.request.position, " and room for ", plan_.rank(), " answers"});
         check_count("client_block::decrypt: got ", r.c0.size(), " bytes, expected ",
                     plan_.token_reply_bytes());
         std::span<const std::uint8_t> rest = r.c0;
@@ -141,7 +142,7 @@ class client_block {
     bool hide(std::span<const Real> state, bool zeros_instead, token_query& to, double overflow_margin) {
         detail::check_overflow_margin(overflow_margin);
         require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ",
-                                              request_.tokens, "; prepare another block"});
+                                              request_.tokens, " in this process; prepare another block"});
         const detail::masked_norm of_state(state, plan_.d());
         if (of_state.kept == 0 && !zeros_instead) {
             detail::refuse_state(state);

@@ -159,7 +159,7 @@ class server {
     server(const matrix& a, std::size_t largest_targets)
         : plan_(a.rows, a.columns, detail::public_row_norm(a)), weights_(plan_, a) {
         if constexpr (Protection::protects) {
-            detail::check_targets(plan_.targets(0), largest_targets);
+            detail::check_targets(plan_.targets(0), largest_targets, "target coefficients");
             identity_ = random::input_hash::of(a.values, std::array{a.rows, a.columns});
         }
     }

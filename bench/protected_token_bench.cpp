@@ -5,7 +5,9 @@
 #include <tensafe/exec/host_parallel.hpp>
 
 #include <bit>
+#include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -120,37 +122,52 @@ void scaling(benchmark::State& state) {
         1e6;
 }
 
-/// Sites of one client in blocks of so many tokens.
+/// Sites in blocks of so many tokens, each for so many sessions.
 template <class P, class Protection>
 struct block_setting {
     struct site {
-        lora::server<P, lora::token_blocks, Protection> server;
+        std::shared_ptr<const lora::server<P, lora::token_blocks, Protection>> server;
         std::optional<lora::client_block<P, Protection>> of_client;
         lora::server_block<P> of_server;
     };
 
-    block_setting(std::size_t count, std::size_t rank, std::size_t d, std::size_t tokens)
+    block_setting(std::size_t count, std::size_t rank, std::size_t d, std::size_t tokens,
+                  std::size_t sessions = 1)
         : h(bench::random_matrix(1, d, 3)),
           nonce(tensafe::random::fresh_seed()),
           zeros(nonce, client.rerandomization_key(nonce), std::countr_zero(tokens)),
+          queries(sessions),
+          replies(sessions),
           answers(rank) {
         const lora::matrix a = bench::random_matrix(rank, d, 2);
         for (std::size_t i = 0; i < count; ++i) {
-            sites.push_back({{a, tokens, lora::trusts_clients{}}, {}, {}});
+            const auto server = std::make_shared<lora::server<P, lora::token_blocks, Protection>>(
+                a, tokens, lora::trusts_clients{});
+            for (std::size_t s = 0; s < sessions; ++s) {
+                sites.push_back({server, {}, {}});
+            }
         }
     }
 
     void prepare(site& s) {
-        s.of_client = client.prepare(s.server.plan());
-        s.server.prepare(s.of_client->request(), zeros, work, s.of_server, ahead);
+        s.of_client = client.prepare(s.server->plan());
+        s.server->prepare(s.of_client->request(), zeros, work, s.of_server, ahead);
         client.accept(*s.of_client, ahead);
     }
-    void token(site& s) {
-        s.of_client->encrypt(h.row(0), query);
-        s.server.answer(s.of_server, query.request, work, reply);
-        s.of_client->decrypt(reply, query, answers);
+    /// Of all sessions of one site, answered in one call.
+    void token(std::span<site> sessions) {
+        calls.clear();
+        for (std::size_t i = 0; i < sessions.size(); ++i) {
+            sessions[i].of_client->encrypt(h.row(0), queries[i]);
+            calls.push_back({&sessions[i].of_server, &queries[i].request, &replies[i]});
+        }
+        sessions.front().server->answer(calls, work);
+        for (std::size_t i = 0; i < sessions.size(); ++i) {
+            sessions[i].of_client->decrypt(replies[i], queries[i], answers);
+        }
         benchmark::ClobberMemory();
     }
+    void token(site& s) { token(std::span(&s, 1)); }
 
     lora::matrix h;
     lora::client<P> client;
@@ -158,8 +175,9 @@ struct block_setting {
     lora::rerandomization_pool<P> zeros;
     lora::block_workspace<P> work;
     lora::block_reply ahead;
-    lora::token_query query;
-    lora::token_reply reply;
+    std::vector<lora::token_query> queries;  ///< of each session
+    std::vector<lora::token_reply> replies;
+    std::vector<lora::block_token<P>> calls;
     std::vector<double> answers;
     std::vector<site> sites;
 };
@@ -179,24 +197,27 @@ void token_of_block(benchmark::State& state) {
     const auto of_token = [](std::size_t ahead, std::size_t online) {
         return static_cast<double>(ahead) / Tokens + static_cast<double>(online);
     };
-    state.counters["bytes_up"] = of_token(s.of_client->request().bytes(), all.query.request.bytes());
-    state.counters["bytes_down"] = of_token(all.ahead.bytes(), all.reply.bytes());
+    state.counters["bytes_up"] =
+        of_token(s.of_client->request().bytes(), all.queries.front().request.bytes());
+    state.counters["bytes_down"] = of_token(all.ahead.bytes(), all.replies.front().bytes());
 }
 
-/// Encrypting, answering and decrypting alone, over so many sites in turn: of 280 no A is in a cache.
+/// Encrypting, answering and decrypting alone, over so many sites in turn, for so many sessions at once: of
+/// 280 no A is in a cache.
 void online(benchmark::State& state) {
     constexpr std::size_t tokens = 32;
+    const auto sessions = static_cast<std::size_t>(state.range(1));
     block_setting<ckks::private_n4096, worst_case> all(static_cast<std::size_t>(state.range(0)), 32, 2048,
-                                                       tokens);
-    while (state.KeepRunningBatch(state.range(0) * static_cast<std::int64_t>(tokens))) {
+                                                       tokens, sessions);
+    while (state.KeepRunningBatch(static_cast<std::int64_t>(all.sites.size() * tokens))) {
         state.PauseTiming();
         for (auto& s : all.sites) {
             all.prepare(s);
         }
         state.ResumeTiming();
         for (std::size_t t = 0; t < tokens; ++t) {
-            for (auto& s : all.sites) {
-                all.token(s);
+            for (std::size_t first = 0; first < all.sites.size(); first += sessions) {
+                all.token(std::span(all.sites).subspan(first, sessions));
             }
         }
     }
@@ -209,7 +230,10 @@ template <block_phase Timed>
 void step_of_block(benchmark::State& state) {
     const auto tokens = static_cast<std::size_t>(state.range(0));
     block_setting<ckks::private_n4096, worst_case> all(1, 32, 2048, tokens);
-    auto& [server, of_client, of_server] = all.sites.front();
+    auto& site = all.sites.front();
+    const auto& server = *site.server;
+    auto& of_client = site.of_client;
+    auto& of_server = site.of_server;
     std::vector<lora::token_query> queries(tokens);
     std::vector<lora::token_reply> replies(tokens);
     const auto run = [&](block_phase phase, auto f) {
@@ -381,11 +405,12 @@ TENSAFE_BENCH_BLOCKS(minimal_n2048, 32, reduced);
 
 BENCHMARK(online)
     ->Name("protected_block/online")
-    ->ArgName("sites")
+    ->ArgNames({"sites", "sessions"})
     ->Unit(benchmark::kMicrosecond)
     ->Iterations(4 * 280 * 32)
-    ->Arg(1)
-    ->Arg(280);
+    ->Args({1, 1})
+    ->Args({280, 1})
+    ->Args({70, 4});
 
 #define TENSAFE_BENCH_BLOCK_STEP(step)          \
     BENCHMARK(step_of_block<block_phase::step>) \

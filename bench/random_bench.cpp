@@ -49,12 +49,12 @@ void uniform_unlucky(benchmark::State& state, exec::backend backend) {
     }
 }
 
-void centred_binomial(benchmark::State& state, exec::backend backend) {
+void errors(benchmark::State& state, exec::backend backend) {
     const bench::forced_backend forced(backend);
     const random::seed seed = random::fresh_seed();
     std::vector<std::int8_t> out(static_cast<std::size_t>(state.range(0)));
     for (auto _ : state) {
-        random::sample_centred_binomial(seed, random::stream_domain::error, 0, out);
+        random::sample_error(seed, random::stream_domain::error, 0, out);
         benchmark::ClobberMemory();
     }
 }
@@ -83,7 +83,7 @@ benchmark::internal::Benchmark* add(const std::string& name, exec::backend backe
                 ->ArgNames({"bits", "n"})
                 ->ArgsProduct({{40, 45, 50, 60}, {4096, 16384}});
             add("uniform_unlucky", backend, uniform_unlucky)->ArgName("n")->Arg(4096)->Arg(16384);
-            add("centred_binomial", backend, centred_binomial)->ArgName("n")->Arg(64)->Arg(4096)->Arg(16384);
+            add("errors", backend, errors)->ArgName("n")->Arg(64)->Arg(4096)->Arg(16384);
             add("ternary", backend, ternary)->ArgName("n")->Arg(64)->Arg(4096)->Arg(16384);
         }
     }

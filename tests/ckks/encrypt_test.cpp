@@ -102,7 +102,7 @@ TEST_CASE("The seed in a ciphertext tells nothing of the error: it is not the er
     const auto c = ckks::encrypt(secret, message, source);
     const auto noise = ckks::inverse(ckks::decrypt(secret, ckks::expand(c)));
     std::vector<std::int8_t> error(four_limbs::degree);
-    tensafe::random::sample_centred_binomial(c.seed, tensafe::random::stream_domain::error, 0, error);
+    tensafe::random::sample_error(c.seed, tensafe::random::stream_domain::error, 0, error);
     rns::secret_poly<four_limbs::basis, rns::coefficient_form> from_public_seed;
     ckks::add_small(error, from_public_seed);
     CHECK(!(noise.value == from_public_seed));

@@ -79,7 +79,7 @@ TEST_CASE("Moving a key hands over its words") {
     CHECK(assigned.value() == value);
 }
 
-TEST_CASE("b + a*s of a public key is a centred binomial error") {
+TEST_CASE("b + a*s of a public key is an error") {
     auto source = generator(5);
     const secret key(source);
     const ckks::public_key<four_limbs> pk(key, source);
@@ -88,10 +88,10 @@ TEST_CASE("b + a*s of a public key is a centred binomial error") {
     rns::add(e, pk.b());
     double squares = 0;
     for (const std::int64_t x : small_coefficients(rns::inverse(e))) {
-        CHECK(std::abs(x) <= 21);
+        CHECK(std::abs(x) <= 11);
         squares += static_cast<double>(x * x) / four_limbs::degree;
     }
-    CHECK(squares > 0.7 * 10.5);  // seven standard deviations around 21 / 2
+    CHECK(squares > 0.7 * 10.5);  // seven standard deviations around 10.5
     CHECK(squares < 1.3 * 10.5);
 }
 

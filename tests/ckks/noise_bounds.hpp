@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/random/centred_binomial_groups.hpp>
+#include <tensafe/random/error_groups.hpp>
 
 #include <cmath>
 
@@ -29,10 +29,9 @@ coefficient_norms norms_of_slots(double largest_slot, double scale) noexcept {
     return {std::sqrt(static_cast<double>(P::degree)) * two, two};
 }
 
-/// Encryption with the secret key: the centred binomial error itself.
+/// Encryption with the secret key: the error itself.
 inline noise_bound secret_key_noise() noexcept {
-    constexpr double eta = tensafe::random::centred_binomial_eta;
-    return {eta, std::sqrt(eta / 2)};
+    return {tensafe::random::largest_error, std::sqrt(tensafe::random::error_variance)};
 }
 
 /// Encryption with the public key: e*v + e0 + e1*s with ternary v and s.

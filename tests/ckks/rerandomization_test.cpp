@@ -129,8 +129,8 @@ std::vector<std::int64_t> predicted(const session<Level>& c, const random::seed&
     std::vector<std::int8_t> e0(P::degree);
     std::vector<std::int8_t> e1(P::degree);
     random::sample_ternary(seed, stream_domain::zero, 0, v);
-    random::sample_centred_binomial(seed, stream_domain::error, 0, e0);
-    random::sample_centred_binomial(seed, stream_domain::error, 1, e1);
+    random::sample_error(seed, stream_domain::error, 0, e0);
+    random::sample_error(seed, stream_domain::error, 1, e1);
     rns::secret_poly<basis, rns::evaluation_form> sum;
     rns::multiply_accumulate(sum, e, transformed<basis>(v));
     rns::multiply_accumulate(sum, s, transformed<basis>(e1));
@@ -231,7 +231,7 @@ TEST_CASE(
     seeds.next_seed();  // the secret key's
     CHECK(c.open.client_nonce == seeds.next_seed());
     std::vector<std::int8_t> error(P::degree);
-    random::sample_centred_binomial(seeds.next_seed(), stream_domain::error, 0, error);
+    random::sample_error(seeds.next_seed(), stream_domain::error, 0, error);
     CHECK(std::ranges::equal(small_coefficients(rns::inverse(std::move(e))), error));
 }
 

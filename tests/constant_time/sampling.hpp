@@ -26,9 +26,9 @@ inline void check_sampling(program& p) {
         random::sample_ternary(secret_seed(), random::stream_domain::secret_key, 0, out);
         return all_secret(out);
     });
-    p.check("sample_centred_binomial", [] {
+    p.check("sample_error", [] {
         std::vector<std::int8_t> out(64 * (32 + 13));
-        random::sample_centred_binomial(secret_seed(), random::stream_domain::error, 0, out);
+        random::sample_error(secret_seed(), random::stream_domain::error, 0, out);
         return all_secret(out);
     });
     p.check("sample_discrete_gaussian", [] {

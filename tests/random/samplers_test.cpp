@@ -19,9 +19,9 @@ std::vector<std::uint64_t> uniform(const seed& key, stream_domain domain, std::u
     return out;
 }
 
-std::vector<std::int8_t> centred_binomial(const seed& key, std::uint32_t lane, std::size_t count) {
+std::vector<std::int8_t> errors(const seed& key, std::uint32_t lane, std::size_t count) {
     std::vector<std::int8_t> out(count);
-    sample_centred_binomial(key, stream_domain::error, lane, out);
+    sample_error(key, stream_domain::error, lane, out);
     return out;
 }
 
@@ -41,14 +41,19 @@ double chi_square_deviations(const std::vector<double>& counts, const std::vecto
     return (statistic - freedom) / std::sqrt(2 * freedom);
 }
 
-/// binomial(42, k) / 2^42.
-double binomial_probability(int k) {
-    double probability = std::ldexp(1.0, -42);
-    for (int i = 1; i <= k; ++i) {
-        probability *= (42.0 - i + 1) / i;
+/// Of each error from -11 on: how many of the 2^12 values of twelve bits give it.
+std::array<double, 23> error_probabilities() {
+    std::array<double, 23> result{};
+    for (unsigned bits = 0; bits < 4096; ++bits) {
+        const int twice = std::popcount(bits & 0x1fU) - std::popcount(bits >> 5 & 0x1fU);
+        const int once = static_cast<int>(bits >> 10 & 1U) - static_cast<int>(bits >> 11);
+        result[static_cast<std::size_t>(11 + 2 * twice + once)] += 0x1p-12;
     }
-    return probability;
+    return result;
 }
+
+/// Of the square of an error: a fourth moment is 3 variance^2, less w^4 / 8 for each bit of weight w.
+constexpr double variance_of_square = 2 * 10.5 * 10.5 - (10 * 16 + 2 * 1) / 8.0;
 
 double mean_of(const std::vector<std::int8_t>& values) {
     double sum = 0;
@@ -200,75 +205,71 @@ BACKEND_TEST_CASE("the largest draw alone decides whether a bound rejects, where
     check_draws<8>();
 }
 
-BACKEND_TEST_CASE("sample_centred_binomial agrees with the definition for every length") {
+BACKEND_TEST_CASE("sample_error agrees with the definition for every length") {
     for (const std::size_t count :
          {0U, 64U, 128U, 192U, 256U, 320U, 448U, 512U, 576U, 960U, 1024U, 2048U, 2112U, 2432U}) {
-        const auto drawn = centred_binomial(counting_seed(), 2, count);
+        const auto drawn = errors(counting_seed(), 2, count);
         CHECK(different(drawn, [&](std::size_t k) {
-                  return reference_centred_binomial(counting_seed(), stream_domain::error, 2, k);
+                  return reference_error(counting_seed(), stream_domain::error, 2, k);
               }) == 0);
     }
 }
 
-BACKEND_TEST_CASE("the centred binomial sums are right where the bits are not random") {
-    // Set the first `plus` added and the first `minus` subtracted words: the value is their difference.
-    for (int plus = 0; plus <= 21; ++plus) {
-        for (int minus = 0; minus <= 21; ++minus) {
-            std::uint64_t words[13][42] = {};
+BACKEND_TEST_CASE("errors are right for all values of twelve bits") {
+    constexpr std::size_t groups = 13;
+    for (unsigned bits = 0; bits < 4096; ++bits) {
+        std::uint64_t words[groups][12] = {};
+        int expected = 0;
+        for (unsigned i = 0; i < 12; ++i) {
+            const bool is_set = (bits >> i & 1U) != 0;
             for (auto& group : words) {
-                for (int i = 0; i < 21; ++i) {
-                    group[i] = i < plus ? ~std::uint64_t{0} : 0;
-                    group[21 + i] = i < minus ? ~std::uint64_t{0} : 0;
-                }
+                group[i] = is_set ? ~std::uint64_t{0} : 0;
             }
-            std::vector<std::int8_t> out(std::size_t{13} * 64, 99);
-            detail::centred_binomial_groups(words[0], 13, out.data());
-            CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 832);
+            expected += is_set ? (i < 10 ? 2 : 1) * (i < 5 || i == 10 ? 1 : -1) : 0;
         }
+        std::vector<std::int8_t> out(groups * 64, 99);
+        detail::error_groups(words[0], groups, out.data());
+        REQUIRE(std::ranges::count(out, static_cast<std::int8_t>(expected)) == groups * 64);
     }
 }
 
-TEST_CASE("centred binomial values have mean 0, variance 10.5 and the binomial distribution in [-21, 21]") {
+TEST_CASE("errors have mean 0, variance 10.5 and their distribution in [-11, 11]") {
     constexpr std::size_t count = std::size_t{1} << 22;
-    const auto values = centred_binomial(counting_seed(5), 0, count);
+    const auto values = errors(counting_seed(5), 0, count);
     const double n = count;
 
     const auto [least, largest] = std::minmax_element(values.begin(), values.end());
-    CHECK(*least >= -21);
-    CHECK(*largest <= 21);
+    CHECK(*least == -largest_error);
+    CHECK(*largest == largest_error);
     CHECK(std::abs(mean_of(values)) < 5 * std::sqrt(10.5 / n));
-    // The fourth central moment of 42 fair bits is 3 * 10.5^2 - 42 / 8, so a square has variance 2 * 10.5^2
-    // - 5.25.
-    CHECK(std::abs(correlation(values, 0) - 10.5) < 5 * std::sqrt((2 * 10.5 * 10.5 - 5.25) / n));
+    CHECK(error_variance == 10.5);
+    CHECK(std::abs(correlation(values, 0) - 10.5) < 5 * std::sqrt(variance_of_square / n));
     for (const std::size_t distance : {1U, 2U, 8U, 63U, 64U, 256U}) {
         CAPTURE(distance);
         CHECK(std::abs(correlation(values, distance)) < 5 * 10.5 / std::sqrt(n));
     }
 
-    // Values beyond +-12 are counted with +-12: a cell should expect ten or more.
-    constexpr int edge = 12;
-    std::vector<double> counts(2 * edge + 1);
-    std::vector<double> expected(2 * edge + 1);
+    std::vector<double> counts(23);
+    std::vector<double> expected;
     for (const int value : values) {
-        counts[static_cast<std::size_t>(std::clamp(value, -edge, edge) + edge)] += 1;
+        counts[static_cast<std::size_t>(value + 11)] += 1;
     }
-    for (int value = -21; value <= 21; ++value) {
-        expected[static_cast<std::size_t>(std::clamp(value, -edge, edge) + edge)] +=
-            n * binomial_probability(value + 21);
+    for (const double probability : error_probabilities()) {
+        expected.push_back(n * probability);  // 1024 or more
     }
     CHECK(std::abs(chi_square_deviations(counts, expected)) < 5);
 }
 
-TEST_CASE("every one of the 64 bit positions of a group has the binomial's variance") {
+TEST_CASE("every one of the 64 bit positions of a group has the errors' variance") {
     constexpr std::size_t groups = 1 << 14;
-    const auto values = centred_binomial(counting_seed(6), 0, 64 * groups);
+    const auto values = errors(counting_seed(6), 0, 64 * groups);
     for (std::size_t position = 0; position < 64; ++position) {
         double squares = 0;
         for (std::size_t group = 0; group < groups; ++group) {
             squares += static_cast<double>(values[64 * group + position]) * values[64 * group + position];
         }
         CAPTURE(position);
-        CHECK(std::abs(squares / groups - 10.5) < 5 * std::sqrt((2 * 10.5 * 10.5 - 5.25) / groups));
+        CHECK(std::abs(squares / groups - 10.5) < 5 * std::sqrt(variance_of_square / groups));
     }
 }
 
@@ -314,8 +315,8 @@ BACKEND_TEST_CASE("the samplers of small values write anywhere, and nothing besi
     for (const std::size_t groups : {1U, 3U, 8U, 11U}) {
         std::vector<std::int8_t> out(64 * groups + 2, 99);
         const std::span<std::int8_t> inner = std::span(out).subspan(1, 64 * groups);
-        sample_centred_binomial(counting_seed(), stream_domain::error, 2, inner);
-        CHECK(std::ranges::equal(inner, centred_binomial(counting_seed(), 2, 64 * groups)));
+        sample_error(counting_seed(), stream_domain::error, 2, inner);
+        CHECK(std::ranges::equal(inner, errors(counting_seed(), 2, 64 * groups)));
         CHECK(out.front() == 99);
         CHECK(out.back() == 99);
         sample_ternary(counting_seed(), stream_domain::secret_key, 2, inner);
@@ -354,14 +355,14 @@ TEST_CASE("another seed, domain or lane gives other coefficients") {
     CHECK(uniform(counting_seed(), stream_domain::public_key, 0, 12289, 64) != base);
     CHECK(uniform(counting_seed(), stream_domain::uplink, 1, 12289, 64) != base);
 
-    CHECK(centred_binomial(counting_seed(), 0, 64) != centred_binomial(counting_seed(), 1, 64));
-    CHECK(centred_binomial(counting_seed(), 0, 64) != centred_binomial(counting_seed(1), 0, 64));
+    CHECK(errors(counting_seed(), 0, 64) != errors(counting_seed(), 1, 64));
+    CHECK(errors(counting_seed(), 0, 64) != errors(counting_seed(1), 0, 64));
     CHECK(ternary(counting_seed(), 0, 64) != ternary(counting_seed(), 1, 64));
     CHECK(ternary(counting_seed(), 0, 64) != ternary(counting_seed(1), 0, 64));
 
     std::vector<std::int8_t> flood(64);
-    sample_centred_binomial(counting_seed(), stream_domain::flood, 0, flood);
-    CHECK(flood != centred_binomial(counting_seed(), 0, 64));
+    sample_error(counting_seed(), stream_domain::flood, 0, flood);
+    CHECK(flood != errors(counting_seed(), 0, 64));
     std::vector<std::int8_t> zero(64);
     sample_ternary(counting_seed(), stream_domain::zero, 0, zero);
     CHECK(zero != ternary(counting_seed(), 0, 64));

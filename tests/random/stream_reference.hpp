@@ -63,13 +63,13 @@ inline std::uint64_t reference_uniform(const random::seed& key, random::stream_d
     }
 }
 
-inline int reference_centred_binomial(const random::seed& key, random::stream_domain domain,
-                                      std::uint32_t lane, std::size_t k) {
+inline int reference_error(const random::seed& key, random::stream_domain domain, std::uint32_t lane,
+                           std::size_t k) {
     int value = 0;
-    for (std::size_t i = 0; i < 42; ++i) {
-        const std::uint64_t word = stream_word(key, domain, lane, 0, 336 * (k / 64) + 8 * i);
+    for (std::size_t i = 0; i < 12; ++i) {
+        const std::uint64_t word = stream_word(key, domain, lane, 0, 96 * (k / 64) + 8 * i);
         const int bit = static_cast<int>((word >> (k % 64)) % 2);
-        value += i < 21 ? bit : -bit;
+        value += (i < 10 ? 2 : 1) * (i < 5 || i == 10 ? bit : -bit);
     }
     return value;
 }

@@ -189,6 +189,8 @@ inline void replayed_frames(fixture& w) {
     }
     other.next_number = 3;
     other.ask();
+    one.leave();
+    other.leave();
 
     // A handshake again: its signature is over another connection's nonce.
     raw_session third(w, false);

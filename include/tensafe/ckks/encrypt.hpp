@@ -31,7 +31,7 @@ rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
     encryption_workspace<P>& work) {
     random::seed error_seed = generator.next_seed();
     memory::wipe_guard guard(error_seed);
-    random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, work.error.span());
+    random::sample_error(error_seed, random::stream_domain::error, 0, work.error.span());
     add_small(work.error.span(), message);
     memory::wipe(work.error.data(), work.error.size());
     auto hidden = rns::forward(std::move(message));
@@ -73,10 +73,10 @@ ciphertext<P, Level> encrypt(const public_key<P>& key, plaintext<P, rns::coeffic
     memory::secret_buffer<std::int8_t> small(P::degree, memory::uninitialized);
     random::sample_ternary(seed, random::stream_domain::zero, 0, small.span());
     const auto v = transform_of_small<basis>(small.span());
-    random::sample_centred_binomial(seed, random::stream_domain::error, 0, small.span());
+    random::sample_error(seed, random::stream_domain::error, 0, small.span());
     add_small(small.span(), message.value);
     const auto e0 = rns::forward(std::move(message.value));
-    random::sample_centred_binomial(seed, random::stream_domain::error, 1, small.span());
+    random::sample_error(seed, random::stream_domain::error, 1, small.span());
     const auto e1 = transform_of_small<basis>(small.span());
 
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), message.scale};

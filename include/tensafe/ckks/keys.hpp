@@ -126,7 +126,7 @@ rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> hide_with_
     random::seed seed = generator.next_seed();
     memory::wipe_guard guard(seed);
     memory::secret_buffer<std::int8_t> error(P::degree, memory::uninitialized);
-    random::sample_centred_binomial(seed, random::stream_domain::error, 0, error.span());
+    random::sample_error(seed, random::stream_domain::error, 0, error.span());
     // a is public, so a*s without the error is as secret as s: it is never written down.
     auto b = transform_of_small<basis>(error.span());
     rns::for_each_limb<basis>([&]<int I>() {

@@ -150,7 +150,7 @@ class rerandomization_pool {
     rerandomization_pool& operator=(const rerandomization_pool&) = delete;
 
     /// Makes zeros until `count` are stored; two calls at the same time may store a few more. Cost of one: an
-    /// NTT and two products of N words for each limb, and at most 12.5 N bytes of key stream.
+    /// NTT and two products of N words for each limb, and at most 5 N bytes of key stream.
     /// @throws entropy_error if the system gives no entropy; std::bad_alloc. What was stored stays.
     template <exec::host_execution Where>
     void fill(const Where& where, std::size_t count) {
@@ -348,9 +348,9 @@ class rerandomization_pool {
 
         // The sampler's values come in groups of 64, and a subring may have fewer coefficients.
         const std::size_t drawn = std::max(made.e0.size(), std::size_t{64});
-        random::sample_centred_binomial(seed, random::stream_domain::error, 0, made.e1.span().first(drawn));
+        random::sample_error(seed, random::stream_domain::error, 0, made.e1.span().first(drawn));
         std::copy_n(made.e1.begin(), made.e0.size(), made.e0.begin());
-        random::sample_centred_binomial(seed, random::stream_domain::error, 1, made.e1.span());
+        random::sample_error(seed, random::stream_domain::error, 1, made.e1.span());
     }
 
     int log_n_;

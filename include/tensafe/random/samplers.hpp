@@ -5,8 +5,8 @@
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
-#include <tensafe/random/centred_binomial_groups.hpp>
 #include <tensafe/random/chacha20.hpp>
+#include <tensafe/random/error_groups.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/x86/ternary.hpp>
 #include <tensafe/random/x86/uniform_draws.hpp>
@@ -209,15 +209,15 @@ namespace detail {
 
 /// W groups at once, one per lane. Fold expressions, because g++ does not unroll loops at -O2.
 template <std::size_t W, class = std::make_index_sequence<W>>
-struct binomial_lanes;
+struct error_lanes;
 template <std::size_t W, std::size_t... Lane>
-struct binomial_lanes<W, std::index_sequence<Lane...>> {
+struct error_lanes<W, std::index_sequence<Lane...>> {
     using lanes = simd::lanes<std::uint64_t, W>;
     using words = typename lanes::native;
 
     /// W words of each group: word i of group g into lane g of to[i].
     static TENSAFE_INLINE void load(const std::uint64_t* from, words* to) noexcept {
-        lanes r[W] = {lanes::load(from + Lane * binomial_words)...};
+        lanes r[W] = {lanes::load(from + Lane * error_words)...};
         simd::transpose(r);
         ((to[Lane] = r[Lane].v), ...);
     }
@@ -225,30 +225,31 @@ struct binomial_lanes<W, std::index_sequence<Lane...>> {
     static TENSAFE_INLINE void load_all(const std::uint64_t* from, words* to,
                                         std::index_sequence<I...>) noexcept {
         (load(from + W * I, to + W * I), ...);
-        // 42 is not a multiple of W: the last load takes some words for the second time.
-        load(from + binomial_words - W, to + binomial_words - W);
+        if constexpr (error_words % W != 0) {  // some words for the second time
+            load(from + error_words - W, to + error_words - W);
+        }
     }
     /// W rows into the 8 W coefficients of each group that they hold.
     static TENSAFE_INLINE void store(const words* rows, std::int8_t* out) noexcept {
         lanes r[W] = {{rows[Lane]}...};
         simd::transpose(r);
-        (std::memcpy(out + Lane * binomial_group, &r[Lane], sizeof(lanes)), ...);
+        (std::memcpy(out + Lane * error_group, &r[Lane], sizeof(lanes)), ...);
     }
 };
 
 /// Converts whole vectors of W groups, and returns the number of groups: the body of a kernel.
 template <std::size_t W>
-TENSAFE_INLINE std::size_t centred_binomial_vectors(const std::uint64_t* from, std::size_t groups,
-                                                    std::int8_t* out) noexcept {
-    using lanes = binomial_lanes<W>;
-    typename lanes::words words[binomial_words];
+TENSAFE_INLINE std::size_t error_vectors(const std::uint64_t* from, std::size_t groups,
+                                         std::int8_t* out) noexcept {
+    using lanes = error_lanes<W>;
+    typename lanes::words words[error_words];
     typename lanes::words rows[8];
     std::size_t done = 0;
     for (; done + W <= groups; done += W) {
-        lanes::load_all(from + done * binomial_words, words, std::make_index_sequence<binomial_words / W>());
-        centred_binomial_rows(words, rows);
+        lanes::load_all(from + done * error_words, words, std::make_index_sequence<error_words / W>());
+        error_rows(words, rows);
         for (std::size_t row = 0; row < 8; row += W) {
-            lanes::store(rows + row, out + done * binomial_group + 8 * row);
+            lanes::store(rows + row, out + done * error_group + 8 * row);
         }
     }
     memory::wipe(words);
@@ -257,36 +258,33 @@ TENSAFE_INLINE std::size_t centred_binomial_vectors(const std::uint64_t* from, s
 }
 
 /// `groups` groups from their words to 64 coefficients each.
-inline void centred_binomial_groups(const std::uint64_t* words, std::size_t groups,
-                                    std::int8_t* out) noexcept {
+inline void error_groups(const std::uint64_t* words, std::size_t groups, std::int8_t* out) noexcept {
     std::size_t done = 0;
 #if TENSAFE_X86_64
     if (exec::active_backend() == exec::backend::avx512) {
-        done = simd::avx512::kernel<&centred_binomial_vectors<8>>(words, groups, out);
+        done = simd::avx512::kernel<&error_vectors<8>>(words, groups, out);
     } else if (exec::active_backend() == exec::backend::avx2) {
-        done = simd::avx2::kernel<&centred_binomial_vectors<4>>(words, groups, out);
+        done = simd::avx2::kernel<&error_vectors<4>>(words, groups, out);
     }
 #endif
-    centred_binomial_vectors<1>(words + done * binomial_words, groups - done, out + done * binomial_group);
+    error_vectors<1>(words + done * error_words, groups - done, out + done * error_group);
 }
 
 }  // namespace detail
 
-/// Fills `out` with centred binomial values in [-21, 21], for errors: coefficient 64 g + j from bit j of the
-/// 42 words of the stream from byte 336 g on. Secret values: constant time, and the buffers in between are
-/// wiped.
+/// Fills `out` with errors, in [-11, 11]: coefficient 64 g + j from bit j of the twelve words of the stream
+/// from byte 96 g on. Secret values: constant time, and the buffers in between are wiped.
 /// @pre  out.size() is a multiple of 64 and at most 2^35
-/// Cost: 5.25 bytes of key stream per coefficient.
-TENSAFE_COMPILED_INLINE void sample_centred_binomial(const seed& key, stream_domain domain,
-                                                     std::uint32_t lane,
-                                                     std::span<std::int8_t> out) noexcept {
-    TENSAFE_PRECONDITION(out.size() % detail::binomial_group == 0);
+/// Cost: 1.5 bytes of key stream per coefficient.
+TENSAFE_COMPILED_INLINE void sample_error(const seed& key, stream_domain domain, std::uint32_t lane,
+                                          std::span<std::int8_t> out) noexcept {
+    TENSAFE_PRECONDITION(out.size() % detail::error_group == 0);
     TENSAFE_PRECONDITION(out.size() <= std::uint64_t{1} << 35);
-    // 32 groups are 168 blocks: chunks leave no group of eight blocks cut short.
-    detail::for_each_chunk<detail::binomial_words, 32>(
-        chacha20_stream(key, domain, lane), 0, out.size() / detail::binomial_group,
+    // 64 groups are 96 blocks: chunks leave no group of sixteen blocks cut short.
+    detail::for_each_chunk<detail::error_words, 64>(
+        chacha20_stream(key, domain, lane), 0, out.size() / detail::error_group,
         [&](const std::uint64_t* words, std::size_t first, std::size_t count) {
-            detail::centred_binomial_groups(words, count, out.data() + first * detail::binomial_group);
+            detail::error_groups(words, count, out.data() + first * detail::error_group);
         });
 }
 

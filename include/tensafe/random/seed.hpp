@@ -23,7 +23,7 @@ enum class stream_domain : std::uint32_t {
     public_key = 1,     ///< the uniform half of a public key
     uplink = 2,         ///< the uniform half of a ciphertext that the client sends
     secret_key = 3,     ///< ternary secrets
-    error = 4,          ///< centred binomial errors
+    error = 4,          ///< errors
     zero = 5,           ///< the randomness of an encryption of zero
     flood = 6,          ///< flooding noise
     derive = 7,         ///< seeds from seeds

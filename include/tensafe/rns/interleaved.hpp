@@ -94,6 +94,10 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
     }
 
   private:
+    static constexpr std::size_t side_by_side = ntt::avx512::detail::side_by_side;
+    template <std::size_t n>
+    using factors_of_block = ntt::avx512::detail::factor_array<typename arithmetic::factor, n - 1>;
+
     template <std::size_t... i>
     TENSAFE_AVX512 TENSAFE_INLINE static void load_factors(typename arithmetic::factor* w,
                                                            const factor* factors, std::size_t node,
@@ -105,32 +109,54 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
          ...);
     }
 
+    /// Sets of n blocks; one starts `apart` entries after the other.
+    template <bool forward, std::size_t n, std::size_t sets, class Factors>
+    TENSAFE_AVX512 TENSAFE_INLINE static void run_sets(const arithmetic& a, const interleaved_pass& pass,
+                                                       std::size_t first, std::size_t apart,
+                                                       const Factors& w) noexcept {
+        using rows = ntt::avx512::detail::block_rows<arithmetic, n, sets>;
+        const std::size_t distance = pass.length / n;
+        auto x = rows::load(pass.from + first * pass.from_stride, distance * pass.from_stride,
+                            apart * pass.from_stride, rows::each_set);
+        if constexpr (forward) {
+            x.forward(a, w);
+            if (pass.last) {
+                x.make_canonical(a, rows::each);
+            }
+        } else {
+            x.template inverse<arithmetic::inverse_bound, arithmetic::inverse_bound>(a, w);
+            if (pass.last) {
+                x.template make_canonical<arithmetic::inverse_bound>(a, rows::each);
+            }
+        }
+        x.store(pass.to + first * pass.to_stride, distance * pass.to_stride, apart * pass.to_stride,
+                rows::each_set);
+    }
+
     template <bool forward, std::size_t n>
     TENSAFE_AVX512 void run_rows(const interleaved_pass& p, const factor* factors) const noexcept {
-        using rows = ntt::avx512::detail::block_rows<arithmetic, n>;
+        constexpr std::make_index_sequence<n - 1> each_factor{};
         const arithmetic a(q_);
         const interleaved_pass pass = p;
-        const std::size_t distance = pass.length / n;
-        for (std::size_t block = 0; block < pass.blocks; ++block) {
-            typename arithmetic::factor w[n - 1];
-            load_factors(w, factors, pass.node + block, std::make_index_sequence<n - 1>());
-            const word* from = pass.from + block * pass.length * pass.from_stride;
-            word* to = pass.to + block * pass.length * pass.to_stride;
-            for (std::size_t k = 0; k < distance; ++k, from += pass.from_stride, to += pass.to_stride) {
-                auto x = rows::load(from, distance * pass.from_stride, rows::each);
-                if constexpr (forward) {
-                    x.forward(a, w);
-                    if (pass.last) {
-                        x.make_canonical(a, rows::each);
-                    }
-                } else {
-                    x.template inverse<arithmetic::inverse_bound, arithmetic::inverse_bound>(a, w);
-                    if (pass.last) {
-                        x.template make_canonical<arithmetic::inverse_bound>(a, rows::each);
-                    }
+        if (pass.length > n) {
+            for (std::size_t block = 0; block < pass.blocks; ++block) {
+                factors_of_block<n> w;
+                load_factors(w.w, factors, pass.node + block, each_factor);
+                for (std::size_t k = 0; k < pass.length / n; k += side_by_side) {
+                    run_sets<forward, n, side_by_side>(a, pass, block * pass.length + k, 1, w);
                 }
-                x.store(to, distance * pass.to_stride, rows::each);
             }
+        } else if (pass.blocks > 1) {
+            for (std::size_t block = 0; block < pass.blocks; block += side_by_side) {
+                ntt::avx512::detail::factors_of_sets<factors_of_block<n>> w;
+                load_factors(w.array[0].w, factors, pass.node + block, each_factor);
+                load_factors(w.array[1].w, factors, pass.node + block + 1, each_factor);
+                run_sets<forward, n, side_by_side>(a, pass, block * n, n, w);
+            }
+        } else {
+            factors_of_block<n> w;
+            load_factors(w.w, factors, pass.node, each_factor);
+            run_sets<forward, n, 1>(a, pass, 0, 0, w);
         }
     }
 

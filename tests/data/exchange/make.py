@@ -61,12 +61,13 @@ def uniform(seed, domain, lane, q, count):
     return values
 
 
-def binomial(seed, lane, count):
+def draw_errors(seed, lane, count):
     values = []
     for group in range((count + 63) // 64):
-        words = struct.unpack("<42Q", stream(seed, ERROR, lane, 336 * group, 336))
+        words = struct.unpack("<12Q", stream(seed, ERROR, lane, 96 * group, 96))
         for j in range(64):
-            values.append(sum(u >> j & 1 for u in words[:21]) - sum(u >> j & 1 for u in words[21:]))
+            b = [u >> j & 1 for u in words]
+            values.append(2 * (sum(b[:5]) - sum(b[5:10])) + b[10] - b[11])
     return values[:count]
 
 
@@ -277,8 +278,8 @@ def plan_of(ring, shape, factor, precision, a):
     rest = precision**2 - (seen * 2.0**-bits * 2 * ratio)**2 - (root / math.sqrt(12) / alpha)**2
     flood_deviation = math.sqrt(rest) * modulus / 2 / ratio
     flood_bits = max(b for b in range(1, 121) if math.sqrt(4 / 12 * (4.0**b - 1)) <= flood_deviation)
-    worst = 21.5 * math.sqrt(entries) * ((2.5 if checks else 1) * plaintext)
-    range_ = (modulus / 2 - worst - 21.0 * (2 * ring.degree + 1) - 4 * 2.0**(flood_bits - 1)
+    worst = 11.5 * math.sqrt(entries) * ((2.5 if checks else 1) * plaintext)
+    range_ = (modulus / 2 - worst - 11.0 * (2 * ring.degree + 1) - 4 * 2.0**(flood_bits - 1)
               - (ring.degree + 1) / 2 * modulus * 2.0**-bits)
     mantissa, exponent = math.frexp(max(math.sqrt(sum(x * x for x in row)) for row in a) * (1 - 2.0**-20))
     longest = plaintext / math.sqrt(rows)
@@ -316,7 +317,7 @@ def exchange(name, log_n, widths, scale_bits, shape, factor, precision):
     client_nonce, error_seed = next(client), next(client)
     joint = joint_seed(client_nonce, seeds["server_nonce"])
     key_a = ring.uniform(joint, PUBLIC_KEY, 0)
-    key_b = ring.add(binomial(error_seed, 0, n), less=ring.multiply(key_a, s))
+    key_b = ring.add(draw_errors(error_seed, 0, n), less=ring.multiply(key_a, s))
     b_limbs = ring.evaluate(key_b)
     of_set = set_id(ring, scale_bits)
     key_message = message(2, of_set, 0, struct.pack("<IQ", len(widths) - 1, 0) + client_nonce
@@ -329,7 +330,7 @@ def exchange(name, log_n, widths, scale_bits, shape, factor, precision):
         c1.append(ring.uniform(request_seed, UPLINK, i * len(widths)))
         piece = [rounded(x * scale) for x in h[i * block:(i + 1) * block]]
         piece += [0] * (n - len(piece))
-        c0.append(ring.add(piece, binomial(next(client), 0, n), less=ring.multiply(c1[i], s)))
+        c0.append(ring.add(piece, draw_errors(next(client), 0, n), less=ring.multiply(c1[i], s)))
         request_steps.append({"c0": digest(*ring.evaluate(c0[i])), "c1": digest(*ring.evaluate(c1[i]))})
     range_byte = 1 if factor is None else factor
     scheme = little(struct.pack("<4Bf", 1, rows.bit_length() - 1, range_byte, 1, precision))
@@ -362,7 +363,7 @@ def exchange(name, log_n, widths, scale_bits, shape, factor, precision):
         zero_seed = next(pool)
         v = ternary(zero_seed, ZERO, n)
         bv, av = ring.multiply(key_b, v), ring.multiply(key_a, v)
-        e0, e1 = binomial(zero_seed, 0, rows), binomial(zero_seed, 1, n)
+        e0, e1 = draw_errors(zero_seed, 0, rows), draw_errors(zero_seed, 1, n)
         sums = flood_sums(flood_seed, o, plan["flood_bits"], rows)
         floods = [x - 4 * 2**(plan["flood_bits"] - 1) for x in sums]
         hidden_c1 = ring.add(product_c1, av, e1)

@@ -66,7 +66,7 @@ std::vector<T> host_polynomial(const device::draw_group& draws, const seed& key,
     } else if (draws.kind == device::distribution::ternary) {
         random::sample_ternary(key, draws.domain, lane, out);
     } else {
-        random::sample_centred_binomial(key, draws.domain, lane, out);
+        random::sample_error(key, draws.domain, lane, out);
     }
     out.resize(draws.size);
     return out;
@@ -177,9 +177,8 @@ void check_vectors_of_the_page(const Where& where) {
     uniform(~word{0} - 58, 4,
             {5889288020324685746U, 7088882865257478177U, 10051960471748029221U, 16863261218850516813U},
             17490436649534306478U, 0x46b6ebe9b63012df, stream_domain::public_key);
-    check_vector<std::int8_t>(
-        where, of_kind(device::distribution::centred_binomial, stream_domain::error, 1, n), 0,
-        {3, 3, 3, -6, -4, 1, 5, 0, -3, 0, -3, -7, 7, -6, 3, -6}, -1, 0x930f71602b32df10U);
+    check_vector<std::int8_t>(where, of_kind(device::distribution::error, stream_domain::error, 1, n), 0,
+                              {-3, 0, 0, 1, 8, 2, 2, -3, 4, 2, -1, 4, -5, 2, 9, 6}, 3, 0xa4f8047b3349c431U);
     check_vector<std::int8_t>(where, of_kind(device::distribution::ternary, stream_domain::secret_key, 1, n),
                               0, {1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1}, 0, 0x52abef90ee5723abU);
 
@@ -248,8 +247,7 @@ void check_uniform_moduli(const auto& where) {
 }
 
 void check_small_values(const auto& where) {
-    for (const device::distribution kind :
-         {device::distribution::ternary, device::distribution::centred_binomial}) {
+    for (const device::distribution kind : {device::distribution::ternary, device::distribution::error}) {
         for (const std::uint32_t size :
              {1U, 3U, 4U, 31U, 63U, 64U, 65U, 250U, 1535U, 1536U, 1537U, 4096U, 4097U, 9216U}) {
             device::draw_group draws = of_kind(kind, stream_domain::zero, 3, size);
@@ -282,8 +280,7 @@ void check_groups(const Where& where, const std::size_t& launches) {
     const word q_40 = (word{1} << 40) - 1572863;
     device::draw_group uplink = uniform_below({q_60, q_40, q_60}, 6, 3000);
     uplink.lanes = 6;
-    device::draw_group errors =
-        of_kind(device::distribution::centred_binomial, stream_domain::error, 5, 3000);
+    device::draw_group errors = of_kind(device::distribution::error, stream_domain::error, 5, 3000);
     errors.lanes = 2;
     const drawn_group<Where, word> a(where, uplink);
     const drawn_group<Where, std::int8_t> b(where, errors);
@@ -292,8 +289,8 @@ void check_groups(const Where& where, const std::size_t& launches) {
     const drawn_group<Where, uint128> d(where, floods(4, 90, 3, 300));
     const drawn_group<Where, uint128> e(where, floods(1, 80, 1, 4));
     const drawn_group<Where, word> f(where, uniform_below({12289}, 1, 9000));
-    const drawn_group<Where, std::int8_t> g(
-        where, of_kind(device::distribution::centred_binomial, stream_domain::error, 4, 4));
+    const drawn_group<Where, std::int8_t> g(where,
+                                            of_kind(device::distribution::error, stream_domain::error, 4, 4));
     const drawn_group<Where, std::int8_t> h(
         where, of_kind(device::distribution::ternary, stream_domain::zero, 2, 1));
     const drawn_group<Where, word> i(where, uniform_below({q_40}, 1, 2));

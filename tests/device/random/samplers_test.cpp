@@ -54,7 +54,7 @@ TEST_CASE("kernels draw limbs of different widths as the host does") {
     in_each_order([](const auto& where, auto&) { check_uniform_moduli(where); });
 }
 
-TEST_CASE("kernels draw ternary and centred binomial values of any number as the host does") {
+TEST_CASE("kernels draw ternary values and errors of any number as the host does") {
     in_each_order([](const auto& where, auto&) { check_small_values(where); });
 }
 
@@ -74,8 +74,7 @@ TEST_CASE("kernels leave no secret stream in shared memory") {
     const std::vector<seed> seeds = some_seeds(2);
     std::vector<arith::uint128> out(20000);
     for (const device::distribution kind :
-         {device::distribution::ternary, device::distribution::centred_binomial,
-          device::distribution::flood}) {
+         {device::distribution::ternary, device::distribution::error, device::distribution::flood}) {
         for (const std::uint32_t size : {5U, 10000U}) {
             device::draw_group draws = of_kind(kind, stream_domain::flood, 2, size);
             draws.seeds = seeds.data();

@@ -77,7 +77,7 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
         const std::vector<float> h = random_state(d, 1000 + t);
         const auto query = s.client.encrypt(server.plan(), h);
         REQUIRE(mirror.next_seed() == query.request.seed);
-        random::sample_centred_binomial(mirror.next_seed(), random::stream_domain::error, 0, e);
+        random::sample_error(mirror.next_seed(), random::stream_domain::error, 0, e);
 
         const auto bare = bare_products(server, query.request);
         const auto protected_ones = protected_products(server, bare, s.pool, s.work.generator);
@@ -113,7 +113,7 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
         }
     }
     // Of all the e that one weight meets.
-    const double squares = static_cast<double>(replies * Rows) * random::centred_binomial_eta / 2.0;
+    const double squares = static_cast<double>(replies * Rows) * random::error_variance;
     for (std::size_t k = 0; k < rank * d; ++k) {
         result.bare[k] /= squares;
         result.hidden[k] /= squares;
@@ -134,8 +134,7 @@ double square_of_norm(const std::vector<double>& values) {
 /// What the correlation of such an estimate with A must be, if a coefficient has noise of this deviation:
 /// each estimate errs by that over the root of the sum of e_k^2 of the coefficients it is made from.
 double predicted_correlation(const regression& r, double deviation, std::size_t coefficients) {
-    const double error =
-        deviation / std::sqrt(static_cast<double>(coefficients) * random::centred_binomial_eta / 2.0);
+    const double error = deviation / std::sqrt(static_cast<double>(coefficients) * random::error_variance);
     const double signal = square_of_norm(r.weights) / static_cast<double>(r.weights.size());
     return 1 / std::sqrt(1 + error * error / signal);
 }

@@ -111,7 +111,7 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
     std::vector<std::int64_t> sums(P::degree);
     std::vector<std::int8_t> e1(P::degree);
     for (int reply = 0; reply < replies; ++reply) {
-        random::sample_centred_binomial(zeros.next_seed(), random::stream_domain::error, 1, e1);
+        random::sample_error(zeros.next_seed(), random::stream_domain::error, 1, e1);
         for (std::size_t k = 0; k < P::degree; ++k) {
             sums[k] += e1[k];
         }

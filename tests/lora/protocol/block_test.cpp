@@ -381,14 +381,14 @@ TEST_CASE("what hides a state are samples of RLWE, each with an error of its own
             }
         }
     }
-    const double deviation = std::sqrt(random_source::centred_binomial_eta / 2.0);
+    const double deviation = std::sqrt(random_source::error_variance);
     for (std::size_t i = 0; i < errors.size(); ++i) {
         CAPTURE(i);
         // Of 352 values, which the last ciphertext has, it spreads by 4 %.
         CHECK(root_mean_square(errors[i]) > 0.7 * deviation);
         CHECK(root_mean_square(errors[i]) < 1.4 * deviation);
-        CHECK(std::ranges::all_of(
-            errors[i], [](double x) { return std::fabs(x) <= random_source::centred_binomial_eta; }));
+        CHECK(std::ranges::all_of(errors[i],
+                                  [](double x) { return std::fabs(x) <= random_source::largest_error; }));
         for (std::size_t j = 0; j < i; ++j) {
             std::size_t same = 0;
             const std::size_t count = std::min(errors[i].size(), errors[j].size());

@@ -188,8 +188,8 @@ void encrypt_under(const Where& where,
     }
     const std::array<draw_group, 2> draws{
         uniform_polynomials<basis>(seeds.c1, seeds.messages_of_c1_seed, messages, c1),
-        small_polynomials(distribution::centred_binomial, random::stream_domain::error, 0, seeds.errors,
-                          messages, P::degree, work.errors())};
+        small_polynomials(distribution::error, random::stream_domain::error, 0, seeds.errors, messages,
+                          P::degree, work.errors())};
     draw(where, std::span<const draw_group>(draws));
 
     forward<basis, Schedule>(where, plan, detail::load_with_error<basis, Message>{message, work.errors()},
@@ -232,10 +232,9 @@ void encrypt(const Where& where,
         return small_polynomials(kind, domain, part == 2 ? 1 : 0, seeds, messages, P::degree,
                                  work.small() + part * messages * P::degree);
     };
-    const std::array<draw_group, 3> draws{
-        draws_of(0, distribution::ternary, random::stream_domain::zero),
-        draws_of(1, distribution::centred_binomial, random::stream_domain::error),
-        draws_of(2, distribution::centred_binomial, random::stream_domain::error)};
+    const std::array<draw_group, 3> draws{draws_of(0, distribution::ternary, random::stream_domain::zero),
+                                          draws_of(1, distribution::error, random::stream_domain::error),
+                                          draws_of(2, distribution::error, random::stream_domain::error)};
     draw(where, std::span<const draw_group>(draws));
 
     word* const v = work.transformed();

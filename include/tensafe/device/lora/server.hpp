@@ -320,13 +320,13 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         flood.bits = budget_.flood.bits;
         flood.terms = ckks::irwin_hall_smudging::terms;
 
-        constexpr auto binomial = distribution::centred_binomial;
+        constexpr auto errors = distribution::error;
         constexpr auto error = random::stream_domain::error;
         const std::array<draw_group, 5> draws{
             uniform_polynomials<basis>(from.seeds(), inputs, work.tokens_ * inputs, work.c1_.data()),
             small(distribution::ternary, random::stream_domain::zero, 0, P::degree, work.ternary_.data()),
-            small(binomial, error, 0, trace_, work.e0_.data()),
-            small(binomial, error, 1, P::degree, work.e1_.data()), flood};
+            small(errors, error, 0, trace_, work.e0_.data()),
+            small(errors, error, 1, P::degree, work.e1_.data()), flood};
         device::draw(where, std::span<const draw_group>(draws));
     }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/random/centred_binomial_groups.hpp>
+#include <tensafe/random/error_groups.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace tensafe::device {
 
 /// The distributions of docs/design/random-streams.md.
-enum class distribution { uniform, ternary, centred_binomial, flood };
+enum class distribution { uniform, ternary, error, flood };
 
 inline constexpr std::uint32_t most_moduli = 8;
 
@@ -22,7 +22,7 @@ inline constexpr std::uint32_t most_moduli = 8;
 /// |---|---|---|
 /// | uniform | word in [0, moduli[lane % moduli_count]), public | sample_uniform |
 /// | ternary | std::int8_t in [-1, 1], secret | sample_ternary |
-/// | centred_binomial | std::int8_t in [-21, 21], secret | sample_centred_binomial |
+/// | error | std::int8_t in [-11, 11], secret | sample_error |
 /// | flood | arith::uint128, sums of `terms` draws of `bits` bits, secret | ckks::flood::sample |
 ///
 /// Sizes are any: what the host would draw in whole words or groups is drawn so and cut.
@@ -62,7 +62,7 @@ draw_group uniform_polynomials(const random::seed* seeds, std::uint32_t of_each_
     return draws;
 }
 
-/// Ternary or centred binomial polynomials, [polynomial][size], each from this lane of a seed of its own.
+/// Ternary polynomials or errors, [polynomial][size], each from this lane of a seed of its own.
 inline draw_group small_polynomials(distribution kind, random::stream_domain domain, std::uint32_t lane,
                                     const random::seed* seeds, std::size_t polynomials, std::size_t size,
                                     std::int8_t* out) noexcept {
@@ -100,8 +100,8 @@ TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_chunk_values(std::uint32_t w
 }
 
 inline constexpr std::uint32_t ternary_chunk_values = draw_bytes / 8 * 4;
-/// Four groups of centred binomials are 21 blocks.
-inline constexpr std::uint32_t binomial_chunk_values = draw_threads / 21 * 4 * random::detail::binomial_group;
+/// A thread makes half a group of errors; two groups are three blocks.
+inline constexpr std::uint32_t error_chunk_values = draw_threads / 2 * random::detail::error_group;
 
 /// Draws, and how they are dealt out to thread blocks: polynomial p is cut in chunks of
 /// chunk_values[p % period], and a period has chunks_before[period] chunks.
@@ -135,9 +135,8 @@ inline void check_draws(const draw_group& draws) {
         require(draws.terms == 1 || draws.terms == 4, "terms", draws.terms, "1 or 4");
         require(draws.bits >= 1 && draws.bits <= 120, "bits", draws.bits, "1 to 120");
     } else {
-        throw_if<parameter_error>(
-            draws.kind != distribution::ternary && draws.kind != distribution::centred_binomial,
-            "device::draw: no such kind");
+        throw_if<parameter_error>(draws.kind != distribution::ternary && draws.kind != distribution::error,
+                                  "device::draw: no such kind");
     }
     throw_if<parameter_error>(reinterpret_cast<std::uintptr_t>(draws.out) % alignment != 0,
                               "device::draw: room for values: not aligned");
@@ -171,8 +170,8 @@ inline dealt_draws deal_draws(const draw_group& draws, std::uint64_t& blocks) no
         case distribution::ternary:
             dealt.chunk_values[0] = ternary_chunk_values;
             break;
-        case distribution::centred_binomial:
-            dealt.chunk_values[0] = binomial_chunk_values;
+        case distribution::error:
+            dealt.chunk_values[0] = error_chunk_values;
             break;
         case distribution::flood:
             dealt.chunk_values[0] = draw_bytes / 16 / static_cast<std::uint32_t>(draws.terms);
@@ -282,27 +281,27 @@ TENSAFE_HD_INLINE constexpr void add_bits_32(std::uint32_t* words, std::uint32_t
     }
 }
 
-/// Half a group of centred binomial values, 32 of them, from the same halves of the group's 42 words; four
-/// values to a word of `values`. `halves` is used up.
-TENSAFE_HD_INLINE void centred_binomial_half(std::uint32_t (&halves)[random::detail::binomial_words],
-                                             std::uint32_t (&values)[8]) noexcept {
-    // The complement of a subtracted bit adds eta in all and keeps the sums positive.
-    for (int i = random::centred_binomial_eta; i < random::detail::binomial_words; ++i) {
+/// Half a group of errors, 32 of them, from the same halves of the group's twelve words; four values to a
+/// word of `values`. `halves` is used up.
+TENSAFE_HD_INLINE void error_half(std::uint32_t (&halves)[random::detail::error_words],
+                                  std::uint32_t (&values)[8]) noexcept {
+    // To count the complements of subtracted bits adds 11 in all and keeps the sums positive.
+    for (int i = 5; i < 10; ++i) {
         halves[i] = ~halves[i];
     }
-    // Word i: bit i of the sums, each in [0, 42].
+    halves[11] = ~halves[11];
+    // Word i: bit i of the sums, each in [0, 22]. The carry of the last two bits is worth two, as the others.
     std::uint32_t sums[8];
-    sums[0] = halves[0];
-    add_bits_32<42>(halves, sums[0]);
+    sums[0] = halves[10] ^ halves[11];
+    halves[10] &= halves[11];
     sums[1] = halves[0];
-    add_bits_32<21>(halves, sums[1]);
+    add_bits_32<11>(halves, sums[1]);
     sums[2] = halves[0];
-    add_bits_32<10>(halves, sums[2]);
+    add_bits_32<5>(halves, sums[2]);
     sums[3] = halves[0];
-    add_bits_32<5>(halves, sums[3]);
+    add_bits_32<2>(halves, sums[3]);
     sums[4] = halves[0];
-    add_bits_32<2>(halves, sums[4]);
-    sums[5] = halves[0];
+    sums[5] = 0;
     sums[6] = 0;
     sums[7] = 0;
     // Four transpositions of 8 x 8 bits at once: byte b of word i becomes the sum of value 8 b + i.
@@ -325,7 +324,7 @@ TENSAFE_HD_INLINE void centred_binomial_half(std::uint32_t (&halves)[random::det
     }
     for (int i = 0; i < 4; ++i) {
         for (int h = 0; h < 2; ++h) {
-            values[2 * i + h] = subtract_from_bytes(sums[4 * h + i], random::centred_binomial_eta);
+            values[2 * i + h] = subtract_from_bytes(sums[4 * h + i], random::largest_error);
         }
     }
 }

@@ -52,7 +52,7 @@ struct draw_kernel {
         alignas(16) std::uint32_t key[8];
         draw_part part;
     };
-    static_assert(ternary_chunk_values >= binomial_chunk_values);
+    static_assert(ternary_chunk_values >= error_chunk_values);
 
     std::uint32_t groups;
     dealt_draws dealt[most_draws];
@@ -97,8 +97,8 @@ struct draw_kernel {
                 case distribution::ternary:
                     cut_ternary(shared, thread);
                     break;
-                case distribution::centred_binomial:
-                    cut_centred_binomial(shared, thread);
+                case distribution::error:
+                    cut_error(shared, thread);
                     break;
                 case distribution::flood:
                     cut_flood(shared, thread);
@@ -107,7 +107,7 @@ struct draw_kernel {
         });
         ctx.each([&](int t) {
             const distribution kind = ctx.shared().part.kind;
-            if (kind == distribution::ternary || kind == distribution::centred_binomial) {
+            if (kind == distribution::ternary || kind == distribution::error) {
                 copy_small_values(ctx.shared(), static_cast<std::uint32_t>(t));
             }
         });
@@ -173,7 +173,7 @@ struct draw_kernel {
                 part.stream_block = first / 32;
                 bytes = (part.count + 3) / 4 * 8;
                 break;
-            case distribution::centred_binomial:
+            case distribution::error:
                 part.stream_block = first / 256 * 21;
                 bytes = (part.count + 63) / 64 * 336;
                 break;
@@ -296,17 +296,17 @@ struct draw_kernel {
         }
     }
 
-    TENSAFE_HOST_DEVICE static void cut_centred_binomial(shared_type& shared, std::uint32_t thread) {
-        static_assert(binomial_chunk_values / 32 <= draw_threads);
+    TENSAFE_HOST_DEVICE static void cut_error(shared_type& shared, std::uint32_t thread) {
+        static_assert(error_chunk_values / 32 <= draw_threads);
         if (thread < (shared.part.count + 63) / 64 * 2) {
             const std::uint32_t* group =
-                shared.stream + thread / 2 * (2 * random::detail::binomial_words) + thread % 2;
-            std::uint32_t halves[random::detail::binomial_words];
-            for (int i = 0; i < random::detail::binomial_words; ++i) {
+                shared.stream + thread / 2 * (2 * random::detail::error_words) + thread % 2;
+            std::uint32_t halves[random::detail::error_words];
+            for (int i = 0; i < random::detail::error_words; ++i) {
                 halves[i] = group[2 * i];
             }
             std::uint32_t values[8];
-            centred_binomial_half(halves, values);
+            error_half(halves, values);
             std::uint32_t* to = shared.small_values + 8 * thread;
             store_quad(to, {{values[0], values[1], values[2], values[3]}});
             store_quad(to + 4, {{values[4], values[5], values[6], values[7]}});

@@ -4,7 +4,7 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/real.hpp>
-#include <tensafe/random/centred_binomial_groups.hpp>
+#include <tensafe/random/error_groups.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -208,7 +208,8 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     constexpr auto degree = static_cast<double>(P::degree);
     constexpr double precision = Protection::precision::relative_error;
     constexpr double rounded_at = std::min(precision, coarsest_rounding);
-    constexpr double eta = random::centred_binomial_eta;
+    constexpr double variance = random::error_variance;
+    constexpr double largest = random::largest_error;
     const double root_d = square_root(static_cast<double>(g.d));
 
     reply_budget b;
@@ -220,15 +221,15 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     // Rounding moves every coefficient of a plaintext by 1/2 at most.
     const double plaintext_norm = square_root(g.rows) * b.weight_norm + square_root(g.entries) / 2;
     b.longest_row = plaintext_norm / square_root(g.rows);
-    b.noise_deviation = square_root(eta / 2) * plaintext_norm;
+    b.noise_deviation = square_root(variance) * plaintext_norm;
     const double longest_plaintext = (g.checks > 0 ? checksum_norm : 1) * plaintext_norm;
     // With the rounding of h, which is no secret from the client and no leak.
-    b.noise_worst = (eta + 0.5) * square_root(g.entries) * longest_plaintext;
+    b.noise_worst = (largest + 0.5) * square_root(g.entries) * longest_plaintext;
     const auto rank = static_cast<double>(g.rank);
     const auto checks = static_cast<double>(g.checks);
     b.leak_share = (rank + checks * checksum_norm * checksum_norm) / (rank + checks);
-    b.zero_deviation = square_root(eta / 2 * (4 * degree / 3 + 1));
-    b.zero_worst = eta * (2 * degree + 1);
+    b.zero_deviation = square_root(variance * (4 * degree / 3 + 1));
+    b.zero_worst = largest * (2 * degree + 1);
 
     // Range over root mean square of a target coefficient.
     double ratio = g.amplification * root_d;

@@ -277,7 +277,7 @@ class client {
             random::seed error_seed = generator_.next_seed();
             const memory::wipe_guard guard(error_seed);
             const std::span<std::int8_t> error = work_.encryption.error.span();
-            random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, error);
+            random::sample_error(error_seed, random::stream_domain::error, 0, error);
             const std::size_t count = std::min(columns, plan.d() - i * columns);
             rns::for_each_limb<basis>([&]<int I>() {
                 constexpr arith::word q = basis::template prime<I>;

@@ -20,12 +20,19 @@ namespace tensafe::ntt::avx512 {
 
 namespace detail {
 
+/// Sets of blocks that go through the same stages side by side: one alone waits for its own results, and
+/// three have no room in the registers.
+inline constexpr std::size_t side_by_side = 2;
+
 /// `count` factors, one after the other in memory: each in all lanes, or one for each lane.
 template <class Factor, std::size_t count>
 struct factor_array {
     static constexpr std::make_index_sequence<count> each{};
 
     Factor w[count];
+
+    /// The same for every set.
+    TENSAFE_INLINE const Factor* of_set(std::size_t) const noexcept { return w; }
 
     template <std::size_t... i>
     TENSAFE_AVX512 TENSAFE_INLINE static factor_array spread(const word* from,
@@ -39,52 +46,89 @@ struct factor_array {
     }
 };
 
-/// A vector of each of n blocks, and the stages that they go through in registers: unrolled by an index
-/// sequence, over the blocks or over the n/2 butterflies of a stage.
-template <class A, std::size_t n>
+/// Factors for each set, `stride` words apart.
+template <class Array>
+struct factors_of_sets {
+    Array array[side_by_side];
+
+    TENSAFE_INLINE const auto* of_set(std::size_t s) const noexcept { return array[s].w; }
+
+    template <std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE static factors_of_sets spread(const word* from, std::size_t stride,
+                                                                std::index_sequence<s...>) noexcept {
+        return {{Array::spread(from + s * stride, Array::each)...}};
+    }
+    template <std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE static factors_of_sets load(const word* from, std::size_t stride,
+                                                              std::index_sequence<s...>) noexcept {
+        return {{Array::load(from + s * stride, Array::each)...}};
+    }
+};
+
+/// A vector of each of n blocks, of each set, and the stages that they go through in registers: unrolled by
+/// index sequences, over the blocks or over the n/2 butterflies of a stage, and over the sets.
+template <class A, std::size_t n, std::size_t sets = side_by_side>
 struct block_rows {
-    using factor = typename A::factor;
+    using row = simd::lanes<long long, 8>;
+    static constexpr std::make_index_sequence<sets> each_set{};
     static constexpr std::make_index_sequence<n> each{};
     static constexpr std::make_index_sequence<n / 2> each_pair{};
 
-    simd::lanes<long long, 8> x[n];
+    row x[sets][n];
 
-    template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static block_rows load(const word* from, std::size_t d,
-                                                         std::index_sequence<i...>) noexcept {
-        return {{{arith::avx512::load(from + i * d)}...}};
+    template <std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE static block_rows load(const word* from, std::size_t d, std::size_t stride,
+                                                         std::index_sequence<s...>) noexcept {
+        block_rows result;
+        (load_set(result.x[s], from + s * stride, d, each), ...);
+        return result;
     }
-    template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE void store(word* to, std::size_t d,
-                                             std::index_sequence<i...>) const noexcept {
-        (arith::avx512::store(to + i * d, x[i].v), ...);
+    template <std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE void store(word* to, std::size_t d, std::size_t stride,
+                                             std::index_sequence<s...>) const noexcept {
+        (store_set(x[s], to + s * stride, d, each), ...);
     }
-    TENSAFE_INLINE void transpose() noexcept { simd::transpose(x); }
+    template <std::size_t... s>
+    TENSAFE_INLINE void transpose(std::index_sequence<s...>) noexcept {
+        (simd::transpose(x[s]), ...);
+    }
 
-    /// All forward stages, on entries below A::forward_bound*q, with n - 1 factors.
-    TENSAFE_AVX512 TENSAFE_INLINE void forward(const A& a, const factor* w) noexcept {
+    /// All forward stages, on entries below A::forward_bound*q, with n - 1 factors for each set.
+    template <class Factors>
+    TENSAFE_AVX512 TENSAFE_INLINE void forward(const A& a, const Factors& w) noexcept {
         relax(a, each_pair);
         forward_stage<n / 2, A::lazy_bound>(a, w, each_pair);
     }
     /// To residues, after the last forward stages.
     template <int K = A::forward_bound, std::size_t... i>
     TENSAFE_AVX512 TENSAFE_INLINE void make_canonical(const A& a, std::index_sequence<i...>) noexcept {
-        ((x[i].v = a.template canonical<K>(x[i].v)), ...);
+        (make_canonical_row<K, i>(a, each_set), ...);
     }
 
     /// All inverse stages, on entries below K*q, to below To*q. To residues, the last factors of
     /// direction_table are needed, with 1/N: the first product of every chain carries it, and the one sum
     /// without products gets its own.
-    template <int K, int To>
-    TENSAFE_AVX512 TENSAFE_INLINE void inverse(const A& a, const factor* w) noexcept {
+    template <int K, int To, class Factors>
+    TENSAFE_AVX512 TENSAFE_INLINE void inverse(const A& a, const Factors& w) noexcept {
         inverse_stage<1, K, To == 1>(a, w, each_pair);
         if constexpr (To == 1) {
-            x[0].v = a.multiply(x[0].v, w[last_factors - 1]);
+            multiply_first(a, w, each_set);
         }
         finish_inverse<K, To>(a, each);
     }
 
   private:
+    template <std::size_t... i>
+    TENSAFE_AVX512 TENSAFE_INLINE static void load_set(row* to, const word* from, std::size_t d,
+                                                       std::index_sequence<i...>) noexcept {
+        ((to[i].v = arith::avx512::load(from + i * d)), ...);
+    }
+    template <std::size_t... i>
+    TENSAFE_AVX512 TENSAFE_INLINE static void store_set(const row* from, word* to, std::size_t d,
+                                                        std::index_sequence<i...>) noexcept {
+        (arith::avx512::store(to + i * d, from[i].v), ...);
+    }
+
     /// Butterfly j of those between blocks `distance` apart: its first block, and its factor.
     static constexpr std::size_t block(std::size_t distance, std::size_t j) noexcept {
         return j / distance * 2 * distance + j % distance;
@@ -95,19 +139,31 @@ struct block_rows {
 
     template <std::size_t... j>
     TENSAFE_AVX512 TENSAFE_INLINE void relax(const A& a, std::index_sequence<j...>) noexcept {
-        ((x[j].v = a.template lazy_operand<std::bit_width(n / 2) - std::bit_width(j)>(x[j].v)), ...);
+        (relax_row<j>(a, each_set), ...);
     }
-    template <std::size_t distance, int K, std::size_t... j>
-    TENSAFE_AVX512 TENSAFE_INLINE void forward_stage(const A& a, const factor* w,
+    template <std::size_t j, std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE void relax_row(const A& a, std::index_sequence<s...>) noexcept {
+        ((x[s][j].v = a.template lazy_operand<std::bit_width(n / 2) - std::bit_width(j)>(x[s][j].v)), ...);
+    }
+    template <int K, std::size_t i, std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE void make_canonical_row(const A& a, std::index_sequence<s...>) noexcept {
+        ((x[s][i].v = a.template canonical<K>(x[s][i].v)), ...);
+    }
+    template <std::size_t distance, int K, class Factors, std::size_t... j>
+    TENSAFE_AVX512 TENSAFE_INLINE void forward_stage(const A& a, const Factors& w,
                                                      std::index_sequence<j...> pairs) noexcept {
-        (a.template forward_butterfly<K>(x[block(distance, j)].v, x[block(distance, j) + distance].v,
-                                         w[factor_index(distance, j)]),
+        (forward_butterflies<K, block(distance, j), distance, factor_index(distance, j)>(a, w, each_set),
          ...);
         if constexpr (distance > 1) {
             forward_stage<distance / 2, A::after_forward(K)>(a, w, pairs);
         } else {
             static_assert(A::after_forward(K) <= A::forward_bound);
         }
+    }
+    template <int K, std::size_t first, std::size_t distance, std::size_t f, class Factors, std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE void forward_butterflies(const A& a, const Factors& w,
+                                                           std::index_sequence<s...>) noexcept {
+        (a.template forward_butterfly<K>(x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]), ...);
     }
 
     /// The bound of block i before the inverse stage between blocks `distance` apart: a product's, or that of
@@ -119,24 +175,39 @@ struct block_rows {
         const bool sum = i / (distance / 2) % 2 == 0;
         return sum ? A::after_inverse(inverse_bound(k, distance / 2, i)) : A::product;
     }
-    template <std::size_t distance, int K, bool last, std::size_t... j>
-    TENSAFE_AVX512 TENSAFE_INLINE void inverse_stage(const A& a, const factor* w,
+    template <std::size_t distance, int K, bool last, class Factors, std::size_t... j>
+    TENSAFE_AVX512 TENSAFE_INLINE void inverse_stage(const A& a, const Factors& w,
                                                      std::index_sequence<j...> pairs) noexcept {
         // Chains that carry 1/N already go on with plain factors.
-        (a.template inverse_butterfly<inverse_bound(K, distance, block(distance, j))>(
-             x[block(distance, j)].v, x[block(distance, j) + distance].v,
-             w[factor_index(distance, j) + (last && j % distance != 0 ? n - 1 : 0)]),
+        (inverse_butterflies<inverse_bound(K, distance, block(distance, j)), block(distance, j), distance,
+                             factor_index(distance, j) + (last && j % distance != 0 ? n - 1 : 0)>(a, w,
+                                                                                                  each_set),
          ...);
         if constexpr (2 * distance < n) {
             inverse_stage<2 * distance, K, last>(a, w, pairs);
         }
     }
+    template <int K, std::size_t first, std::size_t distance, std::size_t f, class Factors, std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE void inverse_butterflies(const A& a, const Factors& w,
+                                                           std::index_sequence<s...>) noexcept {
+        (a.template inverse_butterfly<K>(x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]), ...);
+    }
+    template <class Factors, std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE void multiply_first(const A& a, const Factors& w,
+                                                      std::index_sequence<s...>) noexcept {
+        ((x[s][0].v = a.multiply(x[s][0].v, w.of_set(s)[last_factors - 1])), ...);
+    }
     template <int K, int To, std::size_t... i>
     TENSAFE_AVX512 TENSAFE_INLINE void finish_inverse(const A& a, std::index_sequence<i...>) noexcept {
+        (finish_row<K, To, i>(a, each_set), ...);
+    }
+    template <int K, int To, std::size_t i, std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE void finish_row(const A& a, std::index_sequence<s...>) noexcept {
         if constexpr (To == 1) {
-            ((x[i].v = a.template canonical<(i == 0 ? A::product : inverse_bound(K, n, i))>(x[i].v)), ...);
+            ((x[s][i].v = a.template canonical<(i == 0 ? A::product : inverse_bound(K, n, i))>(x[s][i].v)),
+             ...);
         } else {
-            ((x[i].v = a.template reduce<To, inverse_bound(K, n, i)>(x[i].v)), ...);
+            ((x[s][i].v = a.template reduce<To, inverse_bound(K, n, i)>(x[s][i].v)), ...);
         }
     }
 };
@@ -198,7 +269,8 @@ class passes {
     static constexpr std::size_t leaf_words = direction_table<factor>::leaf_words;
     static constexpr std::size_t leaf_head = direction_table<factor>::leaf_head;
     using leaf_rows = block_rows<A, 8>;
-    using leaf_factors = factor_array<factor, 7>;
+    static constexpr auto each_set = leaf_rows::each_set;
+    using factors_of_leaves = factors_of_sets<factor_array<factor, 7>>;
 
     template <std::size_t n>
     TENSAFE_AVX512 void forward_pass(word* x, std::size_t d, const word* f) const noexcept {
@@ -206,10 +278,10 @@ class passes {
         using factors = factor_array<factor, n - 1>;
         const A a = a_;
         const auto w = factors::spread(f, factors::each);
-        for (std::size_t j = 0; j < d; j += 8) {
-            auto at = rows::load(x + j, d, rows::each);
-            at.forward(a, w.w);
-            at.store(x + j, d, rows::each);
+        for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
+            auto at = rows::load(x + j, d, 8, each_set);
+            at.forward(a, w);
+            at.store(x + j, d, 8, each_set);
         }
     }
 
@@ -220,47 +292,48 @@ class passes {
         using factors = factor_array<factor, To == 1 ? last_factors : n - 1>;
         const A a = a_;
         const auto w = factors::spread(f, factors::each);
-        for (std::size_t j = 0; j < d; j += 8) {
-            auto at = rows::load(x + j, d, rows::each);
-            at.template inverse<A::inverse_bound, To>(a, w.w);
-            at.store(x + j, d, rows::each);
+        for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
+            auto at = rows::load(x + j, d, 8, each_set);
+            at.template inverse<A::inverse_bound, To>(a, w);
+            at.store(x + j, d, 8, each_set);
         }
     }
 
+    /// @pre  count is even, here and below
     TENSAFE_AVX512 void forward_leaves(word* x, const word* f, std::size_t count) const noexcept {
         const A a = a_;
         // Two loops: one chain from load to store would be too long for several leaves to overlap.
-        for (std::size_t i = 0; i < count; ++i) {
-            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_rows::each);
-            leaf.forward(a, leaf_factors::spread(f + i * leaf_words, leaf_factors::each).w);
-            leaf.transpose();
-            leaf.store(x + i * leaf_size, 8, leaf_rows::each);
+        for (std::size_t i = 0; i < count; i += side_by_side) {
+            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
+            leaf.forward(a, factors_of_leaves::spread(f + i * leaf_words, leaf_words, each_set));
+            leaf.transpose(each_set);
+            leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
         }
-        for (std::size_t i = 0; i < count; ++i) {
-            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_rows::each);
-            leaf.forward(a, leaf_factors::load(f + i * leaf_words + leaf_head, leaf_factors::each).w);
+        for (std::size_t i = 0; i < count; i += side_by_side) {
+            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
+            leaf.forward(a, factors_of_leaves::load(f + i * leaf_words + leaf_head, leaf_words, each_set));
             leaf.make_canonical(a, leaf_rows::each);
-            leaf.transpose();
-            leaf.store(x + i * leaf_size, 8, leaf_rows::each);
+            leaf.transpose(each_set);
+            leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
         }
     }
 
     TENSAFE_AVX512 void inverse_leaves(word* x, const word* f, std::size_t count) const noexcept {
         const A a = a_;
         constexpr int bound = A::inverse_bound;
-        for (std::size_t i = 0; i < count; ++i) {
-            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_rows::each);
-            leaf.transpose();
+        for (std::size_t i = 0; i < count; i += side_by_side) {
+            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
+            leaf.transpose(each_set);
             leaf.template inverse<1, bound>(
-                a, leaf_factors::load(f + i * leaf_words + leaf_head, leaf_factors::each).w);
-            leaf.transpose();
-            leaf.store(x + i * leaf_size, 8, leaf_rows::each);
+                a, factors_of_leaves::load(f + i * leaf_words + leaf_head, leaf_words, each_set));
+            leaf.transpose(each_set);
+            leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
         }
-        for (std::size_t i = 0; i < count; ++i) {
-            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_rows::each);
+        for (std::size_t i = 0; i < count; i += side_by_side) {
+            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
             leaf.template inverse<bound, bound>(
-                a, leaf_factors::spread(f + i * leaf_words, leaf_factors::each).w);
-            leaf.store(x + i * leaf_size, 8, leaf_rows::each);
+                a, factors_of_leaves::spread(f + i * leaf_words, leaf_words, each_set));
+            leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
         }
     }
 

@@ -63,25 +63,12 @@ TENSAFE_AVX512 TENSAFE_INLINE void spread(const std::uint32_t* from, chacha20_la
     (hide(to[I]), ...);
 }
 
-/// Blocks first .. first + 15. Not inlined: in a loop the compiler would spread the words once and keep the
-/// vectors, the key among them, on the stack. In an addition the processor spreads a word while loading, so
-/// what the blocks share stays 64 bytes in memory and takes no register.
-TENSAFE_AVX512 __attribute__((noinline)) inline void chacha20_sixteen(const chacha20_start& start,
-                                                                      std::uint32_t first,
-                                                                      std::uint8_t* out) noexcept {
+/// Blocks first .. first + 15 from the last words of each.
+TENSAFE_AVX512 TENSAFE_INLINE void finish_blocks(const std::uint32_t* s,
+                                                 const chacha20_lanes<16>::words (&x)[16],
+                                                 const chacha20_lanes<16>::words& counters,
+                                                 std::uint8_t* out) noexcept {
     using sixteen = chacha20_lanes<16>;
-    using words = sixteen::words;
-    const words counters = words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + first;
-    words x[16];
-    spread(start.columns, x, std::make_index_sequence<16>());
-    x[12] = counters;
-    sixteen::quarter_round(x[0], x[4], x[8], x[12]);
-    sixteen::diagonal_round(x);
-    for (int round = 1; round < chacha20_double_rounds; ++round) {
-        sixteen::column_round(x);
-        sixteen::diagonal_round(x);
-    }
-    const std::uint32_t* const s = start.initial;
     sixteen::lanes a[4] = {{x[0] + s[0]}, {x[1] + s[1]}, {x[2] + s[2]}, {x[3] + s[3]}};
     sixteen::lanes b[4] = {{x[4] + s[4]}, {x[5] + s[5]}, {x[6] + s[6]}, {x[7] + s[7]}};
     sixteen::lanes c[4] = {{x[8] + s[8]}, {x[9] + s[9]}, {x[10] + s[10]}, {x[11] + s[11]}};
@@ -96,20 +83,50 @@ TENSAFE_AVX512 __attribute__((noinline)) inline void chacha20_sixteen(const chac
     store_blocks(a[3].v, b[3].v, c[3].v, d[3].v, out + 3 * chacha20_block_bytes);
 }
 
-/// Sixteen blocks at a time while more than eight are left, then eight.
+/// Sixteen blocks for each `set`, from number `first` on. Two sets side by side take all 32 registers; one
+/// alone waits for its own results. Not inlined: in a loop the compiler would spread the words once and keep
+/// the vectors, the key among them, on the stack. In an addition the processor spreads a word while loading,
+/// so what the blocks share stays 64 bytes in memory and takes no register.
+template <std::size_t... set>
+TENSAFE_AVX512 __attribute__((noinline)) inline void chacha20_sixteens(const chacha20_start& start,
+                                                                       std::uint32_t first, std::uint8_t* out,
+                                                                       std::index_sequence<set...>) noexcept {
+    using sixteen = chacha20_lanes<16>;
+    using words = sixteen::words;
+    const words counters = words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + first;
+    words x[sizeof...(set)][16];
+    (spread(start.columns, x[set], std::make_index_sequence<16>()), ...);
+    ((x[set][12] = counters + static_cast<std::uint32_t>(16 * set)), ...);
+    (sixteen::quarter_round(x[set][0], x[set][4], x[set][8], x[set][12]), ...);
+    (sixteen::diagonal_round(x[set]), ...);
+    for (int round = 1; round < chacha20_double_rounds; ++round) {
+        (sixteen::column_round(x[set]), ...);
+        (sixteen::diagonal_round(x[set]), ...);
+    }
+    (finish_blocks(start.initial, x[set], counters + static_cast<std::uint32_t>(16 * set),
+                   out + 16 * set * chacha20_block_bytes),
+     ...);
+}
+
+/// 32 blocks at a time while there are as many, sixteen while more than eight are left, then eight.
 TENSAFE_AVX512 inline void chacha20_keystream_avx512(const chacha20_state& state, std::uint32_t first,
                                                      std::uint8_t* out, std::size_t count) noexcept {
     constexpr std::size_t lanes = 16;
+    constexpr auto one = std::make_index_sequence<1>();
     if (count > lanes / 2) {
         chacha20_start start;
         chacha20_prepare(state, start);
         do {
-            const std::size_t taken = count < lanes ? count : lanes;
-            if (taken == lanes) {
-                chacha20_sixteen(start, first, out);
+            std::size_t taken = lanes;
+            if (count >= 2 * lanes) {
+                taken = 2 * lanes;
+                chacha20_sixteens(start, first, out, std::make_index_sequence<2>());
+            } else if (count >= lanes) {
+                chacha20_sixteens(start, first, out, one);
             } else {
+                taken = count;
                 alignas(64) std::uint8_t last[lanes * chacha20_block_bytes];
-                chacha20_sixteen(start, first, last);
+                chacha20_sixteens(start, first, last, one);
                 std::memcpy(out, last, taken * chacha20_block_bytes);
                 memory::wipe(last);
             }

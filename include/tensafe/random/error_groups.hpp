@@ -8,17 +8,18 @@
 
 namespace tensafe::random {
 
-/// The centred binomial distribution: the sum of `centred_binomial_eta` fair bits minus the sum of as many
-/// more. Mean 0, variance eta / 2 = 10.5 (standard deviation 3.24), range [-eta, eta].
-inline constexpr int centred_binomial_eta = 21;
+/// The distribution of errors, of twelve fair bits: 2 (b_0 + ... + b_4 - b_5 - ... - b_9) + b_10 - b_11. Mean
+/// 0, standard deviation 3.24; sub-Gaussian with its own variance, as each bit is.
+inline constexpr double error_variance = 10.5;
+inline constexpr int largest_error = 11;
 
 namespace detail {
 
 // Bit-sliced: bit j of a word belongs to coefficient j of its group, so one full adder on words adds up 64
 // coefficients. Word is one 64-bit word, or a vector with one group per lane.
 
-inline constexpr int binomial_words = 2 * centred_binomial_eta;
-inline constexpr std::size_t binomial_group = 64;
+inline constexpr int error_words = 12;
+inline constexpr std::size_t error_group = 64;
 
 /// Adds up Count words of one bit per coefficient: leaves the lowest bit of each sum in `sum`, and Count / 2
 /// carries, each worth two, in words[0 .. Count / 2). Called from I = 1 with sum == words[0].
@@ -62,23 +63,23 @@ TENSAFE_INLINE void complement(Word* words, std::index_sequence<I...>) noexcept 
     ((words[I] = ~words[I]), ...);
 }
 
-/// 42 words become eight rows: byte i of row b is coefficient 8 b + i. `words` is used up.
+/// Twelve words become eight rows: byte i of row b is coefficient 8 b + i. `words` is used up.
 template <class Word>
-TENSAFE_INLINE void centred_binomial_rows(Word* words, Word* rows) noexcept {
-    // To count the complements of subtracted bits adds eta in all and keeps the sums positive.
-    complement(words + centred_binomial_eta, std::make_index_sequence<centred_binomial_eta>{});
-    // Row i: bit i of the sums, each in [0, 42].
-    rows[0] = words[0];
-    add_bits<42>(words, rows[0]);
+TENSAFE_INLINE void error_rows(Word* words, Word* rows) noexcept {
+    // To count the complements of subtracted bits adds 11 in all and keeps the sums positive.
+    complement(words + 5, std::make_index_sequence<5>{});
+    words[11] = ~words[11];
+    // Row i: bit i of the sums, each in [0, 22]. The carry of the last two bits is worth two, as the others.
+    rows[0] = words[10] ^ words[11];
+    words[10] &= words[11];
     rows[1] = words[0];
-    add_bits<21>(words, rows[1]);
+    add_bits<11>(words, rows[1]);
     rows[2] = words[0];
-    add_bits<10>(words, rows[2]);
+    add_bits<5>(words, rows[2]);
     rows[3] = words[0];
-    add_bits<5>(words, rows[3]);
+    add_bits<2>(words, rows[3]);
     rows[4] = words[0];
-    add_bits<2>(words, rows[4]);
-    rows[5] = words[0];
+    rows[5] = Word{};
     rows[6] = Word{};
     rows[7] = Word{};
     // Eight transpositions of 8 x 8 bits at once: byte b of row j becomes the sum of coefficient 8 b + j.
@@ -89,10 +90,10 @@ TENSAFE_INLINE void centred_binomial_rows(Word* words, Word* rows) noexcept {
     exchange_rows<32, 4>(rows, 0x00000000ffffffffU);
     exchange_rows<16, 2>(rows, 0x0000ffff0000ffffU);
     exchange_rows<8, 1>(rows, 0x00ff00ff00ff00ffU);
-    // Minus eta in every byte: the top bit, set for the while, lends to its own byte and to no other.
+    // Minus 11 in every byte: the top bit, set for the while, lends to its own byte and to no other.
     constexpr std::uint64_t ones = 0x0101010101010101U;
     for (int i = 0; i < 8; ++i) {
-        rows[i] = ((rows[i] | (ones << 7)) - ones * centred_binomial_eta) ^ (ones << 7);
+        rows[i] = ((rows[i] | (ones << 7)) - ones * largest_error) ^ (ones << 7);
     }
 }
 

@@ -209,8 +209,12 @@ class server {
         }
         // Encryptions of zero are taken when nothing that came from outside can fail any more.
         observe(server_phase::expand);
-        where.for_each(tasks.size(), [&](std::size_t t, std::size_t) {
-            weights_.expand(plan_, *tasks[t].from, work.requests[t]);
+        for (std::size_t t = 0; t < tasks.size(); ++t) {
+            weights_.make_room(plan_, work.requests[t]);
+        }
+        where.for_each(tasks.size() * plan_.inputs(), [&](std::size_t k, std::size_t) {
+            const std::size_t t = k / plan_.inputs();
+            weights_.expand(*tasks[t].from, k % plan_.inputs(), work.requests[t]);
         });
         reserve_randomness(tasks, work);
         // A few requests go through all panels, then the next few.

@@ -102,18 +102,25 @@ class packed_weights {
 
     std::size_t panels() const noexcept { return panels_.size(); }
 
-    /// The polynomials of a checked request.  @throws format_error for a residue that is not below its prime
-    void expand(const plan_type& plan, const request<P>& r, expanded_request<P>& to) const {
-        if (to.c0.size() < plan.inputs()) {  // requests with fewer ciphertexts leave the memory of others
+    /// Room for the polynomials of a request; those with fewer ciphertexts leave the memory of others.
+    void make_room(const plan_type& plan, expanded_request<P>& to) const {
+        if (to.c0.size() < plan.inputs()) {
             to.c0.resize(plan.inputs());
             to.c1.resize(plan.inputs());
         }
+    }
+    /// Input i of a checked request.  @throws format_error for a residue that is not below its prime
+    void expand(const request<P>& r, std::size_t i, expanded_request<P>& to) const {
+        unpack_residues<P>("server::apply", r.inputs[i], P::degree,
+                           [&]<int I>() -> std::span<arith::word> { return to.c0[i].template limb<I>(); });
+        ckks::expand_uniform(r.seed, random::stream_domain::uplink, to.c1[i],
+                             static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
+    }
+    /// All of them.
+    void expand(const plan_type& plan, const request<P>& r, expanded_request<P>& to) const {
+        make_room(plan, to);
         for (std::size_t i = 0; i < plan.inputs(); ++i) {
-            unpack_residues<P>(
-                "server::apply", r.inputs[i], P::degree,
-                [&]<int I>() -> std::span<arith::word> { return to.c0[i].template limb<I>(); });
-            ckks::expand_uniform(r.seed, random::stream_domain::uplink, to.c1[i],
-                                 static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
+            expand(r, i, to);
         }
     }
 

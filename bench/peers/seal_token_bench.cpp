@@ -155,10 +155,10 @@ void classic_token(benchmark::State& state) {
     typename decltype(server)::reply_type reply;
     std::size_t bytes_up = 0;
     for (auto _ : state) {
-        const auto request = client.encrypt(server.plan(), h.row(0));
-        server.apply(request, work, reply);
-        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply));
-        bytes_up = request.bytes();
+        const auto query = client.encrypt(server.plan(), h.row(0));
+        server.apply(query.request, work, reply);
+        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply, query));
+        bytes_up = query.request.bytes();
     }
     state.counters["bytes_up"] = static_cast<double>(bytes_up);
     state.counters["bytes_down"] = static_cast<double>(reply.bytes());

@@ -278,8 +278,8 @@ def plan_of(ring, shape, factor, precision, a):
     rest = precision**2 - (seen * 2.0**-bits * 2 * ratio)**2 - (root / math.sqrt(12) / alpha)**2
     flood_deviation = math.sqrt(rest) * modulus / 2 / ratio
     flood_bits = max(b for b in range(1, 121) if math.sqrt(4 / 12 * (4.0**b - 1)) <= flood_deviation)
-    worst = 11.5 * math.sqrt(entries) * ((2.5 if checks else 1) * plaintext)
-    range_ = (modulus / 2 - worst - 11.0 * (2 * ring.degree + 1) - 4 * 2.0**(flood_bits - 1)
+    worst = 21.5 * math.sqrt(entries) * ((2.5 if checks else 1) * plaintext)
+    range_ = (modulus / 2 - worst - 21.0 * (2 * ring.degree + 1) - 4 * 2.0**(flood_bits - 1)
               - (ring.degree + 1) / 2 * modulus * 2.0**-bits)
     mantissa, exponent = math.frexp(max(math.sqrt(sum(x * x for x in row)) for row in a) * (1 - 2.0**-20))
     longest = plaintext / math.sqrt(rows)

@@ -174,8 +174,8 @@ struct draw_kernel {
                 bytes = (part.count + 3) / 4 * 8;
                 break;
             case distribution::error:
-                part.stream_block = first / 256 * 21;
-                bytes = (part.count + 63) / 64 * 336;
+                part.stream_block = first / 128 * 3;
+                bytes = (part.count + 63) / 64 * 96;
                 break;
             case distribution::flood:
                 value_bytes = sizeof(arith::uint128);

@@ -38,6 +38,26 @@ std::vector<std::uint8_t> bytes_of_single_blocks(const chacha20_state& state, st
     return out;
 }
 
+#ifndef TENSAFE_TEST_SANITIZED  // which lays out the stack in its own way
+constexpr std::size_t stack_words = 4096;
+constexpr std::uint32_t paint = 0xa5c3'96e1;
+
+__attribute__((noinline)) void paint_stack() {
+    volatile std::uint32_t below[stack_words];
+    for (std::size_t i = 0; i < stack_words; ++i) {
+        below[i] = paint;
+    }
+}
+/// What functions that returned left below their caller.
+__attribute__((noinline)) void read_stack(std::vector<std::uint32_t>& to) {
+    volatile std::uint32_t below[stack_words];
+    __asm__ volatile("" : "=m"(below));
+    for (std::size_t i = 0; i < stack_words; ++i) {
+        to[i] = below[i];
+    }
+}
+#endif
+
 constexpr chacha20_state example_state = {
     {0x03020100, 0x07060504, 0x0b0a0908, 0x0f0e0d0c, 0x13121110, 0x17161514, 0x1b1a1918, 0x1f1e1d1c},
     {0x09000000, 0x4a000000, 0x00000000}};
@@ -124,6 +144,36 @@ TEST_CASE("every back-end gives the bytes of single blocks, whatever the start a
         });
     }
 }
+
+#ifndef TENSAFE_TEST_SANITIZED
+TEST_CASE("no word of a secret stream, before or after the key is added, stays on the stack") {
+    if (!tensafe::exec::is_supported(tensafe::exec::backend::avx512)) {
+        return;
+    }
+    for (const std::size_t blocks : {16U, 32U, 48U, 64U}) {
+        std::vector<std::uint8_t> out(64 * blocks);
+        std::vector<std::uint32_t> left(stack_words);
+        paint_stack();
+        // Other blocks each time: this function's registers may still hold words of those before.
+        chacha20_bulk(example_state, static_cast<std::uint32_t>(100 * blocks), out.data(), blocks);
+        read_stack(left);
+        std::vector<std::uint32_t> secret;
+        for (std::size_t i = 0; i < 16 * blocks; ++i) {
+            std::uint32_t word = 0;
+            std::memcpy(&word, &out[4 * i], sizeof word);
+            const std::size_t place = i % 16;
+            secret.push_back(word);
+            if (place >= 4 && place < 12) {
+                secret.push_back(word - example_state.key[place - 4]);
+            }
+        }
+        std::ranges::sort(secret);
+        CAPTURE(blocks);
+        CHECK(std::ranges::count_if(
+                  left, [&](std::uint32_t word) { return std::ranges::binary_search(secret, word); }) == 0);
+    }
+}
+#endif
 
 BACKEND_TEST_CASE("the last blocks before the counter's end are reached and not wrapped into") {
     for (const std::size_t blocks : {1U, 3U, 8U, 11U, 16U, 25U, 48U}) {

@@ -24,6 +24,14 @@ void wipe(T& object) noexcept {
     wipe(static_cast<void*>(&object), sizeof(T));
 }
 
+/// Overwrites the stack where functions that the caller called had their frames: what a compiler moved there
+/// from registers.
+template <std::size_t Bytes>
+__attribute__((noinline)) inline void wipe_frames() noexcept {
+    unsigned char frames[Bytes];
+    wipe(frames);
+}
+
 /// Wipes the object it refers to when the scope ends, also on an exception: for secret temporaries.
 template <class T>
 class wipe_guard {

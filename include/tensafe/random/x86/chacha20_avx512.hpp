@@ -83,10 +83,11 @@ TENSAFE_AVX512 TENSAFE_INLINE void finish_blocks(const std::uint32_t* s,
     store_blocks(a[3].v, b[3].v, c[3].v, d[3].v, out + 3 * chacha20_block_bytes);
 }
 
-/// Sixteen blocks for each `set`, from number `first` on. Two sets side by side take all 32 registers; one
-/// alone waits for its own results. Not inlined: in a loop the compiler would spread the words once and keep
-/// the vectors, the key among them, on the stack. In an addition the processor spreads a word while loading,
-/// so what the blocks share stays 64 bytes in memory and takes no register.
+/// Sixteen blocks for each `set`, from number `first` on. One set alone waits for its own results; two take
+/// all 32 registers, and some words go over the stack, which the caller wipes. Not inlined: in a loop the
+/// compiler would spread the words once and keep the vectors, the key among them, on the stack. In an
+/// addition the processor spreads a word while loading, so what the blocks share stays 64 bytes in memory and
+/// takes no register.
 template <std::size_t... set>
 TENSAFE_AVX512 __attribute__((noinline)) inline void chacha20_sixteens(const chacha20_start& start,
                                                                        std::uint32_t first, std::uint8_t* out,
@@ -135,6 +136,7 @@ TENSAFE_AVX512 inline void chacha20_keystream_avx512(const chacha20_state& state
             count -= taken;
         } while (count > lanes / 2);
         memory::wipe(start);
+        memory::wipe_frames<4096>();
     }
     if (count != 0) {
         chacha20_keystream<chacha20_lanes<8>>(state, first, out, count);

@@ -47,6 +47,7 @@ __attribute__((noinline)) void paint_stack() {
     for (std::size_t i = 0; i < stack_words; ++i) {
         below[i] = paint;
     }
+    __asm__ volatile("" : : "m"(below));
 }
 /// What functions that returned left below their caller.
 __attribute__((noinline)) void read_stack(std::vector<std::uint32_t>& to) {

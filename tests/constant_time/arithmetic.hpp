@@ -165,7 +165,13 @@ bool panel_operations() {
     for (const std::size_t outputs : {std::size_t{1}, std::size_t{3}, std::size_t{4}}) {
         for (const std::size_t blocks : {std::size_t{4}, std::size_t{64}}) {
             const rns::panel_shape shape{2, outputs};
-            const words weights = residues_below(Q, shape.words(degree));
+            using modulus = typename decltype(rns::variable_arithmetic<Q>)::modulus_type;
+            std::vector<std::uint8_t> weights(shape.bytes<modulus>(degree));
+            for (std::size_t g = 0; g < outputs; ++g) {
+                for (std::size_t i = 0; i < shape.inputs; ++i) {
+                    rns::fill_panel(rns::variable_arithmetic<Q>, shape, residues_below(Q, degree), i, g, weights);
+                }
+            }
             const words c0 = residues_below(Q, degree);
             const words c1 = residues_below(Q, degree);
             const std::array<const arith::word*, 2> first{c0.data(), c1.data()};

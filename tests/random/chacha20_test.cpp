@@ -38,7 +38,7 @@ std::vector<std::uint8_t> bytes_of_single_blocks(const chacha20_state& state, st
     return out;
 }
 
-#ifndef TENSAFE_TEST_SANITIZED  // which lays out the stack in its own way
+#if defined(__OPTIMIZE__) && !defined(TENSAFE_TEST_SANITIZED)  // which lays out the stack in its own way
 constexpr std::size_t stack_words = 4096;
 constexpr std::uint32_t paint = 0xa5c3'96e1;
 
@@ -146,19 +146,20 @@ TEST_CASE("every back-end gives the bytes of single blocks, whatever the start a
     }
 }
 
-#ifndef TENSAFE_TEST_SANITIZED
-TEST_CASE("no word of a secret stream, before or after the key is added, stays on the stack") {
-    if (!tensafe::exec::is_supported(tensafe::exec::backend::avx512)) {
-        return;
-    }
-    for (const std::size_t blocks : {16U, 32U, 48U, 64U}) {
+#if defined(__OPTIMIZE__) && !defined(TENSAFE_TEST_SANITIZED)
+BACKEND_TEST_CASE("neither the key nor a stream, before or after the key is added, stays on the stack") {
+    for (const std::size_t blocks : {1U, 4U, 5U, 8U, 9U, 15U, 16U, 24U, 31U, 32U, 40U, 47U, 64U}) {
         std::vector<std::uint8_t> out(64 * blocks);
         std::vector<std::uint32_t> left(stack_words);
-        paint_stack();
-        // Other blocks each time: this function's registers may still hold words of those before.
-        chacha20_bulk(example_state, static_cast<std::uint32_t>(100 * blocks), out.data(), blocks);
-        read_stack(left);
-        std::vector<std::uint32_t> secret;
+        // Twice: the first call of a function may leave the dynamic linker's copies of registers. Other blocks
+        // each time: this function's registers may still hold words of those before.
+        for (const std::uint32_t part : {0U, 1U}) {
+            paint_stack();
+            chacha20_bulk(example_state, static_cast<std::uint32_t>(200 * blocks) + 100 * part, out.data(),
+                          blocks);
+            read_stack(left);
+        }
+        std::vector<std::uint32_t> secret(std::begin(example_state.key), std::end(example_state.key));
         for (std::size_t i = 0; i < 16 * blocks; ++i) {
             std::uint32_t word = 0;
             std::memcpy(&word, &out[4 * i], sizeof word);

@@ -13,10 +13,17 @@ using words = std::vector<word>;
 
 constexpr std::size_t degree = 64;
 
+template <int Bits>
+arith::barrett<arith::modulus_class<Bits>> policy_of(word q) {
+    return arith::barrett<arith::modulus_class<Bits>>{arith::modulus_class<Bits>(q)};
+}
+
 /// Weights, ciphertexts and addends of one panel, and what must come out.
 struct problem {
-    problem(word q, rns::panel_shape panel_shape, std::size_t blocks, bool extreme, bool with_addend)
-        : shape(panel_shape), panel(shape.words(degree)) {
+    template <arith::modulus M>
+    problem(arith::barrett<M> policy, rns::panel_shape panel_shape, std::size_t blocks, bool extreme, bool with_addend)
+        : shape(panel_shape), panel(shape.bytes<M>(degree)) {
+        const word q = policy.modulus().value();
         std::mt19937_64 random(q + shape.inputs * 7 + shape.outputs);
         const auto limb = [&] {
             words values(degree);
@@ -35,7 +42,7 @@ struct problem {
             expected_c1.push_back(with_addend ? addend[g] : words(degree));
             for (std::size_t i = 0; i < shape.inputs; ++i) {
                 const words w = limb();
-                rns::fill_panel(shape, w, i, g, panel);
+                rns::fill_panel(policy, shape, w, i, g, panel);
                 for (std::size_t k = 0; k < degree; ++k) {
                     word& sum0 = expected_c0[g][k / (degree / blocks)];
                     sum0 = (sum0 + arith::multiply_mod(c0[i][k], w[k], q)) % q;
@@ -46,13 +53,12 @@ struct problem {
     }
 
     rns::panel_shape shape;
-    words panel;
+    std::vector<std::uint8_t> panel;
     std::vector<words> c0, c1, addend, expected_c0, expected_c1;
 };
 
 template <int Bits>
 void check(const problem& p, word q, std::size_t blocks, rns::block_range range) {
-    const arith::barrett<arith::modulus_class<Bits>> policy{arith::modulus_class<Bits>(q)};
     std::vector<const word*> c0;
     std::vector<const word*> c1;
     for (std::size_t i = 0; i < p.shape.inputs; ++i) {
@@ -69,7 +75,7 @@ void check(const problem& p, word q, std::size_t blocks, rns::block_range range)
         results.c1[g] = got_c1[g].data();
         results.addend[g] = p.addend[g].empty() ? nullptr : p.addend[g].data();
     }
-    rns::multiply_panel(policy, {p.shape, p.panel.data()}, {degree, c0.data(), c1.data()}, results, range);
+    rns::multiply_panel(policy_of<Bits>(q), {p.shape, p.panel.data()}, {degree, c0.data(), c1.data()}, results, range);
     for (std::size_t g = 0; g < p.shape.outputs; ++g) {
         CAPTURE(g);
         for (std::size_t b = 0; b < blocks; ++b) {
@@ -93,7 +99,7 @@ void check_width() {
         for (std::size_t outputs = 1; outputs <= rns::panel_outputs; ++outputs) {
             for (const std::size_t blocks : {1U, 4U, 8U, 64U}) {
                 INFO("inputs := ", inputs, ", outputs := ", outputs, ", blocks := ", blocks);
-                const problem p(q, {inputs, outputs}, blocks, inputs == 3, inputs != 2);
+                const problem p(policy_of<Bits>(q), {inputs, outputs}, blocks, inputs == 3, inputs != 2);
                 tests::for_each_backend([&](tensafe::exec::backend) {
                     check<Bits>(p, q, blocks, {0, blocks});
                     check<Bits>(p, q, blocks, {blocks / 4, blocks / 2});
@@ -109,6 +115,8 @@ TEST_CASE("a panel gives the sums of products on every back-end") {
     check_width<20>();
     check_width<41>();
     check_width<45>();
+    check_width<48>();
+    check_width<49>();
     check_width<50>();
     check_width<51>();
     check_width<60>();
@@ -118,7 +126,7 @@ TEST_CASE("a panel gives the sums of products on every back-end") {
 TEST_CASE("more inputs than sums can take without reduction, all of the largest residues") {
     const auto check_many = [&]<int Bits>(std::size_t inputs) {
         const word q = arith::ntt_prime_below(word{1} << Bits, 6);
-        const problem p(q, {inputs, 3}, 2, true, true);
+        const problem p(policy_of<Bits>(q), {inputs, 3}, 2, true, true);
         tests::for_each_backend([&](tensafe::exec::backend) { check<Bits>(p, q, 2, {0, 2}); });
     };
     check_many.operator()<45>(2047);
@@ -130,7 +138,7 @@ TEST_CASE("more inputs than sums can take without reduction, all of the largest 
 
 TEST_CASE("every word of a panel has one place") {
     const rns::panel_shape shape{3, 2};
-    std::vector<int> seen(shape.words(degree));
+    std::vector<int> seen(degree * shape.inputs * shape.outputs);
     for (std::size_t k = 0; k < degree; ++k) {
         for (std::size_t i = 0; i < shape.inputs; ++i) {
             for (std::size_t g = 0; g < shape.outputs; ++g) {

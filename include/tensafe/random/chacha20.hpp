@@ -18,23 +18,32 @@
 
 namespace tensafe::random {
 
-/// `count` blocks of 64 bytes from number `first` on; every back-end gives the same bytes. Constant time: the
-/// time depends on `count` alone.
-/// @pre  first + count <= 2^32; out holds 64 * count bytes
-TENSAFE_COMPILED_INLINE void chacha20_bulk(const chacha20_state& state, std::uint32_t first,
-                                           std::uint8_t* out, std::size_t count) noexcept {
+namespace detail {
+/// As chacha20_bulk. Not inlined: the caller wipes what it leaves on the stack.
+__attribute__((noinline)) inline void chacha20_blocks(const chacha20_state& state, std::uint32_t first,
+                                                      std::uint8_t* out, std::size_t count) noexcept {
 #if TENSAFE_X86_64
-    using eight = detail::chacha20_lanes<8, detail::chacha20_rotation::by_byte_shuffles>;
+    using eight = chacha20_lanes<8, chacha20_rotation::by_byte_shuffles>;
     switch (exec::active_backend()) {
         case exec::backend::avx512:
-            return detail::chacha20_keystream_avx512(state, first, out, count);
+            return chacha20_keystream_avx512(state, first, out, count);
         case exec::backend::avx2:
-            return simd::avx2::kernel<&detail::chacha20_keystream<eight>>(state, first, out, count);
+            return simd::avx2::kernel<&chacha20_keystream<eight>>(state, first, out, count);
         case exec::backend::portable:
             break;
     }
 #endif
-    detail::chacha20_keystream<detail::chacha20_lanes<4>>(state, first, out, count);
+    chacha20_keystream<chacha20_lanes<4>>(state, first, out, count);
+}
+}  // namespace detail
+
+/// `count` blocks of 64 bytes from number `first` on; every back-end gives the same bytes. Constant time: the
+/// time depends on `count` alone. Optimised builds leave neither key nor stream on the stack.
+/// @pre  first + count <= 2^32; out holds 64 * count bytes
+TENSAFE_COMPILED_INLINE void chacha20_bulk(const chacha20_state& state, std::uint32_t first,
+                                           std::uint8_t* out, std::size_t count) noexcept {
+    detail::chacha20_blocks(state, first, out, count);
+    memory::wipe_frames<4096>();
 }
 
 /// Blocks of one stream: the counter has 32 bits and does not wrap. 2^32 blocks are 256 GiB.
@@ -43,7 +52,7 @@ inline constexpr std::uint64_t chacha20_stream_blocks = std::uint64_t{1} << 32;
 /// The bytes that a seed stands for: the ChaCha20 key stream (RFC 8439) whose key is the seed and whose nonce
 /// is (domain, lane, round), three little-endian words. docs/design/random-streams.md fixes every byte of it.
 ///
-/// Any part can be computed alone. The key is wiped on destruction; registers and spill slots are not.
+/// Any part can be computed alone. The key is wiped on destruction; registers are not.
 /// Thread-safe for const calls.
 class chacha20_stream {
   public:

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -20,14 +22,22 @@ namespace tensafe::rns {
 inline constexpr std::size_t panel_outputs = 4;
 inline constexpr std::size_t panel_lanes = 8;
 
+/// Bytes of a weight: large matrices are read from memory, where six take three quarters of the time.
+template <arith::modulus M>
+inline constexpr std::size_t weight_bytes = M::bits <= 48 ? 6 : 8;
+
 /// Weights of a few outputs, packed as matrix products pack them: eight coefficients of each output, input by
 /// input, then the next eight coefficients.
 struct panel_shape {
     std::size_t inputs = 0;   ///< at least 1
     std::size_t outputs = 0;  ///< 1 to panel_outputs
 
-    constexpr std::size_t words(std::size_t degree) const noexcept { return degree * inputs * outputs; }
-    /// Where coefficient k of a weight stands; k + 1 stands next to it unless it is a multiple of 8.
+    /// Of one limb, with what vectors of the last weights read beyond them.
+    template <arith::modulus M>
+    constexpr std::size_t bytes(std::size_t degree) const noexcept {
+        return (degree * inputs * outputs + panel_lanes) * weight_bytes<M>;
+    }
+    /// The place of coefficient k of a weight; k + 1 stands next to it unless it is a multiple of 8.
     constexpr std::size_t index(std::size_t k, std::size_t input, std::size_t output) const noexcept {
         return (k / panel_lanes * inputs + input) * outputs * panel_lanes + output * panel_lanes +
                k % panel_lanes;
@@ -37,7 +47,7 @@ struct panel_shape {
 /// One limb of a panel.
 struct panel_view {
     panel_shape shape;
-    const arith::word* words = nullptr;
+    const std::uint8_t* weights = nullptr;
 };
 
 /// One limb of the ciphertexts that it meets: for each input the words of both halves.
@@ -75,9 +85,27 @@ TENSAFE_INLINE void add_products(const Arithmetic& mod, typename Arithmetic::sum
     mod.add_product(s1, c1, weight);
 }
 
+/// So many bytes ahead of their use, weights and ciphertexts are called into cache: the processor alone follows
+/// fewer rows than there are inputs.
+inline constexpr std::size_t weights_ahead = 3072;
+inline constexpr std::size_t ciphertexts_ahead = 256;
+TENSAFE_INLINE void prefetch(const void* from, std::size_t ahead) noexcept {
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) + ahead));
+}
+
+template <class Target, class Arithmetic, arith::modulus M>
+TENSAFE_INLINE typename Arithmetic::operand load_weights(const Arithmetic& mod, arith::barrett<M>,
+                                                         const std::uint8_t* from) noexcept {
+    if constexpr (weight_bytes<M> == 6) {
+        return mod.as_operand(Target::load_48_bits(from));
+    } else {
+        return limb::detail::load_operand(mod, reinterpret_cast<const word*>(from));
+    }
+}
+
 /// Outputs first, first + 1, ... of a panel, one for each g: sums of both polynomials, which stay in
 /// registers.
-template <class Arithmetic, arith::modulus M, std::size_t... g>
+template <class Target, class Arithmetic, arith::modulus M, std::size_t... g>
 TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p, const panel_view& panel,
                                      const ciphertext_views& in, const panel_results& out, block_range range,
                                      std::size_t first, std::index_sequence<g...>) noexcept {
@@ -85,7 +113,8 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
     constexpr std::size_t width = Arithmetic::words::width;
     const std::size_t inputs = panel.shape.inputs;
     const std::size_t block = in.degree / out.blocks;
-    const std::size_t step = panel.shape.outputs * panel_lanes;
+    constexpr std::size_t group = panel_lanes * weight_bytes<M>;
+    const std::size_t step = panel.shape.outputs * group;
     for (std::size_t b = range.first; b < range.end; ++b) {
         typename Arithmetic::sum sums0[] = {(static_cast<void>(g), mod.zero())...};
         std::size_t room = mod.terms;  // of sums0
@@ -95,7 +124,7 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                   ? static_cast<void>(0)
                   : mod.add_residue(sums1[g], load_operand(mod, out.addend[first + g] + k))),
              ...);
-            const word* w = panel.words + panel.shape.index(k, 0, first);
+            const std::uint8_t* w = panel.weights + panel.shape.index(k, 0, first) * weight_bytes<M>;
             for (std::size_t i = 0; i < inputs;) {
                 const std::size_t count = std::min(inputs - i, mod.terms);
                 if (count > room) {
@@ -107,9 +136,13 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                     (mod.normalize(sums1[g]), ...);
                 }
                 for (const std::size_t end = i + count; i < end; ++i, w += step) {
+                    prefetch(in.c0[i] + k, ciphertexts_ahead);
+                    prefetch(in.c1[i] + k, ciphertexts_ahead);
+                    (prefetch(w + g * group, weights_ahead), ...);
                     const auto c0 = load_operand(mod, in.c0[i] + k);
                     const auto c1 = load_operand(mod, in.c1[i] + k);
-                    (add_products(mod, sums0[g], sums1[g], c0, c1, load_operand(mod, w + g * panel_lanes)),
+                    (add_products(mod, sums0[g], sums1[g], c0, c1,
+                                  load_weights<Target>(mod, p, w + g * group)),
                      ...);
                 }
             }
@@ -130,28 +163,30 @@ TENSAFE_INLINE void multiply_panel(arith::barrett<M> p, const panel_view& panel,
     // As many sums as the registers hold.
     if constexpr (arithmetic::words::width == 8 && M::bits <= 50) {
         for (; first + 4 <= panel.shape.outputs; first += 4) {
-            multiply_outputs(mod, p, panel, in, out, range, first, std::make_index_sequence<4>());
+            multiply_outputs<Target>(mod, p, panel, in, out, range, first, std::make_index_sequence<4>());
         }
     }
     if constexpr (arithmetic::words::width > 1) {
         for (; first + 2 <= panel.shape.outputs; first += 2) {
-            multiply_outputs(mod, p, panel, in, out, range, first, std::make_index_sequence<2>());
+            multiply_outputs<Target>(mod, p, panel, in, out, range, first, std::make_index_sequence<2>());
         }
     }
     for (; first < panel.shape.outputs; ++first) {
-        multiply_outputs(mod, p, panel, in, out, range, first, std::make_index_sequence<1>());
+        multiply_outputs<Target>(mod, p, panel, in, out, range, first, std::make_index_sequence<1>());
     }
 }
 
 }  // namespace detail
 
-/// Puts one limb of a plaintext in its place in a panel's words: shape.words(limb.size()) of them.
+/// Puts one limb of a plaintext in its place in a panel: shape.bytes<M>(limb.size()) of them.
 /// @pre  input < shape.inputs, output < shape.outputs, limb.size() is a multiple of 8
-inline void fill_panel(panel_shape shape, std::span<const arith::word> limb, std::size_t input,
-                       std::size_t output, std::span<arith::word> panel) noexcept {
-    TENSAFE_PRECONDITION(panel.size() == shape.words(limb.size()));
-    for (std::size_t k = 0; k < limb.size(); k += panel_lanes) {
-        std::copy_n(limb.data() + k, panel_lanes, panel.data() + shape.index(k, input, output));
+template <arith::modulus M>
+void fill_panel(arith::barrett<M>, panel_shape shape, std::span<const arith::word> limb, std::size_t input,
+                std::size_t output, std::span<std::uint8_t> panel) noexcept {
+    TENSAFE_PRECONDITION(panel.size() == shape.bytes<M>(limb.size()));
+    constexpr std::size_t bytes = weight_bytes<M>;
+    for (std::size_t k = 0; k < limb.size(); ++k) {
+        std::memcpy(panel.data() + shape.index(k, input, output) * bytes, &limb[k], bytes);
     }
 }
 

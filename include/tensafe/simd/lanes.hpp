@@ -96,6 +96,12 @@ struct generic_target {
     static TENSAFE_INLINE vector<T> broadcast(T x) noexcept {
         return {typename vector<T>::native{} + x};
     }
+    /// A number of six bytes; reads eight.
+    static TENSAFE_INLINE lanes<std::uint64_t, 1> load_48_bits(const std::uint8_t* from) noexcept {
+        std::uint64_t x = 0;
+        std::memcpy(&x, from, sizeof x);
+        return {x & 0xffffffffffff};
+    }
     /// a * b, which no compiler fuses with an addition that follows: every target rounds twice.
     static TENSAFE_INLINE vector<double> product(const vector<double>& a, const vector<double>& b) noexcept {
         auto x = a.v * b.v;

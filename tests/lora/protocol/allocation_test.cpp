@@ -16,14 +16,18 @@ struct token_path {
 
     token_path() : server(random_matrix(32, 512, 1)), h(random_matrix(1, 512, 2)), answers(32) {}
 
-    void run() {
-        client.encrypt(server.plan(), h.row(0), query);
+    void apply() {
         if constexpr (Protection::protects) {
             server.apply(query.request, zeros, work, reply);
         } else {
             server.apply(query.request, work, reply);
         }
-        client.decrypt(server.plan(), reply, query, reading, answers);
+    }
+    void read() { client.decrypt(server.plan(), reply, query, reading, answers); }
+    void run() {
+        client.encrypt(server.plan(), h.row(0), query);
+        apply();
+        read();
     }
 
     /// Allocations of a token after another.
@@ -77,6 +81,35 @@ TEST_CASE("nor does one whose encryptions of zero were made before") {
     const std::size_t before = allocations;
     path.run();
     CHECK(allocations - before == 0);
+}
+
+TEST_CASE_TEMPLATE("after memory ran out, wherever, a request is answered with the same workspace", Path,
+                   token_path<ckks::private_n4096, lora::coefficient_tiles<4>, worst_case>,
+                   token_path<ckks::private_n4096, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
+    Path path;
+    path.run();  // plans and shared tables
+    const auto reply = path.answers;
+    for (std::size_t n = 0;; ++n) {
+        path.work = {};
+        path.reply = {};
+        allocations_left = n;
+        bool failed = false;
+        try {
+            path.apply();
+        } catch (const std::bad_alloc&) {
+            failed = true;
+        }
+        allocations_left = ~std::size_t{0};
+        if (!failed) {
+            CHECK(n > 10);
+            break;
+        }
+        path.apply();
+        path.read();
+        for (std::size_t i = 0; i < reply.size(); ++i) {
+            CHECK(path.answers[i] == doctest::Approx(reply[i]).epsilon(0.01).scale(1));
+        }
+    }
 }
 
 TEST_CASE(

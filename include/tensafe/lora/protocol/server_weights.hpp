@@ -13,6 +13,7 @@
 #include <tensafe/rns/panel.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -83,17 +84,16 @@ class packed_weights {
         plan.layout().check_matrix(a);
         for (std::size_t p = 0; p < panels_.size(); ++p) {
             const rns::panel_shape shape = shape_of(plan, p);
-            const std::size_t words = shape.words(P::degree);
-            panels_[p] = memory::secret_buffer<arith::word>(words * static_cast<std::size_t>(basis::limbs),
-                                                            memory::uninitialized);
+            rns::for_each_limb<basis>([&]<int I>() {
+                panels_[p][I] = memory::secret_buffer<std::uint8_t>(shape.bytes<modulus<I>>(P::degree));
+            });
             for (std::size_t g = 0; g < shape.outputs; ++g) {
                 for (std::size_t i = 0; i < shape.inputs; ++i) {
                     const auto weights = ckks::forward(
                         plan.layout().encode_weights(a, plan.budget(), p * rns::panel_outputs + g, i));
                     rns::for_each_limb<basis>([&]<int I>() {
-                        rns::fill_panel(
-                            shape, weights.value.template limb<I>(), i, g,
-                            panels_[p].span().subspan(static_cast<std::size_t>(I) * words, words));
+                        rns::fill_panel(policy<I>, shape, weights.value.template limb<I>(), i, g,
+                                        panels_[p][I].span());
                     });
                 }
             }
@@ -104,7 +104,7 @@ class packed_weights {
 
     /// Room for the polynomials of a request; those with fewer ciphertexts leave the memory of others.
     void make_room(const plan_type& plan, expanded_request<P>& to) const {
-        if (to.c0.size() < plan.inputs()) {
+        if (to.c1.size() < plan.inputs()) {  // the last to grow
             to.c0.resize(plan.inputs());
             to.c1.resize(plan.inputs());
         }
@@ -133,7 +133,6 @@ class packed_weights {
                   std::span<const ckks::zero<P, request_level<P>>> zeros) const {
         const rns::panel_shape shape = shape_of(plan, p);
         const std::size_t trace = plan.subring_degree();
-        const std::size_t words = shape.words(P::degree);
         work.c0.resize(shape.inputs);
         work.c1.resize(shape.inputs);
         for (std::size_t r = 0; r < requests.size(); ++r) {
@@ -141,10 +140,11 @@ class packed_weights {
                 prepare(to[r * shape.outputs + g], trace);
             }
         }
-        // Blocks of coefficients whose weights all requests find in cache.
-        const std::size_t at_once = std::clamp(cached_words * trace / words, std::size_t{1}, trace);
         rns::for_each_limb<basis>([&]<int I>() {
-            const rns::panel_view panel{shape, panels_[p].data() + static_cast<std::size_t>(I) * words};
+            const rns::panel_view panel{shape, panels_[p][I].data()};
+            // Blocks of coefficients whose weights all requests find in cache.
+            const std::size_t at_once =
+                std::clamp(cached_bytes * trace / panels_[p][I].size(), std::size_t{1}, trace);
             for (std::size_t first = 0; first < trace; first += at_once) {
                 const rns::block_range range{first, std::min(first + at_once, trace)};
                 for (std::size_t r = 0; r < requests.size(); ++r) {
@@ -162,7 +162,12 @@ class packed_weights {
 
   private:
     /// 256 KiB, a quarter of the L2 cache of current server cores, or one block of coefficients.
-    static constexpr std::size_t cached_words = std::size_t{1} << 15;
+    static constexpr std::size_t cached_bytes = std::size_t{1} << 18;
+
+    template <int I>
+    static constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
+    template <int I>
+    using modulus = typename decltype(rns::variable_arithmetic<basis::template prime<I>>)::modulus_type;
 
     template <int I>
     static void multiply_limb(const rns::panel_view& panel, const expanded_request<P>& r,
@@ -180,11 +185,11 @@ class packed_weights {
             results.c1[g] = to[g].c1.template limb<I>().data();
             results.addend[g] = zeros.empty() ? nullptr : zeros[g].c1.template limb<I>().data();
         }
-        rns::multiply_panel(rns::variable_arithmetic<basis::template prime<I>>, panel,
-                            {P::degree, work.c0.data(), work.c1.data()}, results, range);
+        rns::multiply_panel(policy<I>, panel, {P::degree, work.c0.data(), work.c1.data()}, results, range);
     }
 
-    std::vector<memory::secret_buffer<arith::word>> panels_;  ///< limb after limb
+    std::vector<std::array<memory::secret_buffer<std::uint8_t>, static_cast<std::size_t>(basis::limbs)>>
+        panels_;  ///< of each the limbs
 };
 
 /// A as plaintexts of the whole chain, for replies that are whole ciphertexts.

@@ -136,7 +136,6 @@ TENSAFE_AVX512 inline void chacha20_keystream_avx512(const chacha20_state& state
             count -= taken;
         } while (count > lanes / 2);
         memory::wipe(start);
-        memory::wipe_frames<4096>();
     }
     if (count != 0) {
         chacha20_keystream<chacha20_lanes<8>>(state, first, out, count);

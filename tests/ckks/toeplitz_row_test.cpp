@@ -38,6 +38,16 @@ TEST_CASE("every coefficient of a product with a ternary polynomial is an inner 
                 INFO("n := ", n, ", p := ", p);
                 CHECK(window.coefficient_of_product(c, p) == coefficient(c, s, p));
             }
+            for (const std::size_t step : {1U, 2U, 4U, 7U, 8U, 16U, 24U}) {
+                for (std::size_t count = 0; count == 0 || (count - 1) * step < n; ++count) {
+                    std::vector<std::uint64_t> out(count);
+                    window.coefficients_of_product(c, step, out);
+                    for (std::size_t k = 0; k < count; ++k) {
+                        INFO("n := ", n, ", step := ", step, ", k := ", k);
+                        CHECK(out[k] == coefficient(c, s, k * step));
+                    }
+                }
+            }
         });
     }
 }

@@ -111,10 +111,7 @@ void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_
     constexpr arith::word q = traced_product<P>::basis::template prime<0>;
     const std::size_t n = std::size_t{1} << subring_log_n;
     if (out.size() <= most_inner_products) {
-        for (std::size_t k = 0; k < out.size(); ++k) {
-            out[k] = key.window().coefficient_of_product(coefficients, k * (P::degree / n));
-        }
-        return;
+        return key.window().coefficients_of_product(coefficients, P::degree / n, out);
     }
     // c1*s over the integers is below N * 2^bits, hence exact modulo q.
     const auto words = make_room(work.words, P::degree);

@@ -169,7 +169,8 @@ bool panel_operations() {
             std::vector<std::uint8_t> weights(shape.bytes<modulus>(degree));
             for (std::size_t g = 0; g < outputs; ++g) {
                 for (std::size_t i = 0; i < shape.inputs; ++i) {
-                    rns::fill_panel(rns::variable_arithmetic<Q>, shape, residues_below(Q, degree), i, g, weights);
+                    rns::fill_panel(rns::variable_arithmetic<Q>, shape, residues_below(Q, degree), i, g,
+                                    weights);
                 }
             }
             const words c0 = residues_below(Q, degree);

@@ -151,8 +151,8 @@ BACKEND_TEST_CASE("neither the key nor a stream, before or after the key is adde
     for (const std::size_t blocks : {1U, 4U, 5U, 8U, 9U, 15U, 16U, 24U, 31U, 32U, 40U, 47U, 64U}) {
         std::vector<std::uint8_t> out(64 * blocks);
         std::vector<std::uint32_t> left(stack_words);
-        // Twice: the first call of a function may leave the dynamic linker's copies of registers. Other blocks
-        // each time: this function's registers may still hold words of those before.
+        // Twice: the first call of a function may leave the dynamic linker's copies of registers. Other
+        // blocks each time: this function's registers may still hold words of those before.
         for (const std::uint32_t part : {0U, 1U}) {
             paint_stack();
             chacha20_bulk(example_state, static_cast<std::uint32_t>(200 * blocks) + 100 * part, out.data(),

@@ -21,7 +21,8 @@ arith::barrett<arith::modulus_class<Bits>> policy_of(word q) {
 /// Weights, ciphertexts and addends of one panel, and what must come out.
 struct problem {
     template <arith::modulus M>
-    problem(arith::barrett<M> policy, rns::panel_shape panel_shape, std::size_t blocks, bool extreme, bool with_addend)
+    problem(arith::barrett<M> policy, rns::panel_shape panel_shape, std::size_t blocks, bool extreme,
+            bool with_addend)
         : shape(panel_shape), panel(shape.bytes<M>(degree)) {
         const word q = policy.modulus().value();
         std::mt19937_64 random(q + shape.inputs * 7 + shape.outputs);
@@ -75,7 +76,8 @@ void check(const problem& p, word q, std::size_t blocks, rns::block_range range)
         results.c1[g] = got_c1[g].data();
         results.addend[g] = p.addend[g].empty() ? nullptr : p.addend[g].data();
     }
-    rns::multiply_panel(policy_of<Bits>(q), {p.shape, p.panel.data()}, {degree, c0.data(), c1.data()}, results, range);
+    rns::multiply_panel(policy_of<Bits>(q), {p.shape, p.panel.data()}, {degree, c0.data(), c1.data()},
+                        results, range);
     for (std::size_t g = 0; g < p.shape.outputs; ++g) {
         CAPTURE(g);
         for (std::size_t b = 0; b < blocks; ++b) {

@@ -33,9 +33,14 @@ rns::secret_poly<Basis, rns::evaluation_form> transform_of_small(
         rns::secret_poly<Basis, rns::coefficient_form>(memory::uninitialized)) {
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
-        rns::limb::set_small(rns::modulus_of<q>(q), p.template limb<I>(), coefficients);
+        const auto limb = p.template limb<I>();
+        const auto& plan = rns::shared_plan<Basis::log_n, q>();
+        if (!plan.vector_tables().transform_small(coefficients.data(), limb.data())) {
+            rns::limb::set_small(rns::modulus_of<q>(q), limb, coefficients);
+            ntt::forward(plan, limb);
+        }
     });
-    return rns::forward(std::move(p));
+    return rns::secret_poly<Basis, rns::evaluation_form>(std::move(p).take());
 }
 
 /// The client's only secret: a uniform ternary polynomial, in evaluation form modulo the whole chain and as

@@ -8,6 +8,8 @@
 #include <tensafe/ntt/x86/transform_avx2.hpp>
 #include <tensafe/ntt/x86/transform_avx512.hpp>
 
+#include <cstdint>
+
 namespace tensafe::ntt {
 
 /// The tables of the SIMD back-ends for one degree and policy: none, and portable transforms, for policies
@@ -20,6 +22,7 @@ class vector_tables {
     constexpr bool transform(arith::word*) const noexcept {
         return false;
     }
+    constexpr bool transform_small(const std::int8_t*, arith::word*) const noexcept { return false; }
 };
 
 /// Those of the active back-end are built with the object; those of another one when it is first used after a
@@ -54,6 +57,21 @@ class vector_tables<arith::shoup<Modulus>> {
         if (const auto* tables = active_avx2()) {
             avx2::transform<bits, to>(*tables, limb);
             return true;
+        }
+#endif
+        return false;
+    }
+
+    /// Transforms small signed numbers forward; false if the active back-end has nothing better for them than
+    /// to make residues of them first.
+    bool transform_small([[maybe_unused]] const std::int8_t* small,
+                         [[maybe_unused]] arith::word* limb) const noexcept {
+#if TENSAFE_X86_64
+        if constexpr (bits <= avx512::max_bits) {
+            if (const auto* tables = active_avx512()) {
+                avx512::transform_small<bits>(*tables, small, limb);
+                return true;
+            }
         }
 #endif
         return false;

@@ -85,8 +85,8 @@ TENSAFE_INLINE void add_products(const Arithmetic& mod, typename Arithmetic::sum
     mod.add_product(s1, c1, weight);
 }
 
-/// So many bytes ahead of their use, weights and ciphertexts are called into cache: the processor alone follows
-/// fewer rows than there are inputs.
+/// So many bytes ahead of their use, weights and ciphertexts are called into cache: the processor alone
+/// follows fewer rows than there are inputs.
 inline constexpr std::size_t weights_ahead = 3072;
 inline constexpr std::size_t ciphertexts_ahead = 256;
 TENSAFE_INLINE void prefetch(const void* from, std::size_t ahead) noexcept {

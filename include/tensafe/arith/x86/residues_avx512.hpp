@@ -35,7 +35,7 @@ class sums {
     }
     /// Eight signed bytes of magnitude below q, added to residues.
     TENSAFE_AVX512 words add_small(const words& a, const std::int8_t* small) const noexcept {
-        return to_lanes(avx512::add(raw(a), add_if_negative(widen(small), q_), q_));
+        return to_lanes(avx512::add(raw(a), add_if_negative(load(small), q_), q_));
     }
     TENSAFE_AVX512 static words spread(word x) noexcept { return to_lanes(broadcast(x)); }
 

@@ -48,8 +48,8 @@ TENSAFE_AVX512 TENSAFE_INLINE vector shift_left(vector x, vector counts) noexcep
 TENSAFE_AVX512 TENSAFE_INLINE vector shift_right(vector x, vector counts) noexcept {
     return _mm512_maskz_srlv_epi64(all_lanes, x, counts);
 }
-/// Eight signed bytes as words.
-TENSAFE_AVX512 TENSAFE_INLINE vector widen(const std::int8_t* from) noexcept {
+/// Of eight signed bytes.
+TENSAFE_AVX512 TENSAFE_INLINE vector load(const std::int8_t* from) noexcept {
     return _mm512_maskz_cvtepi8_epi64(all_lanes, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
 }
 

@@ -10,6 +10,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -76,8 +77,9 @@ struct block_rows {
 
     row x[sets][n];
 
-    template <std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE static block_rows load(const word* from, std::size_t d, std::size_t stride,
+    /// Of words, or of signed bytes.
+    template <class From, std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE static block_rows load(const From* from, std::size_t d, std::size_t stride,
                                                          std::index_sequence<s...>) noexcept {
         block_rows result;
         (load_set(result.x[s], from + s * stride, d, each), ...);
@@ -93,6 +95,11 @@ struct block_rows {
         (simd::transpose(x[s]), ...);
     }
 
+    /// Signed bytes to below 2q.
+    template <std::size_t... i>
+    TENSAFE_AVX512 TENSAFE_INLINE void lift(const A& a, std::index_sequence<i...>) noexcept {
+        (lift_row<i>(a, each_set), ...);
+    }
     /// All forward stages, on entries below A::forward_bound*q, with n - 1 factors for each set.
     template <class Factors>
     TENSAFE_AVX512 TENSAFE_INLINE void forward(const A& a, const Factors& w) noexcept {
@@ -118,8 +125,8 @@ struct block_rows {
     }
 
   private:
-    template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static void load_set(row* to, const word* from, std::size_t d,
+    template <class From, std::size_t... i>
+    TENSAFE_AVX512 TENSAFE_INLINE static void load_set(row* to, const From* from, std::size_t d,
                                                        std::index_sequence<i...>) noexcept {
         ((to[i].v = arith::avx512::load(from + i * d)), ...);
     }
@@ -137,6 +144,10 @@ struct block_rows {
         return n / (2 * distance) - 1 + j / distance;
     }
 
+    template <std::size_t i, std::size_t... s>
+    TENSAFE_AVX512 TENSAFE_INLINE void lift_row(const A& a, std::index_sequence<s...>) noexcept {
+        ((x[s][i].v = a.lift(x[s][i].v)), ...);
+    }
     template <std::size_t... j>
     TENSAFE_AVX512 TENSAFE_INLINE void relax(const A& a, std::index_sequence<j...>) noexcept {
         (relax_row<j>(a, each_set), ...);
@@ -221,25 +232,25 @@ class passes {
     TENSAFE_AVX512 TENSAFE_INLINE passes(const direction_table<factor>& table, const A& a, int log_n) noexcept
         : table_(table), a_(a), plan_(log_n) {}
 
+    /// The transform of the signed bytes, all N of them.
+    TENSAFE_AVX512 void forward_small(const std::int8_t* small, word* x, int log_n) const noexcept {
+        const std::size_t distance = std::size_t{1} << (log_n - 3);
+        forward_pass<8>(small, x, distance, table_.pass(0));
+        forward_below(x, 0, 0, log_n);
+    }
     /// The stages below block `b` of pass p, whose entries start at x.
     TENSAFE_AVX512 void forward(word* x, std::size_t p, std::size_t b, int log_length) const noexcept {
         const int r = plan_.log_radix[p];
         const std::size_t distance = std::size_t{1} << (log_length - r);
         const word* f = table_.pass(p) + b * ((std::size_t{1} << r) - 1) * words;
         if (r == 3) {
-            forward_pass<8>(x, distance, f);
+            forward_pass<8>(x, x, distance, f);
         } else if (r == 2) {
-            forward_pass<4>(x, distance, f);
+            forward_pass<4>(x, x, distance, f);
         } else {
-            forward_pass<2>(x, distance, f);
+            forward_pass<2>(x, x, distance, f);
         }
-        if (distance == leaf_size) {
-            forward_leaves(x, table_.leaves() + (b << r) * leaf_words, std::size_t{1} << r);
-            return;
-        }
-        for (std::size_t i = 0; i < std::size_t{1} << r; ++i) {
-            forward(x + i * distance, p + 1, (b << r) + i, log_length - r);
-        }
+        forward_below(x, p, b, log_length);
     }
 
     TENSAFE_AVX512 void inverse(word* x, std::size_t p, std::size_t b, int log_length) const noexcept {
@@ -272,14 +283,31 @@ class passes {
     static constexpr auto each_set = leaf_rows::each_set;
     using factors_of_leaves = factors_of_sets<factor_array<factor, 7>>;
 
-    template <std::size_t n>
-    TENSAFE_AVX512 void forward_pass(word* x, std::size_t d, const word* f) const noexcept {
+    /// What is left of `forward` after pass p.
+    TENSAFE_AVX512 void forward_below(word* x, std::size_t p, std::size_t b, int log_length) const noexcept {
+        const int r = plan_.log_radix[p];
+        const std::size_t distance = std::size_t{1} << (log_length - r);
+        if (distance == leaf_size) {
+            forward_leaves(x, table_.leaves() + (b << r) * leaf_words, std::size_t{1} << r);
+            return;
+        }
+        for (std::size_t i = 0; i < std::size_t{1} << r; ++i) {
+            forward(x + i * distance, p + 1, (b << r) + i, log_length - r);
+        }
+    }
+
+    /// From words, which may be those at x, or from signed bytes.
+    template <std::size_t n, class From>
+    TENSAFE_AVX512 void forward_pass(const From* from, word* x, std::size_t d, const word* f) const noexcept {
         using rows = block_rows<A, n>;
         using factors = factor_array<factor, n - 1>;
         const A a = a_;
         const auto w = factors::spread(f, factors::each);
         for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
-            auto at = rows::load(x + j, d, 8, each_set);
+            auto at = rows::load(from + j, d, 8, each_set);
+            if constexpr (!std::is_same_v<From, word>) {
+                at.lift(a, rows::each);
+            }
             at.forward(a, w);
             at.store(x + j, d, 8, each_set);
         }
@@ -365,6 +393,14 @@ TENSAFE_AVX512 void transform(const tables_for<Bits>& t, word* limb) noexcept {
     } else {
         detail::passes<lanes>(t.inverse, lanes(t.q), t.log_n).inverse(limb, 0, 0, t.log_n);
     }
+}
+
+/// The forward transform of N signed bytes, of magnitude at most q.
+template <int Bits>
+TENSAFE_AVX512 void transform_small(const tables_for<Bits>& t, const std::int8_t* small,
+                                    word* limb) noexcept {
+    using lanes = detail::lanes_for<Bits>;
+    detail::passes<lanes>(t.forward, lanes(t.q), t.log_n).forward_small(small, limb, t.log_n);
 }
 
 }  // namespace tensafe::ntt::avx512

@@ -50,9 +50,9 @@ struct avx2 {
         const __m256i pairs =
             _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
                                         _mm256_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0));
-        return to_lanes(_mm256_shuffle_epi8(
-            pairs, _mm256_broadcastsi128_si256(
-                       _mm_setr_epi8(0, 1, 2, 3, 4, 5, -1, -1, 6, 7, 8, 9, 10, 11, -1, -1))));
+        return to_lanes(
+            _mm256_shuffle_epi8(pairs, _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, -1, -1, 6,
+                                                                                 7, 8, 9, 10, 11, -1, -1))));
     }
     /// x - c where that is not negative, else x, for both below 2^63.
     TENSAFE_AVX2 static vector<std::uint64_t> subtract_if_not_below(const vector<std::uint64_t>& x,

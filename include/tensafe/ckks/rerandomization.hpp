@@ -81,6 +81,9 @@ class rerandomization_pool;
 /// - e0[i] belongs to the coefficient of X^(i*N/n) itself: divide block sums by N/n modulo each prime, then
 ///   add it, or add it N/n times. With the wrong weight the client reads it off its result modulo N/n.
 ///
+/// As a factor (`is_factor`) it has v itself in the place of c1 and nothing yet in that of c0: who adds up
+/// products anyway adds those with a and b to them.
+///
 /// Made by rerandomization_pool. Move-only and wiped on release. Not for use by two threads at the same time.
 template <parameter_set P, int Level>
 struct zero {
@@ -92,6 +95,7 @@ struct zero {
     std::array<memory::secret_buffer<arith::word>, static_cast<std::size_t>(Level) + 1> c0;
     memory::secret_buffer<std::int8_t> e0;  ///< 2^log_n of them
     int log_n;
+    bool is_factor = false;
 
     zero(zero&&) noexcept = default;
     zero& operator=(zero&&) noexcept = default;
@@ -170,7 +174,10 @@ class rerandomization_pool {
                     made.push_back(blank());
                 }
             }
-            where.for_each(made.size(), [&](std::size_t i, std::size_t) { make(seeds[i], made[i]); });
+            where.for_each(made.size(), [&](std::size_t i, std::size_t) {
+                draw(seeds[i], made[i]);
+                multiply(made[i]);
+            });
             const std::lock_guard lock(mutex_);
             for (auto& zero : made) {
                 stock().push_back(std::move(zero));
@@ -240,6 +247,14 @@ class rerandomization_pool {
     /// nor was another released.
     /// @throws error for a reservation that was moved from; std::bad_alloc
     zero<P, Level> acquire(reservation t) {
+        zero<P, Level> result = acquire_any(std::move(t));
+        if (result.is_factor) {
+            multiply(result);
+        }
+        return result;
+    }
+    /// The same, as a factor unless it was stored: what is left are two products for each limb.
+    zero<P, Level> acquire_any(reservation t) {
         switch (t.state_) {
             case reservation::state::stored:
                 return std::move(*t.stored_);
@@ -253,7 +268,7 @@ class rerandomization_pool {
         std::unique_lock lock(mutex_);
         zero<P, Level> made = blank();
         lock.unlock();
-        make(t.seed_, made);
+        draw(t.seed_, made);
         return made;
     }
 
@@ -287,6 +302,9 @@ class rerandomization_pool {
 
     /// Replies are traced to the subring of degree 2^subring_log_n().
     int subring_log_n() const noexcept { return log_n_; }
+    /// The client's public key (b, a), which factors are multiplied by.
+    const rns::poly<basis, rns::evaluation_form>& a() const noexcept { return a_; }
+    const rns::poly<basis, rns::evaluation_form>& b() const noexcept { return b_; }
 
     /// How many are stored.
     std::size_t size() const {
@@ -331,26 +349,30 @@ class rerandomization_pool {
         return result;
     }
 
-    void make(const random::seed& seed, zero<P, Level>& made) const {
+    /// As a factor.
+    void draw(const random::seed& seed, zero<P, Level>& made) const {
         // e1 holds v at first.
         random::sample_ternary(seed, random::stream_domain::zero, 0, made.e1.span());
         rns::secret_poly<basis, rns::coefficient_form> v(std::move(made.c1).take());
         made.c1 = transform_of_small(made.e1.span(), std::move(v));
-
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
-            const auto values = made.c1.template limb<I>();
-            const std::span<arith::word> c0 = made.c0[I].span();
-            std::fill(c0.begin(), c0.end(), 0);
-            rns::limb::add_block_sums(policy, c0, b_.template limb<I>(), values);
-            rns::limb::multiply(policy, values, a_.template limb<I>(), values);
-        });
+        made.is_factor = true;
 
         // The sampler's values come in groups of 64, and a subring may have fewer coefficients.
         const std::size_t drawn = std::max(made.e0.size(), std::size_t{64});
         random::sample_error(seed, random::stream_domain::error, 0, made.e1.span().first(drawn));
         std::copy_n(made.e1.begin(), made.e0.size(), made.e0.begin());
         random::sample_error(seed, random::stream_domain::error, 1, made.e1.span());
+    }
+    void multiply(zero<P, Level>& factor) const {
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
+            const auto values = factor.c1.template limb<I>();
+            const std::span<arith::word> c0 = factor.c0[I].span();
+            std::fill(c0.begin(), c0.end(), 0);
+            rns::limb::add_block_sums(policy, c0, b_.template limb<I>(), values);
+            rns::limb::multiply(policy, values, a_.template limb<I>(), values);
+        });
+        factor.is_factor = false;
     }
 
     int log_n_;

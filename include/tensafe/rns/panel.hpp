@@ -63,6 +63,9 @@ struct panel_results {
     std::array<arith::word*, panel_outputs> c0{};            ///< `blocks` words each
     std::array<arith::word*, panel_outputs> c1{};            ///< N words each
     std::array<const arith::word*, panel_outputs> addend{};  ///< N words each, or null for zero
+    /// N words each, or null for zero: weights of one ciphertext more, which is not the panel's.
+    std::array<const arith::word*, panel_outputs> factor{};
+    std::array<const arith::word*, 2> of_factors{};  ///< both halves of that ciphertext
 };
 
 /// Blocks [first, end) of coefficients: what is computed at once, so that its weights stay in cache.
@@ -115,23 +118,40 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
     const std::size_t block = in.degree / out.blocks;
     constexpr std::size_t group = panel_lanes * weight_bytes<M>;
     const std::size_t step = panel.shape.outputs * group;
+    const word* const addend[] = {out.addend[first + g]...};
+    const word* const factor[] = {out.factor[first + g]...};
+    const bool with_factors = ((factor[g] != nullptr) || ...);
+    const auto of_factors = out.of_factors;
     for (std::size_t b = range.first; b < range.end; ++b) {
         typename Arithmetic::sum sums0[] = {(static_cast<void>(g), mod.zero())...};
         std::size_t room = mod.terms;  // of sums0
         for (std::size_t k = b * block; k < (b + 1) * block; k += width) {
             typename Arithmetic::sum sums1[] = {(static_cast<void>(g), mod.zero())...};
-            ((out.addend[first + g] == nullptr
-                  ? static_cast<void>(0)
-                  : mod.add_residue(sums1[g], load_operand(mod, out.addend[first + g] + k))),
+            ((addend[g] == nullptr ? static_cast<void>(0)
+                                   : mod.add_residue(sums1[g], load_operand(mod, addend[g] + k))),
              ...);
             const std::uint8_t* w = panel.weights + panel.shape.index(k, 0, first) * weight_bytes<M>;
-            for (std::size_t i = 0; i < inputs;) {
-                const std::size_t count = std::min(inputs - i, mod.terms);
+            const auto take_room = [&](std::size_t count) {
                 if (count > room) {
                     (mod.normalize(sums0[g]), ...);
                     room = mod.terms;
                 }
                 room -= count;
+            };
+            std::size_t room1 = mod.terms;
+            if (with_factors) {
+                take_room(1);
+                --room1;
+                const auto c0 = load_operand(mod, of_factors[0] + k);
+                const auto c1 = load_operand(mod, of_factors[1] + k);
+                ((factor[g] == nullptr ? static_cast<void>(0)
+                                       : add_products(mod, sums0[g], sums1[g], c0, c1,
+                                                      load_operand(mod, factor[g] + k))),
+                 ...);
+            }
+            for (std::size_t i = 0; i < inputs; room1 = mod.terms) {
+                const std::size_t count = std::min(inputs - i, room1);
+                take_room(count);
                 if (i != 0) {
                     (mod.normalize(sums1[g]), ...);
                 }
@@ -195,6 +215,7 @@ void fill_panel(arith::barrett<M>, panel_shape shape, std::span<const arith::wor
 ///     c1[g][k] = addend[g][k] + sum over inputs i of w[g][i][k] * c1_i[k]
 ///     c0[g][b] = sum over block b of k, and over i, of w[g][i][k] * c0_i[k]
 ///
+/// and the products of factors, as if their ciphertext were one input more,
 /// modulo q, all values in [0, q), for the given blocks. Every weight is read once, in the order in which it
 /// is stored. No allocation; no branch or index depends on a value.
 /// @pre  N is a multiple of 8 and of the number of blocks

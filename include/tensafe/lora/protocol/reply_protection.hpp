@@ -29,7 +29,7 @@ struct protected_product {
 
 /// Re-randomizes a product: adds the encryption of zero and the flood. One inverse NTT for each limb. The
 /// product's memory becomes the result's; allocates nothing.
-/// @param product     with the c1 of the zero added already
+/// @param product     with the c1 of the zero added already; of a factor, with both products
 /// @param zero        never to be used again: a second product under it would show both
 /// @param flood_seed  secret, fresh for each reply; `lane` counts the products of the reply
 template <ckks::parameter_set P>
@@ -45,7 +45,9 @@ protected_product<P> rerandomize(traced_product<P> product, const ckks::zero<P, 
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
         const std::span<arith::word> c0 = limbs[I] = result.c0[I].span();
-        rns::limb::add(rns::modulus_of<q>(q), c0, c0, zero.c0[I].span());
+        if (!zero.is_factor) {
+            rns::limb::add(rns::modulus_of<q>(q), c0, c0, zero.c0[I].span());
+        }
         // Before e0 and the flood: times N/n they would be multiples of it, and cover nothing in between.
         ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, c0);
         rns::limb::add_small(rns::modulus_of<q>(q), c0, zero.e0.span());

@@ -291,24 +291,24 @@ class server {
             slot.products.resize(tasks.size() * outputs);
         }
         if constexpr (Protection::protects) {
-            const auto acquire = [&](std::size_t t, std::size_t g) {
-                return tasks[t].zeros->acquire(
-                    std::move(work.reservations[(first + t) * plan_.outputs() + first_output + g]));
+            const auto reserved = [&](std::size_t t, std::size_t g) -> auto& {
+                return work.reservations[(first + t) * plan_.outputs() + first_output + g];
             };
-            // One task: the products start from the zeros' c1. Several: so many zeros would leave the cache.
+            // One task: the products start with the zeros. Several: so many zeros would leave the cache.
             slot.zeros.clear();
             const bool alone = tasks.size() == 1;
             observe(server_phase::protect);
             for (std::size_t g = 0; alone && g < outputs; ++g) {
-                slot.zeros.push_back(acquire(0, g));
+                slot.zeros.push_back(tasks[0].zeros->acquire_any(std::move(reserved(0, g))));
             }
             observe(server_phase::multiply);
-            weights_.multiply(plan_, p, requests, slot, slot.products, slot.zeros);
+            weights_.multiply(plan_, p, requests, slot, slot.products, slot.zeros, tasks[0].zeros);
             for (std::size_t t = 0; t < tasks.size(); ++t) {
                 for (std::size_t g = 0; g < outputs; ++g) {
                     auto& product = slot.products[t * outputs + g];
                     observe(server_phase::protect);
-                    auto zero = alone ? std::move(slot.zeros[g]) : acquire(t, g);
+                    auto zero = alone ? std::move(slot.zeros[g])
+                                      : tasks[t].zeros->acquire(std::move(reserved(t, g)));
                     if (!alone) {
                         rns::add(product.c1, zero.c1);
                     }
@@ -328,7 +328,7 @@ class server {
             };
             swap_outputs();
             observe(server_phase::multiply);
-            weights_.multiply(plan_, p, requests, slot, slot.products, {});
+            weights_.multiply(plan_, p, requests, slot, slot.products);
             swap_outputs();
         }
     }
@@ -345,7 +345,9 @@ class server {
             random::input_hash covered(flood_seed);
             for (std::size_t i = 0; i < product.c0.size(); ++i) {
                 covered.add(std::span<const arith::word>(product.c0[i].span()));
-                covered.add(std::span<const arith::word>(zero.c0[i].span()));
+                if (!zero.is_factor) {
+                    covered.add(std::span<const arith::word>(zero.c0[i].span()));
+                }
             }
             flood_seed = covered.result();
         }

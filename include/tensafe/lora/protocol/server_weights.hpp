@@ -127,10 +127,12 @@ class packed_weights {
     /// The outputs of panel p for each request: the sum over inputs of plaintext times ciphertext. c1 takes
     /// one reduction for each coefficient, c0 one for each target coefficient.
     /// @param to     product g of request r stands at r * shape_of(plan, p).outputs + g
-    /// @param zeros  at the same places: their c1 is added; or none
+    /// @param zeros  at the same places: their c1 is added, or the products of a factor; or none
+    /// @param pool   theirs
     void multiply(const plan_type& plan, std::size_t p, std::span<const expanded_request<P>> requests,
                   product_workspace<P>& work, std::span<traced_product<P>> to,
-                  std::span<const ckks::zero<P, request_level<P>>> zeros) const {
+                  std::span<const ckks::zero<P, request_level<P>>> zeros = {},
+                  const ckks::rerandomization_pool<P, request_level<P>>* pool = nullptr) const {
         const rns::panel_shape shape = shape_of(plan, p);
         const std::size_t trace = plan.subring_degree();
         work.c0.resize(shape.inputs);
@@ -150,7 +152,7 @@ class packed_weights {
                 for (std::size_t r = 0; r < requests.size(); ++r) {
                     multiply_limb<I>(panel, requests[r], work, to.subspan(r * shape.outputs, shape.outputs),
                                      zeros.empty() ? zeros : zeros.subspan(r * shape.outputs, shape.outputs),
-                                     range);
+                                     pool, range);
                 }
             }
         });
@@ -173,6 +175,7 @@ class packed_weights {
     static void multiply_limb(const rns::panel_view& panel, const expanded_request<P>& r,
                               product_workspace<P>& work, std::span<traced_product<P>> to,
                               std::span<const ckks::zero<P, request_level<P>>> zeros,
+                              const ckks::rerandomization_pool<P, request_level<P>>* pool,
                               rns::block_range range) {
         for (std::size_t i = 0; i < panel.shape.inputs; ++i) {
             work.c0[i] = r.c0[i].template limb<I>().data();
@@ -183,7 +186,13 @@ class packed_weights {
         for (std::size_t g = 0; g < to.size(); ++g) {
             results.c0[g] = to[g].c0[I].data();
             results.c1[g] = to[g].c1.template limb<I>().data();
-            results.addend[g] = zeros.empty() ? nullptr : zeros[g].c1.template limb<I>().data();
+            if (!zeros.empty()) {
+                auto& of_zeros = zeros[g].is_factor ? results.factor : results.addend;
+                of_zeros[g] = zeros[g].c1.template limb<I>().data();
+            }
+        }
+        if (pool != nullptr) {
+            results.of_factors = {pool->b().template limb<I>().data(), pool->a().template limb<I>().data()};
         }
         rns::multiply_panel(policy<I>, panel, {P::degree, work.c0.data(), work.c1.data()}, results, range);
     }

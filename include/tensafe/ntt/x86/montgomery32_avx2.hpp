@@ -170,8 +170,10 @@ class montgomery32_lanes {
         const vector y1 = _mm256_srli_epi64(add(y, round), 32);
         const vector x_low = add(_mm256_mul_epi32(x, v.a0), _mm256_mul_epi32(x1, v.b0));
         const vector y_low = add(_mm256_mul_epi32(y, w.a0), _mm256_mul_epi32(y1, w.b0));
-        const vector x_m = _mm256_mul_epi32(x_low, q_inverse_);
-        const vector y_m = _mm256_mul_epi32(y_low, q_inverse_);
+        vector x_m = _mm256_mul_epi32(x_low, q_inverse_);
+        vector y_m = _mm256_mul_epi32(y_low, q_inverse_);
+        // Or clang 15 and later, who see that half of the product is used, multiply words of 64 bits.
+        __asm__("" : "+x"(x_m), "+x"(y_m));
         const vector x_high = add(_mm256_mul_epi32(x, v.a1), _mm256_mul_epi32(x1, v.b1));
         const vector y_high = add(_mm256_mul_epi32(y, w.a1), _mm256_mul_epi32(y1, w.b1));
         x = subtract(x_high, _mm256_mul_epi32(x_m, q1_));

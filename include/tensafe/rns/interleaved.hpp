@@ -95,19 +95,27 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
 
   private:
     static constexpr std::size_t side_by_side = ntt::avx512::detail::side_by_side;
-    template <std::size_t n>
-    using factors_of_block = ntt::avx512::detail::factor_array<typename arithmetic::factor, n - 1>;
+    /// Of a block below each node, `step` nodes apart for each set.
+    struct node_factors {
+        struct of_one_set {
+            const factor* factors;
+            std::size_t node;
 
-    template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static void load_factors(typename arithmetic::factor* w,
-                                                           const factor* factors, std::size_t node,
-                                                           std::index_sequence<i...>) noexcept {
-        using arith::avx512::broadcast;
-        ((w[i].value = broadcast(factors[node * std::bit_floor(i + 1) + i + 1 - std::bit_floor(i + 1)].value),
-          w[i].quotient = arith::avx512::shift_right<12>(
-              broadcast(factors[node * std::bit_floor(i + 1) + i + 1 - std::bit_floor(i + 1)].quotient))),
-         ...);
-    }
+            TENSAFE_AVX512 TENSAFE_INLINE typename arithmetic::factor operator[](
+                std::size_t i) const noexcept {
+                const std::size_t first = std::bit_floor(i + 1);
+                const factor& w = factors[node * first + i + 1 - first];
+                return {arith::avx512::broadcast(w.value),
+                        arith::avx512::shift_right<12>(arith::avx512::broadcast(w.quotient))};
+            }
+        };
+
+        const factor* factors;
+        std::size_t node;
+        std::size_t step;
+
+        TENSAFE_INLINE of_one_set of_set(std::size_t s) const noexcept { return {factors, node + s * step}; }
+    };
 
     /// Sets of n blocks; one starts `apart` entries after the other.
     template <bool forward, std::size_t n, std::size_t sets, class Factors>
@@ -135,28 +143,23 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
 
     template <bool forward, std::size_t n>
     TENSAFE_AVX512 void run_rows(const interleaved_pass& p, const factor* factors) const noexcept {
-        constexpr std::make_index_sequence<n - 1> each_factor{};
         const arithmetic a(q_);
         const interleaved_pass pass = p;
         if (pass.length > n) {
             for (std::size_t block = 0; block < pass.blocks; ++block) {
-                factors_of_block<n> w;
-                load_factors(w.w, factors, pass.node + block, each_factor);
+                const auto w = ntt::avx512::detail::factor_array<typename arithmetic::factor, n - 1>::load(
+                    node_factors{factors, pass.node + block, 0});
                 for (std::size_t k = 0; k < pass.length / n; k += side_by_side) {
                     run_sets<forward, n, side_by_side>(a, pass, block * pass.length + k, 1, w);
                 }
             }
         } else if (pass.blocks > 1) {
             for (std::size_t block = 0; block < pass.blocks; block += side_by_side) {
-                ntt::avx512::detail::factors_of_sets<factors_of_block<n>> w;
-                load_factors(w.array[0].w, factors, pass.node + block, each_factor);
-                load_factors(w.array[1].w, factors, pass.node + block + 1, each_factor);
-                run_sets<forward, n, side_by_side>(a, pass, block * n, n, w);
+                run_sets<forward, n, side_by_side>(a, pass, block * n, n,
+                                                   node_factors{factors, pass.node + block, 1});
             }
         } else {
-            factors_of_block<n> w;
-            load_factors(w.w, factors, pass.node, each_factor);
-            run_sets<forward, n, 1>(a, pass, 0, 0, w);
+            run_sets<forward, n, 1>(a, pass, 0, 0, node_factors{factors, pass.node, 0});
         }
     }
 

@@ -147,6 +147,8 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
     /// Entries between passes. Where nothing is reduced a stage adds up to 4q, and there are at most 17.
     static constexpr int forward_bound = never_reduces ? 1 + 4 * 17 : Capacity;
     static constexpr int inverse_bound = never_reduces ? 8 : 2;
+    /// Whether inverse butterflies take their offsets from block_rows.
+    static constexpr bool takes_offsets = never_reduces;
 
     TENSAFE_AVX512 TENSAFE_INLINE explicit shoup52(word q) noexcept
         : base(q),
@@ -181,13 +183,24 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
         y = _mm512_sub_epi64(never_reduces ? twice : _mm512_add_epi64(twice, two_primes_), sum);
         x = sum;
     }
+    /// As above, where nothing is reduced: x and y become X + y and (X - y + Between*q) * w + Product*q, for
+    /// X = x + First*q.
+    template <int First, int Between, int Product>
+    TENSAFE_AVX512 TENSAFE_INLINE void offset_butterfly(vector& x, vector& y,
+                                                        const factor& w) const noexcept {
+        const vector a = add_multiple<First>(x);
+        const vector b = add_multiple<Between>(_mm512_sub_epi64(a, y));
+        x = _mm512_add_epi64(a, y);
+        const vector h = _mm512_madd52hi_epu64(_mm512_setzero_si512(), b, w.quotient);
+        y = _mm512_madd52lo_epu64(_mm512_madd52lo_epu64(multiple(Product), b, w.value), h, minus_prime_);
+    }
     /// A product by one.
     template <int To, int K>
     TENSAFE_AVX512 TENSAFE_INLINE vector reduce(vector x) const noexcept {
         if constexpr (K <= To) {
             return x;
         } else {
-            static_assert(To >= product);
+            static_assert(To >= product && K <= Capacity);
             const vector h = _mm512_madd52hi_epu64(_mm512_setzero_si512(), x, one_quotient_);
             return _mm512_madd52lo_epu64(x, h, minus_prime_);
         }
@@ -199,6 +212,18 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
     }
 
   private:
+    TENSAFE_AVX512 TENSAFE_INLINE vector multiple(int count) const noexcept {
+        return broadcast(static_cast<word>(count) * this->q_);
+    }
+    template <int Count>
+    TENSAFE_AVX512 TENSAFE_INLINE vector add_multiple(vector x) const noexcept {
+        if constexpr (Count == 0) {
+            return x;
+        } else {
+            return _mm512_add_epi64(x, multiple(Count));
+        }
+    }
+
     vector two_primes_;
     vector minus_prime_;
     vector one_quotient_;
@@ -214,6 +239,7 @@ class shoup52_exact : public butterflies<shoup52_exact> {
     static constexpr int reduced = 2;
     static constexpr int forward_bound = 4;
     static constexpr int inverse_bound = 2;
+    static constexpr bool takes_offsets = false;
 
     TENSAFE_AVX512 TENSAFE_INLINE explicit shoup52_exact(word q) noexcept
         : butterflies(q),
@@ -248,6 +274,7 @@ class shoup104 : public butterflies<shoup104> {
     static constexpr int reduced = 8;
     static constexpr int forward_bound = 16;
     static constexpr int inverse_bound = 4;
+    static constexpr bool takes_offsets = false;
 
     TENSAFE_AVX512 TENSAFE_INLINE explicit shoup104(word q) noexcept : butterflies(q), prime_(broadcast(q)) {}
 

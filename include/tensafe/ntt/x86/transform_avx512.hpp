@@ -25,44 +25,42 @@ namespace detail {
 /// three have no room in the registers.
 inline constexpr std::size_t side_by_side = 2;
 
-/// `count` factors, one after the other in memory: each in all lanes, or one for each lane.
+/// Factors of each set in memory, `stride` words apart: each in all lanes, or one for each lane. They are
+/// loaded where they are used: registers are short.
+template <class Factor, bool in_all_lanes>
+struct factors_in_memory {
+    struct of_one_set {
+        const word* from;
+
+        TENSAFE_AVX512 TENSAFE_INLINE Factor operator[](std::size_t i) const noexcept {
+            if constexpr (in_all_lanes) {
+                return Factor::spread(from + i * Factor::words);
+            } else {
+                return Factor::load(from + 8 * i * Factor::words);
+            }
+        }
+    };
+
+    const word* from;
+    std::size_t stride;
+
+    TENSAFE_INLINE of_one_set of_set(std::size_t s) const noexcept { return {from + s * stride}; }
+};
+
+/// `count` factors for every set, loaded once.
 template <class Factor, std::size_t count>
 struct factor_array {
-    static constexpr std::make_index_sequence<count> each{};
-
     Factor w[count];
 
-    /// The same for every set.
     TENSAFE_INLINE const Factor* of_set(std::size_t) const noexcept { return w; }
 
     template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static factor_array spread(const word* from,
-                                                             std::index_sequence<i...>) noexcept {
-        return {{Factor::spread(from + i * Factor::words)...}};
-    }
-    template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static factor_array load(const word* from,
+    TENSAFE_AVX512 TENSAFE_INLINE static factor_array load(const auto& factors,
                                                            std::index_sequence<i...>) noexcept {
-        return {{Factor::load(from + 8 * i * Factor::words)...}};
+        return {{factors[i]...}};
     }
-};
-
-/// Factors for each set, `stride` words apart.
-template <class Array>
-struct factors_of_sets {
-    Array array[side_by_side];
-
-    TENSAFE_INLINE const auto* of_set(std::size_t s) const noexcept { return array[s].w; }
-
-    template <std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE static factors_of_sets spread(const word* from, std::size_t stride,
-                                                                std::index_sequence<s...>) noexcept {
-        return {{Array::spread(from + s * stride, Array::each)...}};
-    }
-    template <std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE static factors_of_sets load(const word* from, std::size_t stride,
-                                                              std::index_sequence<s...>) noexcept {
-        return {{Array::load(from + s * stride, Array::each)...}};
+    TENSAFE_AVX512 TENSAFE_INLINE static factor_array load(const auto& factors) noexcept {
+        return load(factors.of_set(0), std::make_index_sequence<count>());
     }
 };
 
@@ -177,11 +175,28 @@ struct block_rows {
         (a.template forward_butterfly<K>(x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]), ...);
     }
 
+    // Where A takes offsets, no difference is negative: of two sums of entries, by what is added to them; of
+    // two sums of products, as the offset of each product is one for each stage left in which it is a first
+    // operand, less one for each other stage. So the sum of all has none.
+    static constexpr int offset_of_first(int k, std::size_t distance, std::size_t i) noexcept {
+        return distance > 1 ? 0 : i % 4 == 0 && n > 2 ? 3 * k : k;
+    }
+    static constexpr int offset_between(int k, std::size_t distance, std::size_t i) noexcept {
+        return distance == 4 && i % distance == 0 ? 4 * k : 0;
+    }
+    static constexpr int offset_of_product(std::size_t distance, std::size_t i) noexcept {
+        const auto stages_left = static_cast<int>(std::bit_width(n / (2 * distance))) - 1;
+        return stages_left - 2 * std::popcount(i / (2 * distance));
+    }
+
     /// The bound of block i before the inverse stage between blocks `distance` apart: a product's, or that of
     /// a sum.
     static constexpr int inverse_bound(int k, std::size_t distance, std::size_t i) noexcept {
         if (distance == 1) {
             return k;
+        }
+        if (A::takes_offsets && i % distance == 0) {
+            return distance == 2 ? k * (i % 4 == 0 && n > 2 ? 5 : 3) : 2 * static_cast<int>(distance) * k;
         }
         const bool sum = i / (distance / 2) % 2 == 0;
         return sum ? A::after_inverse(inverse_bound(k, distance / 2, i)) : A::product;
@@ -190,7 +205,7 @@ struct block_rows {
     TENSAFE_AVX512 TENSAFE_INLINE void inverse_stage(const A& a, const Factors& w,
                                                      std::index_sequence<j...> pairs) noexcept {
         // Chains that carry 1/N already go on with plain factors.
-        (inverse_butterflies<inverse_bound(K, distance, block(distance, j)), block(distance, j), distance,
+        (inverse_butterflies<K, block(distance, j), distance,
                              factor_index(distance, j) + (last && j % distance != 0 ? n - 1 : 0)>(a, w,
                                                                                                   each_set),
          ...);
@@ -201,7 +216,17 @@ struct block_rows {
     template <int K, std::size_t first, std::size_t distance, std::size_t f, class Factors, std::size_t... s>
     TENSAFE_AVX512 TENSAFE_INLINE void inverse_butterflies(const A& a, const Factors& w,
                                                            std::index_sequence<s...>) noexcept {
-        (a.template inverse_butterfly<K>(x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]), ...);
+        if constexpr (A::takes_offsets) {
+            (a.template offset_butterfly<offset_of_first(K, distance, first),
+                                         offset_between(K, distance, first),
+                                         offset_of_product(distance, first)>(
+                 x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]),
+             ...);
+        } else {
+            (a.template inverse_butterfly<inverse_bound(K, distance, first)>(
+                 x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]),
+             ...);
+        }
     }
     template <class Factors, std::size_t... s>
     TENSAFE_AVX512 TENSAFE_INLINE void multiply_first(const A& a, const Factors& w,
@@ -281,7 +306,8 @@ class passes {
     static constexpr std::size_t leaf_head = direction_table<factor>::leaf_head;
     using leaf_rows = block_rows<A, 8>;
     static constexpr auto each_set = leaf_rows::each_set;
-    using factors_of_leaves = factors_of_sets<factor_array<factor, 7>>;
+    using spread_factors = factors_in_memory<factor, true>;
+    using factor_vectors = factors_in_memory<factor, false>;
 
     /// What is left of `forward` after pass p.
     TENSAFE_AVX512 void forward_below(word* x, std::size_t p, std::size_t b, int log_length) const noexcept {
@@ -302,7 +328,7 @@ class passes {
         using rows = block_rows<A, n>;
         using factors = factor_array<factor, n - 1>;
         const A a = a_;
-        const auto w = factors::spread(f, factors::each);
+        const auto w = factors::load(spread_factors{f, 0});
         for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
             auto at = rows::load(from + j, d, 8, each_set);
             if constexpr (!std::is_same_v<From, word>) {
@@ -319,7 +345,7 @@ class passes {
         using rows = block_rows<A, n>;
         using factors = factor_array<factor, To == 1 ? last_factors : n - 1>;
         const A a = a_;
-        const auto w = factors::spread(f, factors::each);
+        const auto w = factors::load(spread_factors{f, 0});
         for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
             auto at = rows::load(x + j, d, 8, each_set);
             at.template inverse<A::inverse_bound, To>(a, w);
@@ -333,13 +359,13 @@ class passes {
         // Two loops: one chain from load to store would be too long for several leaves to overlap.
         for (std::size_t i = 0; i < count; i += side_by_side) {
             auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
-            leaf.forward(a, factors_of_leaves::spread(f + i * leaf_words, leaf_words, each_set));
+            leaf.forward(a, spread_factors{f + i * leaf_words, leaf_words});
             leaf.transpose(each_set);
             leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
         }
         for (std::size_t i = 0; i < count; i += side_by_side) {
             auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
-            leaf.forward(a, factors_of_leaves::load(f + i * leaf_words + leaf_head, leaf_words, each_set));
+            leaf.forward(a, factor_vectors{f + i * leaf_words + leaf_head, leaf_words});
             leaf.make_canonical(a, leaf_rows::each);
             leaf.transpose(each_set);
             leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
@@ -353,14 +379,14 @@ class passes {
             auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
             leaf.transpose(each_set);
             leaf.template inverse<1, bound>(
-                a, factors_of_leaves::load(f + i * leaf_words + leaf_head, leaf_words, each_set));
+                a, factor_vectors{f + i * leaf_words + leaf_head, leaf_words});
             leaf.transpose(each_set);
             leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
         }
         for (std::size_t i = 0; i < count; i += side_by_side) {
             auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
             leaf.template inverse<bound, bound>(
-                a, factors_of_leaves::spread(f + i * leaf_words, leaf_words, each_set));
+                a, spread_factors{f + i * leaf_words, leaf_words});
             leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
         }
     }

@@ -139,7 +139,7 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                 room -= count;
             };
             std::size_t room1 = mod.terms;
-            if (with_factors) {
+            if (with_factors) [[unlikely]] {
                 take_room(1);
                 --room1;
                 const auto c0 = load_operand(mod, of_factors[0] + k);

@@ -125,7 +125,7 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
         using rows = ntt::avx512::detail::block_rows<arithmetic, n, sets>;
         const std::size_t distance = pass.length / n;
         auto x = rows::load(pass.from + first * pass.from_stride, distance * pass.from_stride,
-                            apart * pass.from_stride, rows::each_set);
+                            apart * pass.from_stride, rows::each);
         if constexpr (forward) {
             x.forward(a, w);
             if (pass.last) {
@@ -138,7 +138,7 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
             }
         }
         x.store(pass.to + first * pass.to_stride, distance * pass.to_stride, apart * pass.to_stride,
-                rows::each_set);
+                rows::each);
     }
 
     template <bool forward, std::size_t n>

@@ -144,9 +144,9 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                 --room1;
                 const auto c0 = load_operand(mod, of_factors[0] + k);
                 const auto c1 = load_operand(mod, of_factors[1] + k);
-                ((factor[g] == nullptr ? static_cast<void>(0)
-                                       : add_products(mod, sums0[g], sums1[g], c0, c1,
-                                                      load_operand(mod, factor[g] + k))),
+                ((factor[g] == nullptr
+                      ? static_cast<void>(0)
+                      : add_products(mod, sums0[g], sums1[g], c0, c1, load_operand(mod, factor[g] + k))),
                  ...);
             }
             for (std::size_t i = 0; i < inputs; room1 = mod.terms) {

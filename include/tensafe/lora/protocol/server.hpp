@@ -307,8 +307,8 @@ class server {
                 for (std::size_t g = 0; g < outputs; ++g) {
                     auto& product = slot.products[t * outputs + g];
                     observe(server_phase::protect);
-                    auto zero = alone ? std::move(slot.zeros[g])
-                                      : tasks[t].zeros->acquire(std::move(reserved(t, g)));
+                    auto zero =
+                        alone ? std::move(slot.zeros[g]) : tasks[t].zeros->acquire(std::move(reserved(t, g)));
                     if (!alone) {
                         rns::add(product.c1, zero.c1);
                     }

@@ -65,38 +65,42 @@ struct factor_array {
 };
 
 /// A vector of each of n blocks, of each set, and the stages that they go through in registers: unrolled by
-/// index sequences, over the blocks or over the n/2 butterflies of a stage, and over the sets.
+/// index sequences over blocks and sets, or butterflies and sets, neighbours in different sets.
 template <class A, std::size_t n, std::size_t sets = side_by_side>
 struct block_rows {
-    using row = simd::lanes<long long, 8>;
-    static constexpr std::make_index_sequence<sets> each_set{};
-    static constexpr std::make_index_sequence<n> each{};
-    static constexpr std::make_index_sequence<n / 2> each_pair{};
+    static constexpr std::make_index_sequence<sets * n> each{};
+    static constexpr std::make_index_sequence<sets * n / 2> each_pair{};
 
-    row x[sets][n];
+    simd::lanes<long long, 8> x[sets][n];
+
+    template <std::size_t k>
+    TENSAFE_INLINE auto& row() noexcept {
+        return x[k % sets][k / sets].v;
+    }
 
     /// Of words, or of signed bytes.
-    template <class From, std::size_t... s>
+    template <class From, std::size_t... k>
     TENSAFE_AVX512 TENSAFE_INLINE static block_rows load(const From* from, std::size_t d, std::size_t stride,
-                                                         std::index_sequence<s...>) noexcept {
+                                                         std::index_sequence<k...>) noexcept {
         block_rows result;
-        (load_set(result.x[s], from + s * stride, d, each), ...);
+        ((result.x[k / n][k % n].v = arith::avx512::load(from + k / n * stride + k % n * d)), ...);
         return result;
     }
-    template <std::size_t... s>
+    template <std::size_t... k>
     TENSAFE_AVX512 TENSAFE_INLINE void store(word* to, std::size_t d, std::size_t stride,
-                                             std::index_sequence<s...>) const noexcept {
-        (store_set(x[s], to + s * stride, d, each), ...);
+                                             std::index_sequence<k...>) const noexcept {
+        (arith::avx512::store(to + k / n * stride + k % n * d, x[k / n][k % n].v), ...);
     }
-    template <std::size_t... s>
-    TENSAFE_INLINE void transpose(std::index_sequence<s...>) noexcept {
-        (simd::transpose(x[s]), ...);
+    TENSAFE_INLINE void transpose() noexcept {
+        static_assert(sets == 2);
+        simd::transpose(x[0]);
+        simd::transpose(x[1]);
     }
 
     /// Signed bytes to below 2q.
-    template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE void lift(const A& a, std::index_sequence<i...>) noexcept {
-        (lift_row<i>(a, each_set), ...);
+    template <std::size_t... k>
+    TENSAFE_AVX512 TENSAFE_INLINE void lift(const A& a, std::index_sequence<k...>) noexcept {
+        ((row<k>() = a.lift(row<k>())), ...);
     }
     /// All forward stages, on entries below A::forward_bound*q, with n - 1 factors for each set.
     template <class Factors>
@@ -105,9 +109,9 @@ struct block_rows {
         forward_stage<n / 2, A::lazy_bound>(a, w, each_pair);
     }
     /// To residues, after the last forward stages.
-    template <int K = A::forward_bound, std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE void make_canonical(const A& a, std::index_sequence<i...>) noexcept {
-        (make_canonical_row<K, i>(a, each_set), ...);
+    template <int K = A::forward_bound, std::size_t... k>
+    TENSAFE_AVX512 TENSAFE_INLINE void make_canonical(const A& a, std::index_sequence<k...>) noexcept {
+        ((row<k>() = a.template canonical<K>(row<k>())), ...);
     }
 
     /// All inverse stages, on entries below K*q, to below To*q. To residues, the last factors of
@@ -117,23 +121,12 @@ struct block_rows {
     TENSAFE_AVX512 TENSAFE_INLINE void inverse(const A& a, const Factors& w) noexcept {
         inverse_stage<1, K, To == 1>(a, w, each_pair);
         if constexpr (To == 1) {
-            multiply_first(a, w, each_set);
+            multiply_first(a, w, std::make_index_sequence<sets>());
         }
         finish_inverse<K, To>(a, each);
     }
 
   private:
-    template <class From, std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static void load_set(row* to, const From* from, std::size_t d,
-                                                       std::index_sequence<i...>) noexcept {
-        ((to[i].v = arith::avx512::load(from + i * d)), ...);
-    }
-    template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static void store_set(const row* from, word* to, std::size_t d,
-                                                        std::index_sequence<i...>) noexcept {
-        (arith::avx512::store(to + i * d, from[i].v), ...);
-    }
-
     /// Butterfly j of those between blocks `distance` apart: its first block, and its factor.
     static constexpr std::size_t block(std::size_t distance, std::size_t j) noexcept {
         return j / distance * 2 * distance + j % distance;
@@ -142,37 +135,23 @@ struct block_rows {
         return n / (2 * distance) - 1 + j / distance;
     }
 
-    template <std::size_t i, std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE void lift_row(const A& a, std::index_sequence<s...>) noexcept {
-        ((x[s][i].v = a.lift(x[s][i].v)), ...);
+    template <std::size_t... k>
+    TENSAFE_AVX512 TENSAFE_INLINE void relax(const A& a, std::index_sequence<k...>) noexcept {
+        ((row<k>() = a.template lazy_operand<std::bit_width(n / 2) - std::bit_width(k / sets)>(row<k>())),
+         ...);
     }
-    template <std::size_t... j>
-    TENSAFE_AVX512 TENSAFE_INLINE void relax(const A& a, std::index_sequence<j...>) noexcept {
-        (relax_row<j>(a, each_set), ...);
-    }
-    template <std::size_t j, std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE void relax_row(const A& a, std::index_sequence<s...>) noexcept {
-        ((x[s][j].v = a.template lazy_operand<std::bit_width(n / 2) - std::bit_width(j)>(x[s][j].v)), ...);
-    }
-    template <int K, std::size_t i, std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE void make_canonical_row(const A& a, std::index_sequence<s...>) noexcept {
-        ((x[s][i].v = a.template canonical<K>(x[s][i].v)), ...);
-    }
-    template <std::size_t distance, int K, class Factors, std::size_t... j>
+    template <std::size_t distance, int K, class Factors, std::size_t... k>
     TENSAFE_AVX512 TENSAFE_INLINE void forward_stage(const A& a, const Factors& w,
-                                                     std::index_sequence<j...> pairs) noexcept {
-        (forward_butterflies<K, block(distance, j), distance, factor_index(distance, j)>(a, w, each_set),
+                                                     std::index_sequence<k...> pairs) noexcept {
+        (a.template forward_butterfly<K>(x[k % sets][block(distance, k / sets)].v,
+                                         x[k % sets][block(distance, k / sets) + distance].v,
+                                         w.of_set(k % sets)[factor_index(distance, k / sets)]),
          ...);
         if constexpr (distance > 1) {
             forward_stage<distance / 2, A::after_forward(K)>(a, w, pairs);
         } else {
             static_assert(A::after_forward(K) <= A::forward_bound);
         }
-    }
-    template <int K, std::size_t first, std::size_t distance, std::size_t f, class Factors, std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE void forward_butterflies(const A& a, const Factors& w,
-                                                           std::index_sequence<s...>) noexcept {
-        (a.template forward_butterfly<K>(x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]), ...);
     }
 
     // Where A takes offsets, no difference is negative: of two sums of entries, by what is added to them; of
@@ -201,31 +180,31 @@ struct block_rows {
         const bool sum = i / (distance / 2) % 2 == 0;
         return sum ? A::after_inverse(inverse_bound(k, distance / 2, i)) : A::product;
     }
-    template <std::size_t distance, int K, bool last, class Factors, std::size_t... j>
-    TENSAFE_AVX512 TENSAFE_INLINE void inverse_stage(const A& a, const Factors& w,
-                                                     std::index_sequence<j...> pairs) noexcept {
-        // Chains that carry 1/N already go on with plain factors.
-        (inverse_butterflies<K, block(distance, j), distance,
-                             factor_index(distance, j) + (last && j % distance != 0 ? n - 1 : 0)>(a, w,
-                                                                                                  each_set),
-         ...);
-        if constexpr (2 * distance < n) {
-            inverse_stage<2 * distance, K, last>(a, w, pairs);
-        }
+    /// Chains that carry 1/N already go on with plain factors.
+    template <std::size_t distance, bool last>
+    static constexpr std::size_t inverse_factor(std::size_t j) noexcept {
+        return factor_index(distance, j) + (last && j % distance != 0 ? n - 1 : 0);
     }
-    template <int K, std::size_t first, std::size_t distance, std::size_t f, class Factors, std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE void inverse_butterflies(const A& a, const Factors& w,
-                                                           std::index_sequence<s...>) noexcept {
+    template <std::size_t distance, int K, bool last, class Factors, std::size_t... k>
+    TENSAFE_AVX512 TENSAFE_INLINE void inverse_stage(const A& a, const Factors& w,
+                                                     std::index_sequence<k...> pairs) noexcept {
         if constexpr (A::takes_offsets) {
-            (a.template offset_butterfly<offset_of_first(K, distance, first),
-                                         offset_between(K, distance, first),
-                                         offset_of_product(distance, first)>(
-                 x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]),
+            (a.template offset_butterfly<offset_of_first(K, distance, block(distance, k / sets)),
+                                         offset_between(K, distance, block(distance, k / sets)),
+                                         offset_of_product(distance, block(distance, k / sets))>(
+                 x[k % sets][block(distance, k / sets)].v,
+                 x[k % sets][block(distance, k / sets) + distance].v,
+                 w.of_set(k % sets)[inverse_factor<distance, last>(k / sets)]),
              ...);
         } else {
-            (a.template inverse_butterfly<inverse_bound(K, distance, first)>(
-                 x[s][first].v, x[s][first + distance].v, w.of_set(s)[f]),
+            (a.template inverse_butterfly<inverse_bound(K, distance, block(distance, k / sets))>(
+                 x[k % sets][block(distance, k / sets)].v,
+                 x[k % sets][block(distance, k / sets) + distance].v,
+                 w.of_set(k % sets)[inverse_factor<distance, last>(k / sets)]),
              ...);
+        }
+        if constexpr (2 * distance < n) {
+            inverse_stage<2 * distance, K, last>(a, w, pairs);
         }
     }
     template <class Factors, std::size_t... s>
@@ -233,17 +212,14 @@ struct block_rows {
                                                       std::index_sequence<s...>) noexcept {
         ((x[s][0].v = a.multiply(x[s][0].v, w.of_set(s)[last_factors - 1])), ...);
     }
-    template <int K, int To, std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE void finish_inverse(const A& a, std::index_sequence<i...>) noexcept {
-        (finish_row<K, To, i>(a, each_set), ...);
-    }
-    template <int K, int To, std::size_t i, std::size_t... s>
-    TENSAFE_AVX512 TENSAFE_INLINE void finish_row(const A& a, std::index_sequence<s...>) noexcept {
+    template <int K, int To, std::size_t... k>
+    TENSAFE_AVX512 TENSAFE_INLINE void finish_inverse(const A& a, std::index_sequence<k...>) noexcept {
         if constexpr (To == 1) {
-            ((x[s][i].v = a.template canonical<(i == 0 ? A::product : inverse_bound(K, n, i))>(x[s][i].v)),
+            ((row<k>() =
+                  a.template canonical<(k < sets ? A::product : inverse_bound(K, n, k / sets))>(row<k>())),
              ...);
         } else {
-            ((x[s][i].v = a.template reduce<To, inverse_bound(K, n, i)>(x[s][i].v)), ...);
+            ((row<k>() = a.template reduce<To, inverse_bound(K, n, k / sets)>(row<k>())), ...);
         }
     }
 };
@@ -305,7 +281,6 @@ class passes {
     static constexpr std::size_t leaf_words = direction_table<factor>::leaf_words;
     static constexpr std::size_t leaf_head = direction_table<factor>::leaf_head;
     using leaf_rows = block_rows<A, 8>;
-    static constexpr auto each_set = leaf_rows::each_set;
     using spread_factors = factors_in_memory<factor, true>;
     using factor_vectors = factors_in_memory<factor, false>;
 
@@ -330,12 +305,12 @@ class passes {
         const A a = a_;
         const auto w = factors::load(spread_factors{f, 0});
         for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
-            auto at = rows::load(from + j, d, 8, each_set);
+            auto at = rows::load(from + j, d, 8, rows::each);
             if constexpr (!std::is_same_v<From, word>) {
                 at.lift(a, rows::each);
             }
             at.forward(a, w);
-            at.store(x + j, d, 8, each_set);
+            at.store(x + j, d, 8, rows::each);
         }
     }
 
@@ -347,9 +322,9 @@ class passes {
         const A a = a_;
         const auto w = factors::load(spread_factors{f, 0});
         for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
-            auto at = rows::load(x + j, d, 8, each_set);
+            auto at = rows::load(x + j, d, 8, rows::each);
             at.template inverse<A::inverse_bound, To>(a, w);
-            at.store(x + j, d, 8, each_set);
+            at.store(x + j, d, 8, rows::each);
         }
     }
 
@@ -358,17 +333,17 @@ class passes {
         const A a = a_;
         // Two loops: one chain from load to store would be too long for several leaves to overlap.
         for (std::size_t i = 0; i < count; i += side_by_side) {
-            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
+            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, leaf_rows::each);
             leaf.forward(a, spread_factors{f + i * leaf_words, leaf_words});
-            leaf.transpose(each_set);
-            leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
+            leaf.transpose();
+            leaf.store(x + i * leaf_size, 8, leaf_size, leaf_rows::each);
         }
         for (std::size_t i = 0; i < count; i += side_by_side) {
-            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
+            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, leaf_rows::each);
             leaf.forward(a, factor_vectors{f + i * leaf_words + leaf_head, leaf_words});
             leaf.make_canonical(a, leaf_rows::each);
-            leaf.transpose(each_set);
-            leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
+            leaf.transpose();
+            leaf.store(x + i * leaf_size, 8, leaf_size, leaf_rows::each);
         }
     }
 
@@ -376,18 +351,16 @@ class passes {
         const A a = a_;
         constexpr int bound = A::inverse_bound;
         for (std::size_t i = 0; i < count; i += side_by_side) {
-            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
-            leaf.transpose(each_set);
-            leaf.template inverse<1, bound>(
-                a, factor_vectors{f + i * leaf_words + leaf_head, leaf_words});
-            leaf.transpose(each_set);
-            leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
+            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, leaf_rows::each);
+            leaf.transpose();
+            leaf.template inverse<1, bound>(a, factor_vectors{f + i * leaf_words + leaf_head, leaf_words});
+            leaf.transpose();
+            leaf.store(x + i * leaf_size, 8, leaf_size, leaf_rows::each);
         }
         for (std::size_t i = 0; i < count; i += side_by_side) {
-            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, each_set);
-            leaf.template inverse<bound, bound>(
-                a, spread_factors{f + i * leaf_words, leaf_words});
-            leaf.store(x + i * leaf_size, 8, leaf_size, each_set);
+            auto leaf = leaf_rows::load(x + i * leaf_size, 8, leaf_size, leaf_rows::each);
+            leaf.template inverse<bound, bound>(a, spread_factors{f + i * leaf_words, leaf_words});
+            leaf.store(x + i * leaf_size, 8, leaf_size, leaf_rows::each);
         }
     }
 

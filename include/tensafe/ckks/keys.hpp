@@ -35,7 +35,8 @@ rns::secret_poly<Basis, rns::evaluation_form> transform_of_small(
         constexpr arith::word q = Basis::template prime<I>;
         const auto limb = p.template limb<I>();
         const auto& plan = rns::shared_plan<Basis::log_n, q>();
-        if (!plan.vector_tables().transform_small(coefficients.data(), limb.data())) {
+        if (!plan.vector_tables().template transform<ntt::direction::forward>(coefficients.data(),
+                                                                              limb.data())) {
             rns::limb::set_small(rns::modulus_of<q>(q), limb, coefficients);
             ntt::forward(plan, limb);
         }

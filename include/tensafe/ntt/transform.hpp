@@ -356,7 +356,7 @@ template <schedule Schedule = default_schedule, class Policy>
 void forward(const plan<Policy>& p, std::span<arith::word> limb) noexcept {
     TENSAFE_PRECONDITION(limb.size() == p.degree());
     if constexpr (std::same_as<Schedule, default_schedule>) {
-        if (p.vector_tables().template transform<direction::forward>(limb.data())) {
+        if (p.vector_tables().template transform<direction::forward>(limb.data(), limb.data())) {
             return;
         }
     }
@@ -370,7 +370,7 @@ template <schedule Schedule = default_schedule, class Policy>
 void inverse(const plan<Policy>& p, std::span<arith::word> limb) noexcept {
     TENSAFE_PRECONDITION(limb.size() == p.degree());
     if constexpr (std::same_as<Schedule, default_schedule>) {
-        if (p.vector_tables().template transform<direction::inverse>(limb.data())) {
+        if (p.vector_tables().template transform<direction::inverse>(limb.data(), limb.data())) {
             return;
         }
     }

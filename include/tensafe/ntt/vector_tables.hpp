@@ -8,7 +8,7 @@
 #include <tensafe/ntt/x86/transform_avx2.hpp>
 #include <tensafe/ntt/x86/transform_avx512.hpp>
 
-#include <cstdint>
+#include <type_traits>
 
 namespace tensafe::ntt {
 
@@ -18,11 +18,10 @@ template <class Policy>
 class vector_tables {
   public:
     constexpr vector_tables(arith::word, int, arith::word) noexcept {}
-    template <direction>
-    constexpr bool transform(arith::word*) const noexcept {
+    template <direction, class From>
+    constexpr bool transform(const From*, arith::word*) const noexcept {
         return false;
     }
-    constexpr bool transform_small(const std::int8_t*, arith::word*) const noexcept { return false; }
 };
 
 /// Those of the active back-end are built with the object; those of another one when it is first used after a
@@ -44,32 +43,20 @@ class vector_tables<arith::shoup<Modulus>> {
 #endif
     }
 
-    /// Transforms with the active back-end; false if it leaves that to portable code.
-    template <direction to>
-    bool transform([[maybe_unused]] arith::word* limb) const noexcept {
+    /// Transforms the words at `limb`, which `from` points to as well, or small signed numbers forward, with
+    /// the active back-end; false if it leaves that to others.
+    template <direction to, class From>
+    bool transform([[maybe_unused]] const From* from, [[maybe_unused]] arith::word* limb) const noexcept {
 #if TENSAFE_X86_64
         if constexpr (bits <= avx512::max_bits) {
             if (const auto* tables = active_avx512()) {
-                avx512::transform<bits, to>(*tables, limb);
+                avx512::transform<bits, to>(*tables, from, limb);
                 return true;
             }
         }
-        if (const auto* tables = active_avx2()) {
-            avx2::transform<bits, to>(*tables, limb);
-            return true;
-        }
-#endif
-        return false;
-    }
-
-    /// Transforms small signed numbers forward; false if the active back-end has nothing better for them than
-    /// to make residues of them first.
-    bool transform_small([[maybe_unused]] const std::int8_t* small,
-                         [[maybe_unused]] arith::word* limb) const noexcept {
-#if TENSAFE_X86_64
-        if constexpr (bits <= avx512::max_bits) {
-            if (const auto* tables = active_avx512()) {
-                avx512::transform_small<bits>(*tables, small, limb);
+        if constexpr (std::is_same_v<From, arith::word>) {
+            if (const auto* tables = active_avx2()) {
+                avx2::transform<bits, to>(*tables, limb);
                 return true;
             }
         }

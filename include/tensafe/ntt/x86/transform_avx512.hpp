@@ -233,25 +233,28 @@ class passes {
     TENSAFE_AVX512 TENSAFE_INLINE passes(const direction_table<factor>& table, const A& a, int log_n) noexcept
         : table_(table), a_(a), plan_(log_n) {}
 
-    /// The transform of the signed bytes, all N of them.
-    TENSAFE_AVX512 void forward_small(const std::int8_t* small, word* x, int log_n) const noexcept {
-        const std::size_t distance = std::size_t{1} << (log_n - 3);
-        forward_pass<8>(small, x, distance, table_.pass(0));
-        forward_below(x, 0, 0, log_n);
-    }
-    /// The stages below block `b` of pass p, whose entries start at x.
-    TENSAFE_AVX512 void forward(word* x, std::size_t p, std::size_t b, int log_length) const noexcept {
+    /// The stages below block `b` of pass p, whose entries stand at `from`, into those from x on: the same
+    /// words, or for p = 0 signed bytes.
+    template <class From>
+    TENSAFE_AVX512 void forward(const From* from, word* x, std::size_t p, std::size_t b,
+                                int log_length) const noexcept {
         const int r = plan_.log_radix[p];
         const std::size_t distance = std::size_t{1} << (log_length - r);
         const word* f = table_.pass(p) + b * ((std::size_t{1} << r) - 1) * words;
-        if (r == 3) {
-            forward_pass<8>(x, x, distance, f);
+        if (!std::is_same_v<From, word> || r == 3) {
+            forward_pass<8>(from, x, distance, f);
         } else if (r == 2) {
             forward_pass<4>(x, x, distance, f);
         } else {
             forward_pass<2>(x, x, distance, f);
         }
-        forward_below(x, p, b, log_length);
+        if (distance == leaf_size) {
+            forward_leaves(x, table_.leaves() + (b << r) * leaf_words, std::size_t{1} << r);
+            return;
+        }
+        for (std::size_t i = 0; i < std::size_t{1} << r; ++i) {
+            forward(x + i * distance, x + i * distance, p + 1, (b << r) + i, log_length - r);
+        }
     }
 
     TENSAFE_AVX512 void inverse(word* x, std::size_t p, std::size_t b, int log_length) const noexcept {
@@ -283,19 +286,6 @@ class passes {
     using leaf_rows = block_rows<A, 8>;
     using spread_factors = factors_in_memory<factor, true>;
     using factor_vectors = factors_in_memory<factor, false>;
-
-    /// What is left of `forward` after pass p.
-    TENSAFE_AVX512 void forward_below(word* x, std::size_t p, std::size_t b, int log_length) const noexcept {
-        const int r = plan_.log_radix[p];
-        const std::size_t distance = std::size_t{1} << (log_length - r);
-        if (distance == leaf_size) {
-            forward_leaves(x, table_.leaves() + (b << r) * leaf_words, std::size_t{1} << r);
-            return;
-        }
-        for (std::size_t i = 0; i < std::size_t{1} << r; ++i) {
-            forward(x + i * distance, p + 1, (b << r) + i, log_length - r);
-        }
-    }
 
     /// From words, which may be those at x, or from signed bytes.
     template <std::size_t n, class From>
@@ -382,24 +372,17 @@ using lanes_for = std::conditional_t<
 template <int Bits>
 using tables_for = tables<typename detail::lanes_for<Bits>::factor>;
 
-/// The negacyclic NTT, in place, of N words: as ntt::forward or ntt::inverse.
-/// @pre  the processor runs exec::backend::avx512; values in [0, q), q of at most Bits bits
-template <int Bits, direction to>
-TENSAFE_AVX512 void transform(const tables_for<Bits>& t, word* limb) noexcept {
+/// The negacyclic NTT, as ntt::forward or ntt::inverse: in place, or forward of N signed bytes of magnitude
+/// at most q.
+/// @pre  the processor runs exec::backend::avx512; words in [0, q), q of at most Bits bits
+template <int Bits, direction to, class From>
+TENSAFE_AVX512 void transform(const tables_for<Bits>& t, const From* from, word* limb) noexcept {
     using lanes = detail::lanes_for<Bits>;
     if constexpr (to == direction::forward) {
-        detail::passes<lanes>(t.forward, lanes(t.q), t.log_n).forward(limb, 0, 0, t.log_n);
+        detail::passes<lanes>(t.forward, lanes(t.q), t.log_n).forward(from, limb, 0, 0, t.log_n);
     } else {
         detail::passes<lanes>(t.inverse, lanes(t.q), t.log_n).inverse(limb, 0, 0, t.log_n);
     }
-}
-
-/// The forward transform of N signed bytes, of magnitude at most q.
-template <int Bits>
-TENSAFE_AVX512 void transform_small(const tables_for<Bits>& t, const std::int8_t* small,
-                                    word* limb) noexcept {
-    using lanes = detail::lanes_for<Bits>;
-    detail::passes<lanes>(t.forward, lanes(t.q), t.log_n).forward_small(small, limb, t.log_n);
 }
 
 }  // namespace tensafe::ntt::avx512

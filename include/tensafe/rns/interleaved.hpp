@@ -147,8 +147,7 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
         const interleaved_pass pass = p;
         if (pass.length > n) {
             for (std::size_t block = 0; block < pass.blocks; ++block) {
-                const auto w = ntt::avx512::detail::factor_array<typename arithmetic::factor, n - 1>::load(
-                    node_factors{factors, pass.node + block, 0});
+                const node_factors w{factors, pass.node + block, 0};
                 for (std::size_t k = 0; k < pass.length / n; k += side_by_side) {
                     run_sets<forward, n, side_by_side>(a, pass, block * pass.length + k, 1, w);
                 }

@@ -47,23 +47,6 @@ struct factors_in_memory {
     TENSAFE_INLINE of_one_set of_set(std::size_t s) const noexcept { return {from + s * stride}; }
 };
 
-/// `count` factors for every set, loaded once.
-template <class Factor, std::size_t count>
-struct factor_array {
-    Factor w[count];
-
-    TENSAFE_INLINE const Factor* of_set(std::size_t) const noexcept { return w; }
-
-    template <std::size_t... i>
-    TENSAFE_AVX512 TENSAFE_INLINE static factor_array load(const auto& factors,
-                                                           std::index_sequence<i...>) noexcept {
-        return {{factors[i]...}};
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static factor_array load(const auto& factors) noexcept {
-        return load(factors.of_set(0), std::make_index_sequence<count>());
-    }
-};
-
 /// A vector of each of n blocks, of each set, and the stages that they go through in registers: unrolled by
 /// index sequences over blocks and sets, or butterflies and sets, neighbours in different sets.
 template <class A, std::size_t n, std::size_t sets = side_by_side>
@@ -291,9 +274,8 @@ class passes {
     template <std::size_t n, class From>
     TENSAFE_AVX512 void forward_pass(const From* from, word* x, std::size_t d, const word* f) const noexcept {
         using rows = block_rows<A, n>;
-        using factors = factor_array<factor, n - 1>;
         const A a = a_;
-        const auto w = factors::load(spread_factors{f, 0});
+        const spread_factors w{f, 0};
         for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
             auto at = rows::load(from + j, d, 8, rows::each);
             if constexpr (!std::is_same_v<From, word>) {
@@ -308,9 +290,8 @@ class passes {
     template <std::size_t n, int To>
     TENSAFE_AVX512 void inverse_pass(word* x, std::size_t d, const word* f) const noexcept {
         using rows = block_rows<A, n>;
-        using factors = factor_array<factor, To == 1 ? last_factors : n - 1>;
         const A a = a_;
-        const auto w = factors::load(spread_factors{f, 0});
+        const spread_factors w{f, 0};
         for (std::size_t j = 0; j < d; j += 8 * side_by_side) {
             auto at = rows::load(x + j, d, 8, rows::each);
             at.template inverse<A::inverse_bound, To>(a, w);

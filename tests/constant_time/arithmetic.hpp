@@ -179,11 +179,12 @@ bool panel_operations() {
             const std::array<const arith::word*, 2> second{c1.data(), c0.data()};
             words out0(outputs * blocks);
             words out1(outputs * degree);
-            rns::panel_results results{blocks, {}, {}, {}};
+            rns::panel_results results{.blocks = blocks, .of_factors = {c0.data(), c1.data()}};
             for (std::size_t g = 0; g < outputs; ++g) {
                 results.c0[g] = out0.data() + g * blocks;
                 results.c1[g] = out1.data() + g * degree;
                 results.addend[g] = g == 1 ? c1.data() : nullptr;
+                results.factor[g] = g == 2 ? c1.data() : nullptr;
             }
             rns::multiply_panel(rns::variable_arithmetic<Q>, {shape, weights.data()},
                                 {degree, first.data(), second.data()}, results, {0, blocks});

@@ -21,6 +21,17 @@ std::vector<words> inputs(std::size_t degree, word q) {
     return {random_residues(degree, q, 1), words(degree, q - 1), words(degree, 0), alternating, few};
 }
 
+/// Signed bytes, the extreme ones among them, and their residues.
+std::pair<std::vector<std::int8_t>, words> small_numbers(std::size_t degree, word q) {
+    std::vector<std::int8_t> small(degree);
+    words residues(degree);
+    for (std::size_t k = 0; k < degree; ++k) {
+        small[k] = static_cast<std::int8_t>(k * 37 - 128 * (k % 3));
+        residues[k] = small[k] < 0 ? q - static_cast<word>(-small[k]) : static_cast<word>(small[k]);
+    }
+    return {small, residues};
+}
+
 template <class Modulus>
 void check_modulus(word q, int log_n, bool other_root) {
     using policy_type = arith::shoup<Modulus>;
@@ -44,6 +55,15 @@ void check_modulus(word q, int log_n, bool other_root) {
             CHECK(limb == coefficients);
         });
     }
+    const auto [small, residues] = small_numbers(plan.degree(), q);
+    words expected = residues;
+    ntt::forward<ntt::all_fused>(plan, expected);
+    tests::for_each_backend([&](tensafe::exec::backend) {
+        words limb(plan.degree(), ~word{0});
+        if (plan.vector_tables().template transform<ntt::direction::forward>(small.data(), limb.data())) {
+            CHECK(limb == expected);
+        }
+    });
 }
 
 /// With code for primes of this width, and with that for its class.

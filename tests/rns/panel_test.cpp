@@ -18,11 +18,15 @@ arith::barrett<arith::modulus_class<Bits>> policy_of(word q) {
     return arith::barrett<arith::modulus_class<Bits>>{arith::modulus_class<Bits>(q)};
 }
 
-/// Weights, ciphertexts and addends of one panel, and what must come out.
+/// What is added to the products of a panel.
+enum class added { nothing, addends, factors, both };
+
+/// Weights, ciphertexts, addends and factors of one panel, and what must come out. With both, even outputs
+/// have an addend, odd ones a factor.
 struct problem {
     template <arith::modulus M>
     problem(arith::barrett<M> policy, rns::panel_shape panel_shape, std::size_t blocks, bool extreme,
-            bool with_addend)
+            added what)
         : shape(panel_shape), panel(shape.bytes<M>(degree)) {
         const word q = policy.modulus().value();
         std::mt19937_64 random(q + shape.inputs * 7 + shape.outputs);
@@ -33,29 +37,38 @@ struct problem {
             }
             return values;
         };
-        for (std::size_t i = 0; i < shape.inputs; ++i) {
+        for (std::size_t i = 0; i < shape.inputs + 1; ++i) {  // the last is that of factors
             c0.push_back(limb());
             c1.push_back(limb());
         }
         for (std::size_t g = 0; g < shape.outputs; ++g) {
+            const bool with_addend = what == added::addends || (what == added::both && g % 2 == 0);
+            const bool with_factor = what == added::factors || (what == added::both && g % 2 == 1);
             addend.push_back(with_addend ? limb() : words());
+            factor.push_back(with_factor ? limb() : words());
             expected_c0.push_back(words(blocks));
             expected_c1.push_back(with_addend ? addend[g] : words(degree));
-            for (std::size_t i = 0; i < shape.inputs; ++i) {
-                const words w = limb();
-                rns::fill_panel(policy, shape, w, i, g, panel);
+            const auto add_products = [&](std::size_t i, const words& w) {
                 for (std::size_t k = 0; k < degree; ++k) {
                     word& sum0 = expected_c0[g][k / (degree / blocks)];
                     sum0 = (sum0 + arith::multiply_mod(c0[i][k], w[k], q)) % q;
                     expected_c1[g][k] = (expected_c1[g][k] + arith::multiply_mod(c1[i][k], w[k], q)) % q;
                 }
+            };
+            for (std::size_t i = 0; i < shape.inputs; ++i) {
+                const words w = limb();
+                rns::fill_panel(policy, shape, w, i, g, panel);
+                add_products(i, w);
+            }
+            if (with_factor) {
+                add_products(shape.inputs, factor[g]);
             }
         }
     }
 
     rns::panel_shape shape;
     std::vector<std::uint8_t> panel;
-    std::vector<words> c0, c1, addend, expected_c0, expected_c1;
+    std::vector<words> c0, c1, addend, factor, expected_c0, expected_c1;
 };
 
 template <int Bits>
@@ -75,7 +88,9 @@ void check(const problem& p, word q, std::size_t blocks, rns::block_range range)
         results.c0[g] = got_c0[g].data();
         results.c1[g] = got_c1[g].data();
         results.addend[g] = p.addend[g].empty() ? nullptr : p.addend[g].data();
+        results.factor[g] = p.factor[g].empty() ? nullptr : p.factor[g].data();
     }
+    results.of_factors = {p.c0.back().data(), p.c1.back().data()};
     rns::multiply_panel(policy_of<Bits>(q), {p.shape, p.panel.data()}, {degree, c0.data(), c1.data()},
                         results, range);
     for (std::size_t g = 0; g < p.shape.outputs; ++g) {
@@ -101,7 +116,11 @@ void check_width() {
         for (std::size_t outputs = 1; outputs <= rns::panel_outputs; ++outputs) {
             for (const std::size_t blocks : {1U, 4U, 8U, 64U}) {
                 INFO("inputs := ", inputs, ", outputs := ", outputs, ", blocks := ", blocks);
-                const problem p(policy_of<Bits>(q), {inputs, outputs}, blocks, inputs == 3, inputs != 2);
+                const problem p(policy_of<Bits>(q), {inputs, outputs}, blocks, inputs == 3,
+                                inputs == 1   ? added::both
+                                : inputs == 2 ? added::nothing
+                                : inputs == 3 ? added::factors
+                                              : added::addends);
                 tests::for_each_backend([&](tensafe::exec::backend) {
                     check<Bits>(p, q, blocks, {0, blocks});
                     check<Bits>(p, q, blocks, {blocks / 4, blocks / 2});
@@ -128,8 +147,10 @@ TEST_CASE("a panel gives the sums of products on every back-end") {
 TEST_CASE("more inputs than sums can take without reduction, all of the largest residues") {
     const auto check_many = [&]<int Bits>(std::size_t inputs) {
         const word q = arith::ntt_prime_below(word{1} << Bits, 6);
-        const problem p(policy_of<Bits>(q), {inputs, 3}, 2, true, true);
-        tests::for_each_backend([&](tensafe::exec::backend) { check<Bits>(p, q, 2, {0, 2}); });
+        for (const added what : {added::addends, added::factors, added::both}) {
+            const problem p(policy_of<Bits>(q), {inputs, 3}, 2, true, what);
+            tests::for_each_backend([&](tensafe::exec::backend) { check<Bits>(p, q, 2, {0, 2}); });
+        }
     };
     check_many.operator()<45>(2047);
     check_many.operator()<45>(2048);

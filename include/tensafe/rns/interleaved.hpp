@@ -97,24 +97,17 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
     static constexpr std::size_t side_by_side = ntt::avx512::detail::side_by_side;
     /// Of a block below each node, `step` nodes apart for each set.
     struct node_factors {
-        struct of_one_set {
-            const factor* factors;
-            std::size_t node;
-
-            TENSAFE_AVX512 TENSAFE_INLINE typename arithmetic::factor operator[](
-                std::size_t i) const noexcept {
-                const std::size_t first = std::bit_floor(i + 1);
-                const factor& w = factors[node * first + i + 1 - first];
-                return {arith::avx512::broadcast(w.value),
-                        arith::avx512::shift_right<12>(arith::avx512::broadcast(w.quotient))};
-            }
-        };
-
         const factor* factors;
         std::size_t node;
         std::size_t step;
 
-        TENSAFE_INLINE of_one_set of_set(std::size_t s) const noexcept { return {factors, node + s * step}; }
+        TENSAFE_AVX512 TENSAFE_INLINE typename arithmetic::factor operator()(std::size_t set,
+                                                                             std::size_t i) const noexcept {
+            const std::size_t first = std::bit_floor(i + 1);
+            const factor& w = factors[(node + set * step) * first + i + 1 - first];
+            return {arith::avx512::broadcast(w.value),
+                    arith::avx512::shift_right<12>(arith::avx512::broadcast(w.quotient))};
+        }
     };
 
     /// Sets of n blocks; one starts `apart` entries after the other.

@@ -83,7 +83,7 @@ TEST_CASE("threads and batches do not change a byte of any reply") {
             CAPTURE(threads);
             const exec::host_parallel parallel(threads);
             conversation<tiles<4>> again(s);
-            again.pools[1]->fill(4);  // some made before, some not
+            again.pools[1]->fill(3);  // of one panel some made before, some not
             s.apply(parallel, again.tasks(), again.work);
             CHECK(same(again.replies, one_by_one.replies));
         }

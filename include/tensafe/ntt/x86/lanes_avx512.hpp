@@ -145,7 +145,7 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
     static constexpr int reduced = 2;
     static constexpr bool never_reduces = Capacity == 128;
     /// Entries between passes. Where nothing is reduced a stage adds up to 4q, and there are at most 17.
-    static constexpr int forward_bound = never_reduces ? 1 + 4 * 17 : Capacity;
+    static constexpr int forward_bound = never_reduces ? 2 + 4 * 17 : Capacity;
     static constexpr int inverse_bound = never_reduces ? 8 : 2;
     /// Whether inverse butterflies take their offsets from block_rows.
     static constexpr bool takes_offsets = never_reduces;

@@ -29,22 +29,17 @@ inline constexpr std::size_t side_by_side = 2;
 /// loaded where they are used: registers are short.
 template <class Factor, bool in_all_lanes>
 struct factors_in_memory {
-    struct of_one_set {
-        const word* from;
-
-        TENSAFE_AVX512 TENSAFE_INLINE Factor operator[](std::size_t i) const noexcept {
-            if constexpr (in_all_lanes) {
-                return Factor::spread(from + i * Factor::words);
-            } else {
-                return Factor::load(from + 8 * i * Factor::words);
-            }
-        }
-    };
-
     const word* from;
     std::size_t stride;
 
-    TENSAFE_INLINE of_one_set of_set(std::size_t s) const noexcept { return {from + s * stride}; }
+    TENSAFE_AVX512 TENSAFE_INLINE Factor operator()(std::size_t set, std::size_t i) const noexcept {
+        const word* const of_set = from + set * stride;
+        if constexpr (in_all_lanes) {
+            return Factor::spread(of_set + i * Factor::words);
+        } else {
+            return Factor::load(of_set + 8 * i * Factor::words);
+        }
+    }
 };
 
 /// A vector of each of n blocks, of each set, and the stages that they go through in registers: unrolled by
@@ -128,7 +123,7 @@ struct block_rows {
                                                      std::index_sequence<k...> pairs) noexcept {
         (a.template forward_butterfly<K>(x[k % sets][block(distance, k / sets)].v,
                                          x[k % sets][block(distance, k / sets) + distance].v,
-                                         w.of_set(k % sets)[factor_index(distance, k / sets)]),
+                                         w(k % sets, factor_index(distance, k / sets))),
          ...);
         if constexpr (distance > 1) {
             forward_stage<distance / 2, A::after_forward(K)>(a, w, pairs);
@@ -177,13 +172,13 @@ struct block_rows {
                                          offset_of_product(distance, block(distance, k / sets))>(
                  x[k % sets][block(distance, k / sets)].v,
                  x[k % sets][block(distance, k / sets) + distance].v,
-                 w.of_set(k % sets)[inverse_factor<distance, last>(k / sets)]),
+                 w(k % sets, inverse_factor<distance, last>(k / sets))),
              ...);
         } else {
             (a.template inverse_butterfly<inverse_bound(K, distance, block(distance, k / sets))>(
                  x[k % sets][block(distance, k / sets)].v,
                  x[k % sets][block(distance, k / sets) + distance].v,
-                 w.of_set(k % sets)[inverse_factor<distance, last>(k / sets)]),
+                 w(k % sets, inverse_factor<distance, last>(k / sets))),
              ...);
         }
         if constexpr (2 * distance < n) {
@@ -193,7 +188,7 @@ struct block_rows {
     template <class Factors, std::size_t... s>
     TENSAFE_AVX512 TENSAFE_INLINE void multiply_first(const A& a, const Factors& w,
                                                       std::index_sequence<s...>) noexcept {
-        ((x[s][0].v = a.multiply(x[s][0].v, w.of_set(s)[last_factors - 1])), ...);
+        ((x[s][0].v = a.multiply(x[s][0].v, w(s, last_factors - 1))), ...);
     }
     template <int K, int To, std::size_t... k>
     TENSAFE_AVX512 TENSAFE_INLINE void finish_inverse(const A& a, std::index_sequence<k...>) noexcept {

@@ -69,6 +69,16 @@ void check_residues(const rns::poly<Basis, rns::evaluation_form>& p, const char*
 template <parameter_set P, int Level>
 class rerandomization_pool;
 
+namespace detail {
+/// For servers that add up products anyway: a zero that is a factor unless it was stored.
+struct zero_factors {
+    template <class Pool>
+    static auto acquire(Pool& pool, typename Pool::reservation t) {
+        return pool.acquire_any(std::move(t));
+    }
+};
+}  // namespace detail
+
 /// One encryption of zero, (b*v + e0, a*v + e1), as a server adds it to a traced reply: for one use, because
 /// the difference of two replies with the same zero shows what both should hide.
 ///
@@ -253,27 +263,8 @@ class rerandomization_pool {
         }
         return result;
     }
-    /// The same, as a factor unless it was stored: what is left are two products for each limb.
-    zero<P, Level> acquire_any(reservation t) {
-        switch (t.state_) {
-            case reservation::state::stored:
-                return std::move(*t.stored_);
-            case reservation::state::seeded:
-                break;
-            case reservation::state::empty:
-                throw error(
-                    "rerandomization_pool::acquire: this reservation was moved from; use the one that took "
-                    "it");
-        }
-        std::unique_lock lock(mutex_);
-        zero<P, Level> made = blank();
-        lock.unlock();
-        draw(t.seed_, made);
-        return made;
-    }
 
-    /// Both: the oldest stored zero, or a new one.
-    /// @throws as both
+    /// Both: the oldest stored zero, or a new one.  @throws as both
     zero<P, Level> acquire() { return acquire(reserve()); }
 
     /// Takes the memory of a used zero for the next one, in which it is overwritten: until then it keeps what
@@ -313,6 +304,8 @@ class rerandomization_pool {
     }
 
   private:
+    friend struct detail::zero_factors;
+
     static int checked(int subring_log_n) {
         if (subring_log_n < 0 || subring_log_n > P::log_n) {
             throw parameter_error("rerandomization_pool: subring_log_n: got " +
@@ -347,6 +340,24 @@ class rerandomization_pool {
         zero<P, Level> result = std::move(spare_.back());
         spare_.pop_back();
         return result;
+    }
+
+    zero<P, Level> acquire_any(reservation t) {
+        switch (t.state_) {
+            case reservation::state::stored:
+                return std::move(*t.stored_);
+            case reservation::state::seeded:
+                break;
+            case reservation::state::empty:
+                throw error(
+                    "rerandomization_pool::acquire: this reservation was moved from; use the one that took "
+                    "it");
+        }
+        std::unique_lock lock(mutex_);
+        zero<P, Level> made = blank();
+        lock.unlock();
+        draw(t.seed_, made);
+        return made;
     }
 
     /// As a factor.

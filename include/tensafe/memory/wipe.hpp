@@ -24,8 +24,8 @@ void wipe(T& object) noexcept {
     wipe(static_cast<void*>(&object), sizeof(T));
 }
 
-/// Overwrites the stack where functions that the caller called had their frames: what a compiler moved there
-/// from registers.
+/// Overwrites `Bytes` bytes of the stack below the caller, where functions that it called, and that were not
+/// inlined, had their frames: what a compiler moved there from registers.
 template <std::size_t Bytes>
 __attribute__((noinline)) inline void wipe_frames() noexcept {
     unsigned char frames[Bytes];

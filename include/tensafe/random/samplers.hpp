@@ -257,8 +257,9 @@ TENSAFE_INLINE std::size_t error_vectors(const std::uint64_t* from, std::size_t 
     return done;
 }
 
-/// `groups` groups from their words to 64 coefficients each.
-inline void error_groups(const std::uint64_t* words, std::size_t groups, std::int8_t* out) noexcept {
+/// `groups` groups from their words to 64 coefficients each. Not inlined: the caller wipes its frames.
+__attribute__((noinline)) inline void error_groups(const std::uint64_t* words, std::size_t groups,
+                                                   std::int8_t* out) noexcept {
     std::size_t done = 0;
 #if TENSAFE_X86_64
     if (exec::active_backend() == exec::backend::avx512) {
@@ -285,6 +286,7 @@ TENSAFE_COMPILED_INLINE void sample_error(const seed& key, stream_domain domain,
         chacha20_stream(key, domain, lane), 0, out.size() / detail::error_group,
         [&](const std::uint64_t* words, std::size_t first, std::size_t count) {
             detail::error_groups(words, count, out.data() + first * detail::error_group);
+            memory::wipe_frames<2048>();
         });
 }
 

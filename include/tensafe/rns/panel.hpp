@@ -114,6 +114,7 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                                      std::size_t first, std::index_sequence<g...>) noexcept {
     using limb::detail::load_operand;
     constexpr std::size_t width = Arithmetic::words::width;
+    static_assert(Arithmetic::terms >= 2, "multiply_panel: a sum has no room for a factor beside an input");
     const std::size_t inputs = panel.shape.inputs;
     const std::size_t block = in.degree / out.blocks;
     constexpr std::size_t group = panel_lanes * weight_bytes<M>;
@@ -139,7 +140,7 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                 room -= count;
             };
             std::size_t room1 = mod.terms;
-            if (with_factors) [[unlikely]] {
+            if (with_factors) [[unlikely]] {  // registers are for the inputs
                 take_room(1);
                 --room1;
                 const auto c0 = load_operand(mod, of_factors[0] + k);
@@ -156,9 +157,11 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                     (mod.normalize(sums1[g]), ...);
                 }
                 for (const std::size_t end = i + count; i < end; ++i, w += step) {
-                    prefetch(in.c0[i] + k, ciphertexts_ahead);
-                    prefetch(in.c1[i] + k, ciphertexts_ahead);
-                    (prefetch(w + g * group, weights_ahead), ...);
+                    if (width == panel_lanes || k % panel_lanes == 0) {  // once for a line
+                        prefetch(in.c0[i] + k, ciphertexts_ahead);
+                        prefetch(in.c1[i] + k, ciphertexts_ahead);
+                        (prefetch(w + g * group, weights_ahead), ...);
+                    }
                     const auto c0 = load_operand(mod, in.c0[i] + k);
                     const auto c1 = load_operand(mod, in.c1[i] + k);
                     (add_products(mod, sums0[g], sums1[g], c0, c1,
@@ -212,10 +215,10 @@ void fill_panel(arith::barrett<M>, panel_shape shape, std::span<const arith::wor
 
 /// Multiplies a panel with ciphertexts, one limb of everything: for each output g of the panel
 ///
-///     c1[g][k] = addend[g][k] + sum over inputs i of w[g][i][k] * c1_i[k]
-///     c0[g][b] = sum over block b of k, and over i, of w[g][i][k] * c0_i[k]
+///     c1[g][k] = addend[g][k] + factor[g][k] * of_factors[1][k] + sum over inputs i of w[g][i][k] * c1_i[k]
+///     c0[g][b] = sum over block b of k of (factor[g][k] * of_factors[0][k] + sum over i of w[g][i][k] *
+///     c0_i[k])
 ///
-/// and the products of factors, as if their ciphertext were one input more,
 /// modulo q, all values in [0, q), for the given blocks. Every weight is read once, in the order in which it
 /// is stored. No allocation; no branch or index depends on a value.
 /// @pre  N is a multiple of 8 and of the number of blocks

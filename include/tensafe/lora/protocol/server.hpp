@@ -216,6 +216,7 @@ class server {
             const std::size_t t = k / plan_.inputs();
             weights_.expand(*tasks[t].from, k % plan_.inputs(), work.requests[t]);
         });
+        const seeds_guard guard{work};
         reserve_randomness(tasks, work);
         // A few requests go through all panels, then the next few.
         const std::size_t at_once = tasks_at_once();
@@ -226,8 +227,6 @@ class server {
                            answer_panel(tasks.subspan(first, std::min(at_once, tasks.size() - first)), first,
                                         k % panels, work, work.slots[slot], observe);
                        });
-        work.reservations.clear();
-        memory::wipe(work.seeds.data(), work.seeds.size() * sizeof(random::seed));
         for (std::size_t t = 0; t < tasks.size(); ++t) {
             count(work);
         }
@@ -258,6 +257,15 @@ class server {
             work.work.transforms += 2 * plan_.outputs() * limbs;  // v of the encryption of zero, and c1
         }
     }
+
+    /// Seeds and zeros leave the workspace, also on an exception.
+    struct seeds_guard {
+        workspace& work;
+        ~seeds_guard() {
+            work.reservations.clear();
+            memory::wipe(work.seeds.data(), work.seeds.size() * sizeof(random::seed));
+        }
+    };
 
     /// Draws seeds of floods and reserves zeros in order: threads do not decide which hides what.
     void reserve_randomness(std::span<const task> tasks, workspace& work) const {
@@ -299,7 +307,8 @@ class server {
             const bool alone = tasks.size() == 1;
             observe(server_phase::protect);
             for (std::size_t g = 0; alone && g < outputs; ++g) {
-                slot.zeros.push_back(tasks[0].zeros->acquire_any(std::move(reserved(0, g))));
+                slot.zeros.push_back(
+                    ckks::detail::zero_factors::acquire(*tasks[0].zeros, std::move(reserved(0, g))));
             }
             observe(server_phase::multiply);
             weights_.multiply(plan_, p, requests, slot, slot.products, slot.zeros, tasks[0].zeros);

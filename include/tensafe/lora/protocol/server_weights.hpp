@@ -128,7 +128,7 @@ class packed_weights {
     /// one reduction for each coefficient, c0 one for each target coefficient.
     /// @param to     product g of request r stands at r * shape_of(plan, p).outputs + g
     /// @param zeros  at the same places: their c1 is added, or the products of a factor; or none
-    /// @param pool   theirs
+    /// @param pool   theirs, if any is a factor
     void multiply(const plan_type& plan, std::size_t p, std::span<const expanded_request<P>> requests,
                   product_workspace<P>& work, std::span<traced_product<P>> to,
                   std::span<const ckks::zero<P, request_level<P>>> zeros = {},
@@ -187,6 +187,7 @@ class packed_weights {
             results.c0[g] = to[g].c0[I].data();
             results.c1[g] = to[g].c1.template limb<I>().data();
             if (!zeros.empty()) {
+                TENSAFE_PRECONDITION(pool != nullptr || !zeros[g].is_factor);
                 auto& of_zeros = zeros[g].is_factor ? results.factor : results.addend;
                 of_zeros[g] = zeros[g].c1.template limb<I>().data();
             }

@@ -72,7 +72,7 @@ class butterflies {
     static constexpr int after_forward(int k) noexcept { return std::min(k + A::product, A::capacity); }
     static constexpr int after_inverse(int k) noexcept { return 2 * summand(k); }
 
-    /// A signed number of magnitude at most q, to below 2q.
+    /// A signed number of magnitude below q, to below 2q.
     TENSAFE_AVX512 TENSAFE_INLINE vector lift(vector x) const noexcept {
         return _mm512_add_epi64(x, broadcast(q_));
     }

@@ -147,7 +147,7 @@ struct block_rows {
     }
 
     /// The bound of block i before the inverse stage between blocks `distance` apart: a product's, or that of
-    /// a sum.
+    /// a sum. With offsets, of sums of products after the last stage only.
     static constexpr int inverse_bound(int k, std::size_t distance, std::size_t i) noexcept {
         if (distance == 1) {
             return k;
@@ -167,6 +167,7 @@ struct block_rows {
     TENSAFE_AVX512 TENSAFE_INLINE void inverse_stage(const A& a, const Factors& w,
                                                      std::index_sequence<k...> pairs) noexcept {
         if constexpr (A::takes_offsets) {
+            static_assert(16 * K <= A::capacity);
             (a.template offset_butterfly<offset_of_first(K, distance, block(distance, k / sets)),
                                          offset_between(K, distance, block(distance, k / sets)),
                                          offset_of_product(distance, block(distance, k / sets))>(

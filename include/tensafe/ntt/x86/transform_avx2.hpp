@@ -80,7 +80,7 @@ class passes {
                              std::size_t last) noexcept {
         at_level<0, highest_forward_level>(t.forward_level(stage), [&]<int level>() {
             if (stage == t.outer_stages()) {
-                forward_groups<level>(t, data, first / 4, last / 4);
+                groups<true, level>(t, data, first / 4, last / 4);
             } else {
                 forward_radix4<level, false>(t, data, stage, first, last);
             }
@@ -145,33 +145,6 @@ class passes {
         }
     }
 
-    /// The last two stages of groups [first, last), to canonical residues; two groups in step, since one
-    /// alone waits for its own results. The number of groups is even.
-    template <int Level>
-    TENSAFE_AVX2 static void forward_groups(const tables& t, word* data, std::size_t first,
-                                            std::size_t last) noexcept {
-        const Lanes lanes(t);
-        for (std::size_t group = first; group < last; group += 2) {
-            word* const p = data + group_words * group;
-            const word* const v = t.forward_factors().group(group);
-            const word* const w = t.forward_factors().group(group + 1);
-            rows x = load<false>(p, 4);
-            rows y = load<false>(p + group_words, 4);
-            simd::transpose(x.r);
-            simd::transpose(y.r);
-            forward_first<Level>(lanes, x, Lanes::load_factor(v));
-            forward_first<Level>(lanes, y, Lanes::load_factor(w));
-            forward_second<Level>(lanes, x, Lanes::load_factor(v + 8), Lanes::load_factor(v + 16));
-            forward_second<Level>(lanes, y, Lanes::load_factor(w + 8), Lanes::load_factor(w + 16));
-            lanes.finish_entries(x.r[0].v, x.r[1].v, x.r[2].v, x.r[3].v);
-            lanes.finish_entries(y.r[0].v, y.r[1].v, y.r[2].v, y.r[3].v);
-            simd::transpose(x.r);
-            simd::transpose(y.r);
-            store(p, 4, x);
-            store(p + group_words, 4, y);
-        }
-    }
-
     // ---- inverse ----
 
     /// All stages down to `stage` of blocks [first, last) of the 2^stage blocks.
@@ -197,7 +170,7 @@ class passes {
         at_level<(highest_inverse_level == 3 ? 3 : 0), highest_inverse_level>(
             t.inverse_level(stage), [&]<int level>() {
                 if (stage == t.outer_stages()) {
-                    inverse_groups<level>(t, data, first / 4, last / 4);
+                    groups<false, level>(t, data, first / 4, last / 4);
                 } else {
                     inverse_radix4<level, false>(t, data, stage, first, last);
                 }
@@ -279,31 +252,43 @@ class passes {
         }
     }
 
-    /// The first two stages of groups [first, last), on canonical residues.
-    template <int Level>
-    TENSAFE_AVX2 static void inverse_groups(const tables& t, word* data, std::size_t first,
-                                            std::size_t last) noexcept {
+    // ---- both ----
+
+    /// The two stages within groups [first, last): the last forward ones, to canonical residues, or the first
+    /// inverse ones, of them. Two groups in step, since one alone waits for its own results: their number is
+    /// even.
+    template <bool forward, int Level>
+    TENSAFE_AVX2 static void groups(const tables& t, word* data, std::size_t first,
+                                    std::size_t last) noexcept {
         const Lanes lanes(t);
+        const auto& factors = forward ? t.forward_factors() : t.inverse_factors();
         for (std::size_t group = first; group < last; group += 2) {
             word* const p = data + group_words * group;
-            const word* const v = t.inverse_factors().group(group);
-            const word* const w = t.inverse_factors().group(group + 1);
-            rows x = load<true>(p, 4);
-            rows y = load<true>(p + group_words, 4);
+            const word* const v = factors.group(group);
+            const word* const w = factors.group(group + 1);
+            rows x = load<!forward>(p, 4);
+            rows y = load<!forward>(p + group_words, 4);
             simd::transpose(x.r);
             simd::transpose(y.r);
-            inverse_first<Level>(lanes, x, Lanes::load_factor(v + 8), Lanes::load_factor(v + 16));
-            inverse_first<Level>(lanes, y, Lanes::load_factor(w + 8), Lanes::load_factor(w + 16));
-            inverse_second<Level>(lanes, x, Lanes::load_factor(v));
-            inverse_second<Level>(lanes, y, Lanes::load_factor(w));
+            if constexpr (forward) {
+                forward_first<Level>(lanes, x, Lanes::load_factor(v));
+                forward_first<Level>(lanes, y, Lanes::load_factor(w));
+                forward_second<Level>(lanes, x, Lanes::load_factor(v + 8), Lanes::load_factor(v + 16));
+                forward_second<Level>(lanes, y, Lanes::load_factor(w + 8), Lanes::load_factor(w + 16));
+                lanes.finish_entries(x.r[0].v, x.r[1].v, x.r[2].v, x.r[3].v);
+                lanes.finish_entries(y.r[0].v, y.r[1].v, y.r[2].v, y.r[3].v);
+            } else {
+                inverse_first<Level>(lanes, x, Lanes::load_factor(v + 8), Lanes::load_factor(v + 16));
+                inverse_first<Level>(lanes, y, Lanes::load_factor(w + 8), Lanes::load_factor(w + 16));
+                inverse_second<Level>(lanes, x, Lanes::load_factor(v));
+                inverse_second<Level>(lanes, y, Lanes::load_factor(w));
+            }
             simd::transpose(x.r);
             simd::transpose(y.r);
             store(p, 4, x);
             store(p + group_words, 4, y);
         }
     }
-
-    // ---- both ----
 
     static constexpr int highest_forward_level = Lanes::highest_forward_level;
     static constexpr int highest_inverse_level = Lanes::highest_inverse_level;

@@ -33,19 +33,19 @@ class passes {
     TENSAFE_AVX2 static void forward(const tables& t, word* data) noexcept {
         if (t.outer_stages() % 2 == 1) {
             forward_radix2(t, data);
-            forward_blocks(t, data, 1, 0, 2);
+            blocks<true>(t, data, 1, 0, 2);
         } else {
             forward_radix4<0, true>(t, data, 0, 0, 1);
-            forward_blocks(t, data, 2, 0, 4);
+            blocks<true>(t, data, 2, 0, 4);
         }
     }
 
     TENSAFE_AVX2 static void inverse(const tables& t, word* data) noexcept {
         if (t.outer_stages() % 2 == 1) {
-            inverse_blocks(t, data, 1, 0, 2);
+            blocks<false>(t, data, 1, 0, 2);
             inverse_radix2_last(t, data);
         } else {
-            inverse_blocks(t, data, 2, 0, 4);
+            blocks<false>(t, data, 2, 0, 4);
             inverse_radix4<highest_inverse_level, true>(t, data, 0, 0, 1);
         }
     }
@@ -55,37 +55,6 @@ class passes {
     static constexpr std::size_t cached_words = 2048;
 
     // ---- forward ----
-
-    /// All stages from `stage` on of blocks [first, last) of the 2^stage blocks.
-    TENSAFE_AVX2 static void forward_blocks(const tables& t, word* data, int stage, std::size_t first,
-                                            std::size_t last) noexcept {
-        if ((last - first) * (t.degree() >> stage) <= cached_words) {
-            for (; stage <= t.outer_stages(); stage += 2) {
-                forward_pass(t, data, stage, first, last);
-                first *= 4;
-                last *= 4;
-            }
-        } else if (last - first == 1) {
-            forward_pass(t, data, stage, first, last);
-            forward_blocks(t, data, stage + 2, 4 * first, 4 * last);
-        } else {
-            for (std::size_t block = first; block < last; ++block) {
-                forward_blocks(t, data, stage, block, block + 1);
-            }
-        }
-    }
-
-    /// Stages `stage` and stage + 1 of blocks [first, last) of the 2^stage blocks; the last two in groups.
-    static void forward_pass(const tables& t, word* data, int stage, std::size_t first,
-                             std::size_t last) noexcept {
-        at_level<0, highest_forward_level>(t.forward_level(stage), [&]<int level>() {
-            if (stage == t.outer_stages()) {
-                groups<true, level>(t, data, first / 4, last / 4);
-            } else {
-                forward_radix4<level, false>(t, data, stage, first, last);
-            }
-        });
-    }
 
     /// The first stage alone, on canonical residues.
     TENSAFE_AVX2 static void forward_radix2(const tables& t, word* data) noexcept {
@@ -146,36 +115,6 @@ class passes {
     }
 
     // ---- inverse ----
-
-    /// All stages down to `stage` of blocks [first, last) of the 2^stage blocks.
-    TENSAFE_AVX2 static void inverse_blocks(const tables& t, word* data, int stage, std::size_t first,
-                                            std::size_t last) noexcept {
-        if ((last - first) * (t.degree() >> stage) <= cached_words) {
-            for (int depth = t.outer_stages() - stage; depth >= 0; depth -= 2) {
-                inverse_pass(t, data, stage + depth, first << depth, last << depth);
-            }
-        } else if (last - first == 1) {
-            inverse_blocks(t, data, stage + 2, 4 * first, 4 * last);
-            inverse_pass(t, data, stage, first, last);
-        } else {
-            for (std::size_t block = first; block < last; ++block) {
-                inverse_blocks(t, data, stage, block, block + 1);
-            }
-        }
-    }
-
-    /// Stages stage + 1 and `stage` of blocks [first, last) of the 2^stage blocks; the first two in groups.
-    static void inverse_pass(const tables& t, word* data, int stage, std::size_t first,
-                             std::size_t last) noexcept {
-        at_level<(highest_inverse_level == 3 ? 3 : 0), highest_inverse_level>(
-            t.inverse_level(stage), [&]<int level>() {
-                if (stage == t.outer_stages()) {
-                    groups<false, level>(t, data, first / 4, last / 4);
-                } else {
-                    inverse_radix4<level, false>(t, data, stage, first, last);
-                }
-            });
-    }
 
     template <int Level>
     TENSAFE_AVX2 TENSAFE_INLINE static void inverse_first(const Lanes& lanes, rows& x, const factor& w2,
@@ -253,6 +192,47 @@ class passes {
     }
 
     // ---- both ----
+
+    /// All stages from `stage` on, or back to it, of blocks [first, last) of the 2^stage blocks.
+    template <bool forward>
+    TENSAFE_AVX2 static void blocks(const tables& t, word* data, int stage, std::size_t first,
+                                    std::size_t last) noexcept {
+        if ((last - first) * (t.degree() >> stage) <= cached_words) {
+            const int below = t.outer_stages() - stage;
+            for (int done = 0; done <= below; done += 2) {
+                const int depth = forward ? done : below - done;
+                pass<forward>(t, data, stage + depth, first << depth, last << depth);
+            }
+        } else if (last - first == 1) {
+            if (forward) {
+                pass<forward>(t, data, stage, first, last);
+            }
+            blocks<forward>(t, data, stage + 2, 4 * first, 4 * last);
+            if (!forward) {
+                pass<forward>(t, data, stage, first, last);
+            }
+        } else {
+            for (std::size_t block = first; block < last; ++block) {
+                blocks<forward>(t, data, stage, block, block + 1);
+            }
+        }
+    }
+
+    /// Stages `stage` and stage + 1 of blocks [first, last) of the 2^stage blocks; the last two in groups.
+    template <bool forward>
+    static void pass(const tables& t, word* data, int stage, std::size_t first, std::size_t last) noexcept {
+        constexpr int lowest = !forward && highest_inverse_level == 3 ? 3 : 0;
+        at_level<lowest, forward ? highest_forward_level : highest_inverse_level>(
+            forward ? t.forward_level(stage) : t.inverse_level(stage), [&]<int level>() {
+                if (stage == t.outer_stages()) {
+                    groups<forward, level>(t, data, first / 4, last / 4);
+                } else if constexpr (forward) {
+                    forward_radix4<level, false>(t, data, stage, first, last);
+                } else {
+                    inverse_radix4<level, false>(t, data, stage, first, last);
+                }
+            });
+    }
 
     /// The two stages within groups [first, last): the last forward ones, to canonical residues, or the first
     /// inverse ones, of them. Two groups in step, since one alone waits for its own results: their number is

@@ -119,17 +119,15 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
     const std::size_t block = in.degree / out.blocks;
     constexpr std::size_t group = panel_lanes * weight_bytes<M>;
     const std::size_t step = panel.shape.outputs * group;
-    const word* const addend[] = {out.addend[first + g]...};
-    const word* const factor[] = {out.factor[first + g]...};
-    const bool with_factors = ((factor[g] != nullptr) || ...);
-    const auto of_factors = out.of_factors;
+    const bool with_factors = ((out.factor[first + g] != nullptr) || ...);
     for (std::size_t b = range.first; b < range.end; ++b) {
         typename Arithmetic::sum sums0[] = {(static_cast<void>(g), mod.zero())...};
         std::size_t room = mod.terms;  // of sums0
         for (std::size_t k = b * block; k < (b + 1) * block; k += width) {
             typename Arithmetic::sum sums1[] = {(static_cast<void>(g), mod.zero())...};
-            ((addend[g] == nullptr ? static_cast<void>(0)
-                                   : mod.add_residue(sums1[g], load_operand(mod, addend[g] + k))),
+            ((out.addend[first + g] == nullptr
+                  ? static_cast<void>(0)
+                  : mod.add_residue(sums1[g], load_operand(mod, out.addend[first + g] + k))),
              ...);
             const std::uint8_t* w = panel.weights + panel.shape.index(k, 0, first) * weight_bytes<M>;
             const auto take_room = [&](std::size_t count) {
@@ -143,11 +141,12 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
             if (with_factors) [[unlikely]] {  // registers are for the inputs
                 take_room(1);
                 --room1;
-                const auto c0 = load_operand(mod, of_factors[0] + k);
-                const auto c1 = load_operand(mod, of_factors[1] + k);
-                ((factor[g] == nullptr
+                const auto c0 = load_operand(mod, out.of_factors[0] + k);
+                const auto c1 = load_operand(mod, out.of_factors[1] + k);
+                ((out.factor[first + g] == nullptr
                       ? static_cast<void>(0)
-                      : add_products(mod, sums0[g], sums1[g], c0, c1, load_operand(mod, factor[g] + k))),
+                      : add_products(mod, sums0[g], sums1[g], c0, c1,
+                                     load_operand(mod, out.factor[first + g] + k))),
                  ...);
             }
             for (std::size_t i = 0; i < inputs; room1 = mod.terms) {

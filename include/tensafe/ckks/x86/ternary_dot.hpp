@@ -61,7 +61,9 @@ TENSAFE_AVX512 inline void ternary_dots(const std::uint32_t* c, const std::uint8
         ((sums[t] = _mm512_mask_add_epi32(sums[t], mask(plus - t * step), sums[t], x)), ...);
         ((sums[t] = _mm512_mask_sub_epi32(sums[t], mask(minus - t * step), sums[t], x)), ...);
     }
-    ((out[t] = simd::add_lanes(lanes{reinterpret_cast<lanes::native>(sums[t])})), ...);
+    lanes of_sums[sizeof...(t)];
+    std::memcpy(of_sums, sums, sizeof sums);
+    ((out[t] = simd::add_lanes(of_sums[t])), ...);
 }
 
 }  // namespace tensafe::ckks::avx512

@@ -65,7 +65,7 @@ struct panel_results {
     std::array<const arith::word*, panel_outputs> addend{};  ///< N words each, or null for zero
     /// N words each, or null for zero: weights of one ciphertext more, which is not the panel's.
     std::array<const arith::word*, panel_outputs> factor{};
-    std::array<const arith::word*, 2> of_factors{};  ///< both halves of that ciphertext
+    std::array<const arith::word*, 2> of_factors{};  ///< both halves of that ciphertext, or null
 };
 
 /// Blocks [first, end) of coefficients: what is computed at once, so that its weights stay in cache.
@@ -119,7 +119,6 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
     const std::size_t block = in.degree / out.blocks;
     constexpr std::size_t group = panel_lanes * weight_bytes<M>;
     const std::size_t step = panel.shape.outputs * group;
-    const bool with_factors = ((out.factor[first + g] != nullptr) || ...);
     for (std::size_t b = range.first; b < range.end; ++b) {
         typename Arithmetic::sum sums0[] = {(static_cast<void>(g), mod.zero())...};
         std::size_t room = mod.terms;  // of sums0
@@ -138,7 +137,7 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                 room -= count;
             };
             std::size_t room1 = mod.terms;
-            if (with_factors) [[unlikely]] {  // registers are for the inputs
+            if (out.of_factors[0] != nullptr) [[unlikely]] {  // registers are for the inputs
                 take_room(1);
                 --room1;
                 const auto c0 = load_operand(mod, out.of_factors[0] + k);

@@ -187,13 +187,16 @@ class packed_weights {
             results.c0[g] = to[g].c0[I].data();
             results.c1[g] = to[g].c1.template limb<I>().data();
             if (!zeros.empty()) {
-                TENSAFE_PRECONDITION(pool != nullptr || !zeros[g].is_factor);
-                auto& of_zeros = zeros[g].is_factor ? results.factor : results.addend;
-                of_zeros[g] = zeros[g].c1.template limb<I>().data();
+                const arith::word* const values = zeros[g].c1.template limb<I>().data();
+                if (zeros[g].is_factor) {
+                    TENSAFE_PRECONDITION(pool != nullptr);
+                    results.factor[g] = values;
+                    results.of_factors = {pool->b().template limb<I>().data(),
+                                          pool->a().template limb<I>().data()};
+                } else {
+                    results.addend[g] = values;
+                }
             }
-        }
-        if (pool != nullptr) {
-            results.of_factors = {pool->b().template limb<I>().data(), pool->a().template limb<I>().data()};
         }
         rns::multiply_panel(policy<I>, panel, {P::degree, work.c0.data(), work.c1.data()}, results, range);
     }

@@ -28,10 +28,10 @@ struct phase_times {
 /// core of a Zen 4 virtual machine, AVX-512. `b` is from the README's run of scripts/demo on the same
 /// machine.
 inline constexpr roofline::measured_phases recorded_phases{0.057, 0.024,  0.039, 0.128 + 0.079,
-                                                           0.010, 0.0087, 0.064};
+                                                           0.010, 0.0087, 0.042};
 /// The same with encryptions of zero from a pool.
 inline constexpr roofline::measured_phases recorded_pooled_phases{0.057, 0.024,  0.039, 0.079,
-                                                                  0.010, 0.0087, 0.064};
+                                                                  0.010, 0.0087, 0.042};
 /// docs/design/device.md, "Predicted, H200": one protected token in a CUDA graph, 40 to 50 us; the worse end.
 /// Predicted from counted instructions and bytes; no GPU has run it. B stays on the CPU.
 inline constexpr double predicted_gpu_milliseconds = 0.050;

@@ -27,10 +27,10 @@ struct phase_times {
 /// docs/benchmarks.md, "Steps of the first row": private_n4096, rank 32, d = 2048, protected replies, one
 /// core of a Zen 4 virtual machine, AVX-512. `b` is from the README's run of scripts/demo on the same
 /// machine.
-inline constexpr roofline::measured_phases recorded_phases{0.057, 0.024,  0.039, 0.128 + 0.079,
+inline constexpr roofline::measured_phases recorded_phases{0.057, 0.024,  0.041, 0.128 + 0.079,
                                                            0.010, 0.0087, 0.042};
 /// The same with encryptions of zero from a pool.
-inline constexpr roofline::measured_phases recorded_pooled_phases{0.057, 0.024,  0.039, 0.079,
+inline constexpr roofline::measured_phases recorded_pooled_phases{0.057, 0.024,  0.041, 0.079,
                                                                   0.010, 0.0087, 0.042};
 /// docs/design/device.md, "Predicted, H200": one protected token in a CUDA graph, 40 to 50 us; the worse end.
 /// Predicted from counted instructions and bytes; no GPU has run it. B stays on the CPU.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -89,6 +90,16 @@ inline std::string quote(std::string_view text) {
 /// quote(text) as a part of an error's message.
 constexpr text_part in_quotes(std::string_view text) noexcept {
     return {text, &quote};
+}
+
+/// "[2, 3]".
+template <class Sizes = std::initializer_list<std::size_t>>
+std::string shape_text(const Sizes& sizes) {
+    std::string text = "[";
+    for (const auto size : sizes) {
+        text += (text.size() == 1 ? "" : ", ") + std::to_string(size);
+    }
+    return text + "]";
 }
 
 /// ASCII letters in lower case, all other bytes as they are.

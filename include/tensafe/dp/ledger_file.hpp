@@ -138,7 +138,10 @@ class ledger_file final : public ledger_store {
     ///         missing and must not be, and if its folder cannot be opened
     explicit ledger_file(const std::filesystem::path& path,
                          missing_ledger when_missing = missing_ledger::refuse)
-        : path_(absolute(path)), name_(path_.filename().string()), folder_(open_folder()), lock_(lock()) {
+        : path_(absolute(path)),
+          name_(path_.filename().string()),
+          folder_(keystore::detail::open_folder_of(path_)),
+          lock_(lock()) {
         if (is_there()) {
             return;
         }
@@ -166,28 +169,9 @@ class ledger_file final : public ledger_store {
     ///         removed the lock file, or the ledger is a link or has several names by now
     void replace(const ledger_state& state) override {
         check_lock();
-        static_cast<void>(is_there());
         const std::string text = ledger_json(state);
-        const std::string partial = name_ + ".partial";
-        // What a process that died left there is nobody's: the lock is ours.
-        static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
-        keystore::detail::owned_descriptor file(::openat(folder_.get(), partial.c_str(),
-                                                         O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                                                         S_IRUSR | S_IWUSR));
-        if (file.get() < 0) {
-            io::throw_io_error(with(".partial"), "create", errno);
-        }
-        int failure = keystore::detail::write_and_force(file, std::as_bytes(std::span(text)));
-        if (const int closing = file.close(); failure == 0) {
-            failure = closing;
-        }
-        if (failure == 0 && ::renameat(folder_.get(), partial.c_str(), folder_.get(), name_.c_str()) != 0) {
-            failure = errno;
-        }
-        if (failure != 0) {
-            static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
-            io::throw_io_error(path_, "write", failure);
-        }
+        keystore::detail::replace_private(folder_, path_, std::as_bytes(std::span(text)), "write",
+                                          [&] { static_cast<void>(is_there()); });
     }
 
     /// @throws io_error if the folder cannot be forced to the device
@@ -212,34 +196,12 @@ class ledger_file final : public ledger_store {
         return result;
     }
 
-    std::filesystem::path with(const char* ending) const {
-        std::filesystem::path result = path_;
-        result += ending;
-        return result;
-    }
-
-    keystore::detail::owned_descriptor open_folder() const {
-        keystore::detail::owned_descriptor folder(
-            ::open(path_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        if (folder.get() < 0) {
-            io::throw_io_error(path_.parent_path(), "open", errno);
-        }
-        return folder;
-    }
-
     keystore::detail::owned_descriptor lock() const {
-        const std::filesystem::path lock_path = with(".lock");
+        const std::filesystem::path lock_path = path_.string() + ".lock";
         keystore::detail::owned_descriptor file(
             ::openat(folder_.get(), (name_ + ".lock").c_str(),
                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, S_IRUSR | S_IWUSR));
-        if (file.get() < 0) {
-            io::throw_io_error(lock_path, "open", errno);
-        }
-        struct stat status {};
-        if (::fstat(file.get(), &status) != 0) {
-            io::throw_io_error(lock_path, "read the mode", errno);
-        }
-        keystore::detail::check_owner(lock_path, status);
+        keystore::detail::check_owner(lock_path, keystore::detail::status_of(file, lock_path));
         while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 throw io_error(
@@ -287,7 +249,7 @@ class ledger_file final : public ledger_store {
         if (::fstat(lock_.get(), &ours) != 0 ||
             ::fstatat(folder_.get(), (name_ + ".lock").c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
             ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
-            throw io_error(quote(with(".lock").string()) +
+            throw io_error(quote(path_.string() + ".lock") +
                            ": was removed or replaced while the ledger was in use: start again");
         }
     }

@@ -128,7 +128,7 @@ struct slot_stages : complex_lanes<Target> {
     /// both sides of the reversal.
     ///
     /// Leaves chunks. With eight lanes and `pairs` they have passed the radix-2 stage, too; without, they
-    /// hold two blocks of four, lane by lane in turn, as `merge_sixteens` wants them.
+    /// hold two blocks of four, lane by lane in turn, as `sixteens_stage` wants them.
     template <bool pairs>
     static TENSAFE_INLINE void gather_and_merge(const slot_tables& tables, const double* coefficients,
                                                 double* work) noexcept {
@@ -195,31 +195,28 @@ struct slot_stages : complex_lanes<Target> {
     }
 
     /// Blocks of four to blocks of sixteen, two of them at a time: the one radix-4 stage with fewer roots
-    /// than lanes, when there are eight.
-    static TENSAFE_INLINE void merge_sixteens(const slot_tables& tables, double* at,
+    /// than lanes, when there are eight. Or back.
+    template <bool merges>
+    static TENSAFE_INLINE void sixteens_stage(const slot_tables& tables, double* at,
                                               std::size_t size) noexcept {
+        constexpr auto before = merges ? &simd::unpack<double, width> : &simd::interleave<double, width>;
+        constexpr auto butterfly = merges ? &lanes::merge_four : &lanes::split_four;
+        constexpr auto after = merges ? &simd::separate<double, width> : &simd::unpack<double, width>;
         const root_powers x = doubled_roots(tables);
         for (const double* const end = at + size; at != end; at += 64) {
             four y = lanes::template load_four<&lanes::load_chunk>(at, 16);
-            unpack(y.c0, y.c2);
-            unpack(y.c1, y.c3);
-            four z = lanes::merge_four({y.c0, y.c2, y.c1, y.c3}, x);
-            separate(z.c0, z.c1);
-            separate(z.c2, z.c3);
+            rearrange<before>(y.c0, y.c2);
+            rearrange<before>(y.c1, y.c3);
+            four z = butterfly({y.c0, y.c2, y.c1, y.c3}, x);
+            rearrange<after>(z.c0, z.c1);
+            rearrange<after>(z.c2, z.c3);
             lanes::template store_four<&lanes::store_chunk>(at, 16, {z.c0, z.c2, z.c1, z.c3});
         }
     }
-    static TENSAFE_INLINE void unpack(complex& a, complex& b) noexcept {
-        simd::unpack(a.re, b.re);
-        simd::unpack(a.im, b.im);
-    }
-    static TENSAFE_INLINE void separate(complex& a, complex& b) noexcept {
-        simd::separate(a.re, b.re);
-        simd::separate(a.im, b.im);
-    }
-    static TENSAFE_INLINE void interleave(complex& a, complex& b) noexcept {
-        simd::interleave(a.re, b.re);
-        simd::interleave(a.im, b.im);
+    template <auto step>
+    static TENSAFE_INLINE void rearrange(complex& a, complex& b) noexcept {
+        step(a.re, b.re);
+        step(a.im, b.im);
     }
 
     /// A stage between chunks: merge_four or split_four.
@@ -242,19 +239,6 @@ struct slot_stages : complex_lanes<Target> {
                                            double* work) noexcept {
         stage<&lanes::load_interleaved, &lanes::split_four, &lanes::store_chunk>(
             tables, slots, work, tables.degree(), tables.slots() / 4, 8);
-    }
-    static TENSAFE_INLINE void split_sixteens(const slot_tables& tables, double* at,
-                                              std::size_t size) noexcept {
-        const root_powers x = doubled_roots(tables);
-        for (const double* const end = at + size; at != end; at += 64) {
-            four z = lanes::template load_four<&lanes::load_chunk>(at, 16);
-            interleave(z.c0, z.c2);
-            interleave(z.c1, z.c3);
-            four y = lanes::split_four({z.c0, z.c2, z.c1, z.c3}, x);
-            unpack(y.c0, y.c1);
-            unpack(y.c2, y.c3);
-            lanes::template store_four<&lanes::store_chunk>(at, 16, {y.c0, y.c2, y.c1, y.c3});
-        }
     }
 
     /// Undoes scatter_chunk.
@@ -381,7 +365,7 @@ void to_slots(const slot_tables& tables, const double* coefficients, double* wor
                 Target::template kernel<&stages::template pair_stage<true>>(tables, block, 2 * cached);
             }
         } else if (quarter == 4) {
-            Target::template kernel<&stages::merge_sixteens>(tables, block, 2 * cached);
+            Target::template kernel<&stages::template sixteens_stage<true>>(tables, block, 2 * cached);
             quarter = 16;
         }
         for (; quarter < cached; quarter *= 4) {
@@ -419,7 +403,7 @@ void to_coefficients(const slot_tables& tables, const double* values, double* wo
                 Target::template kernel<&stages::template pair_stage<false>>(tables, block, 2 * cached);
             }
         } else if (q == 4) {
-            Target::template kernel<&stages::split_sixteens>(tables, block, 2 * cached);
+            Target::template kernel<&stages::template sixteens_stage<false>>(tables, block, 2 * cached);
         }
     }
     if (stages::run == 4 || tables.has_pairs()) {

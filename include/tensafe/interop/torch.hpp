@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/half.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
@@ -30,14 +31,6 @@
 namespace tensafe::interop {
 
 namespace detail {
-
-inline std::string shape_text(at::IntArrayRef sizes) {
-    std::string text = "[";
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-        text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
-    }
-    return text + "]";
-}
 
 /// "who: got a tensor of Half, shape [2, 3], expected "
 inline std::string got(const char* who, const at::Tensor& t) {
@@ -103,15 +96,16 @@ inline bool is_readable(at::ScalarType type) noexcept {
     return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
 }
 
-/// @throws unsupported_error unless each value is a float
-inline void check_type(const char* who, const at::Tensor& t) {
+/// @throws as check_memory; unsupported_error unless each value is a float
+inline void check_values(const char* who, const at::Tensor& t) {
+    check_memory(who, t);
     if (!is_readable(t.scalar_type())) {
         throw unsupported_error(got(who, t) +
                                 "Float, Half or BFloat16; round or convert it: x.to(torch::kFloat)");
     }
 }
 
-/// Widens `count` values, `stride` apart. Exact.  @pre check_type
+/// Widens `count` values, `stride` apart. Exact.  @pre check_values
 inline void widen(const at::Tensor& t, std::int64_t first, std::int64_t stride, std::size_t count,
                   float* out) {
     const auto copy = [&](const auto* from, auto&& value_of) {
@@ -234,8 +228,7 @@ void as_span(const at::Tensor&&) = delete;  // keep the tensor in a variable: th
 /// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
 inline std::vector<float> to_vector(const at::Tensor& vector) {
     constexpr const char* who = "interop::to_vector";
-    detail::check_memory(who, vector);
-    detail::check_type(who, vector);
+    detail::check_values(who, vector);
     if (vector.dim() != 1) {
         throw shape_error(detail::got(who, vector) + "one dimension; use hidden_states, or x.flatten()");
     }
@@ -255,8 +248,7 @@ class hidden_states {
     ///         parameter_error for one that cannot be read as it is; the message says what to call
     explicit hidden_states(const at::Tensor& x) {
         constexpr const char* who = "interop::hidden_states";
-        detail::check_memory(who, x);
-        detail::check_type(who, x);
+        detail::check_values(who, x);
         if (x.dim() == 0 || x.size(-1) == 0) {
             throw shape_error(detail::got(who, x) + "[..., d] with at least one entry in the last dimension");
         }
@@ -276,7 +268,7 @@ class hidden_states {
         if (i >= count_) {
             throw shape_error("interop::hidden_states::row: got row " + std::to_string(i) +
                               ", expected one of the " + std::to_string(count_) + " of a tensor of shape " +
-                              detail::shape_text(x_.sizes()));
+                              shape_text(x_.sizes()));
         }
         std::int64_t first = 0;
         auto rest = static_cast<std::int64_t>(i);
@@ -325,8 +317,7 @@ void as_tensor(const lora::matrix&&) = delete;  // keep the matrix in a variable
 /// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
 inline lora::matrix to_matrix(const at::Tensor& t) {
     constexpr const char* who = "interop::to_matrix";
-    detail::check_memory(who, t);
-    detail::check_type(who, t);
+    detail::check_values(who, t);
     if (t.dim() != 2) {
         throw shape_error(detail::got(who, t) + "two dimensions");
     }

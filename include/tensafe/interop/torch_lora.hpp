@@ -2,6 +2,7 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/interop/torch.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
@@ -238,8 +239,8 @@ class encrypted_linear : public torch::nn::Module {
         const at::Tensor delta = delta_(x);
         if (!delta.defined() || delta.sizes() != result.sizes()) {
             throw shape_error("encrypted_linear: got a delta of shape " +
-                              (delta.defined() ? detail::shape_text(delta.sizes()) : std::string("none")) +
-                              ", expected " + detail::shape_text(result.sizes()) + " as the layer gives");
+                              (delta.defined() ? shape_text(delta.sizes()) : std::string("none")) +
+                              ", expected " + shape_text(result.sizes()) + " as the layer gives");
         }
         if (delta.scalar_type() != result.scalar_type()) {
             throw parameter_error(std::string("encrypted_linear: got a delta of ") +

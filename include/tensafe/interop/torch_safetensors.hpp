@@ -99,9 +99,10 @@ inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view n
 ///         safetensors_writer::add, which refuses what is not finite; the writer is then as it was
 inline void add_tensor(io::safetensors_writer& writer, std::string_view name, const at::Tensor& t,
                        io::dtype type) {
-    detail::check_memory("interop::add_tensor", t);
-    if (t.scalar_type() != at::kDouble) {
-        detail::check_type("interop::add_tensor", t);
+    if (t.scalar_type() == at::kDouble) {
+        detail::check_memory("interop::add_tensor", t);
+    } else {
+        detail::check_values("interop::add_tensor", t);
     }
     const at::Tensor doubles = t.detach().to(at::kDouble).contiguous();  // exact
     std::vector<std::size_t> shape;
@@ -142,8 +143,8 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
         }
         const detail::stored_form form = detail::form_of(file, name, where);
         if (form.sizes != value.sizes()) {
-            throw format_error(where + ": got shape " + detail::shape_text(form.sizes) + ", expected " +
-                               detail::shape_text(value.sizes()) + " as the module has it");
+            throw format_error(where + ": got shape " + shape_text(form.sizes) + ", expected " +
+                               shape_text(value.sizes()) + " as the module has it");
         }
         if (!detail::holds_exactly(form.type, value.scalar_type())) {
             throw unsupported_error(where + ": got values of " + at::toString(form.type) +

@@ -94,7 +94,12 @@ namespace detail {
 using json_events = nlohmann::json_sax<nlohmann::json>;
 
 /// As nlohmann::ordered_json::sax_parse, which would compile the readers of four binary formats too.
-inline void parse_json(std::string_view text, json_events& events) {
+/// @throws format_error, which begins with `where`, for a zero byte
+inline void parse_json(std::string_view text, const std::string& where, json_events& events) {
+    // The parser takes a zero byte for the end of its input and would ignore what follows.
+    if (const std::size_t zero = text.find('\0'); zero != text.npos) {
+        throw format_error(where + ": zero byte at " + std::to_string(zero));
+    }
     auto input = nlohmann::detail::input_adapter(text.data(), text.data() + text.size());
     nlohmann::detail::parser<nlohmann::json, decltype(input)>(std::move(input)).sax_parse(&events);
 }
@@ -205,12 +210,8 @@ inline json_value parse_strict_json(std::string_view text, std::string_view file
     if (text.starts_with("\xef\xbb\xbf")) {
         throw format_error(std::string(file) + ": got a byte order mark, expected JSON");
     }
-    // The parser takes a zero byte for the end of its input and would ignore what follows.
-    if (const std::size_t zero = text.find('\0'); zero != text.npos) {
-        throw format_error(std::string(file) + ": zero byte at " + std::to_string(zero));
-    }
     detail::strict_json_builder builder(file, most_values);
-    detail::parse_json(text, builder);
+    detail::parse_json(text, std::string(file), builder);
     return builder.take();
 }
 

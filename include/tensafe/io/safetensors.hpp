@@ -216,7 +216,7 @@ class safetensors_writer {
         if (!bytes || *bytes / dtype_bytes(type) != values.size()) {
             throw shape_error("safetensors_writer: tensor " + quote(name) + ": got " +
                               std::to_string(values.size()) + " values for shape " +
-                              detail::shape_text(added.tensor.shape));
+                              shape_text(added.tensor.shape));
         }
         added.tensor.begin = entries_.empty() ? 0 : entries_.back().tensor.end;
         added.tensor.end = added.tensor.begin + *bytes;
@@ -233,8 +233,8 @@ class safetensors_writer {
             const tensor_info& tensor = written.tensor;
             header += (header.size() == 1 ? "" : ",") + written.key + ":{\"dtype\":\"";
             header += dtype_name(tensor.type);
-            header += "\",\"shape\":" + detail::shape_text(tensor.shape) +
-                      ",\"data_offsets\":" + detail::shape_text({tensor.begin, tensor.end}) + "}";
+            header += "\",\"shape\":" + shape_text(tensor.shape) +
+                      ",\"data_offsets\":" + shape_text({tensor.begin, tensor.end}) + "}";
         }
         header += "}";
         header.resize((header.size() + 7) / 8 * 8, ' ');
@@ -333,8 +333,8 @@ inline std::vector<double> safetensors_file::read_doubles(std::string_view name)
 inline lora::matrix safetensors_file::read_matrix(std::string_view name) const {
     const tensor_info& tensor = existing(name);
     if (tensor.shape.size() != 2) {
-        throw format_error(name_ + ": tensor " + quote(name) + ": got shape " +
-                           detail::shape_text(tensor.shape) + ", expected two dimensions");
+        throw format_error(name_ + ": tensor " + quote(name) + ": got shape " + shape_text(tensor.shape) +
+                           ", expected two dimensions");
     }
     lora::matrix result;
     result.values = decode<float>(tensor);

@@ -89,14 +89,6 @@ inline constexpr std::size_t max_header_bytes = 100'000'000;
 /// Bounds what a shape full of ones can make the reader allocate; numpy's limit is the same.
 inline constexpr std::size_t max_dimensions = 64;
 
-inline std::string shape_text(const std::vector<std::size_t>& shape) {
-    std::string text = "[";
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-        text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-    }
-    return text + "]";
-}
-
 /// a * b, or nothing if it does not fit.
 constexpr std::optional<std::size_t> checked_product(std::size_t a, std::size_t b) noexcept {
     if (b != 0 && a > std::numeric_limits<std::size_t>::max() / b) {
@@ -365,13 +357,9 @@ inline safetensors_header parse_safetensors_header(std::string_view text, std::s
     if (!text.starts_with('{')) {
         throw format_error(prefix + ": header: begins with " + quote(text.substr(0, 1)) + ", expected \"{\"");
     }
-    // The JSON parser takes a zero byte for the end of its input and would ignore what follows.
-    if (const std::size_t zero = text.find('\0'); zero != text.npos) {
-        throw format_error(prefix + ": header: zero byte at " + std::to_string(zero));
-    }
     safetensors_header header;
     safetensors_header_parser parser(header, file);
-    parse_json(text, parser);
+    parse_json(text, prefix + ": header", parser);
 
     std::vector<tensor_info>& tensors = header.tensors;
     std::sort(tensors.begin(), tensors.end(), [](const tensor_info& left, const tensor_info& right) {

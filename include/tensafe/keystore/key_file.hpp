@@ -42,16 +42,10 @@ inline owned_descriptor open_key_file(int folder, const std::filesystem::path& n
                                       const std::filesystem::path& path, int access) {
     owned_descriptor file(
         ::openat(folder, name.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
-    if (file.get() < 0) {
-        if (errno == ELOOP) {
-            throw io_error(quote(path.string()) + ": is a link; expected the path of the key file itself");
-        }
-        io::throw_io_error(path, "open", errno);
+    if (file.get() < 0 && errno == ELOOP) {
+        throw io_error(quote(path.string()) + ": is a link; expected the path of the key file itself");
     }
-    struct stat status {};
-    if (::fstat(file.get(), &status) != 0) {
-        io::throw_io_error(path, "read the mode", errno);
-    }
+    const struct stat status = status_of(file, path);
     if (S_ISREG(status.st_mode) && (status.st_mode & 07777) != (S_IRUSR | S_IWUSR)) {
         throw io_error(quote(path.string()) + ": got mode " + octal(status.st_mode) +
                        ", expected 0600 (chmod 600): a key is for its owner alone");
@@ -80,10 +74,7 @@ inline read_key read_key_at(const std::filesystem::path& path) {
 class key_file_lock {
   public:
     explicit key_file_lock(const std::filesystem::path& path)
-        : path_(path),
-          folder_(::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
-                         O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
-          file_(open_file()) {
+        : path_(path), folder_(open_folder_of(path)), file_(open_file()) {
         while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 throw io_error(quote(path_.string()) + ": is being replaced by somebody else");
@@ -99,39 +90,7 @@ class key_file_lock {
 
     /// Puts other bytes in the place of the file, as in docs/key-life-cycle.md.
     void replace(std::span<const std::byte> bytes) {
-        const std::filesystem::path name = path_.filename();
-        const std::string partial = name.string() + ".partial";
-        // What a process that died left there is nobody's: the lock is ours.
-        static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
-        owned_descriptor written(::openat(folder_.get(), partial.c_str(),
-                                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                                          S_IRUSR | S_IWUSR));
-        if (written.get() < 0) {
-            io::throw_io_error(path_.string() + ".partial", "create", errno);
-        }
-        // An unusual umask may have taken something away.
-        int failure = ::fchmod(written.get(), S_IRUSR | S_IWUSR) == 0 ? 0 : errno;
-        if (failure == 0) {
-            failure = write_and_force(written, bytes);
-        }
-        if (const int closing = written.close(); failure == 0) {
-            failure = closing;
-        }
-        if (failure == 0) {
-            try {
-                check_place();
-            } catch (...) {
-                static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
-                throw;
-            }
-            if (::renameat(folder_.get(), partial.c_str(), folder_.get(), name.c_str()) != 0) {
-                failure = errno;
-            }
-        }
-        if (failure != 0) {
-            static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
-            io::throw_io_error(path_, "replace", failure);
-        }
+        replace_private(folder_, path_, bytes, "replace", [&] { check_place(); });
         // Not every file system can do this.
         if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
             io::throw_io_error(path_, "force the folder to the device (the new key file stands there)",
@@ -143,9 +102,6 @@ class key_file_lock {
     owned_descriptor open_file() const {
         if (!path_.has_filename()) {
             throw io_error(quote(path_.string()) + ": names no file");
-        }
-        if (folder_.get() < 0) {
-            io::throw_io_error(path_.parent_path(), "open", errno);
         }
         return open_key_file(folder_.get(), path_.filename(), path_, O_RDWR);
     }

@@ -77,6 +77,16 @@ inline std::string octal(mode_t mode) {
     return text.data();
 }
 
+/// The folder of a file.  @throws io_error if it cannot be opened for reading
+inline owned_descriptor open_folder_of(const std::filesystem::path& path) {
+    const std::filesystem::path name = path.has_parent_path() ? path.parent_path() : ".";
+    owned_descriptor folder(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder.get() < 0) {
+        io::throw_io_error(name, "open", errno);
+    }
+    return folder;
+}
+
 /// Forces the names in a file's folder to the device.
 inline void force_folder_of(const std::filesystem::path& path) {
     const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
@@ -88,8 +98,12 @@ inline void force_folder_of(const std::filesystem::path& path) {
     }
 }
 
-/// Writes all of it and forces it to the device.  Returns errno or 0.
+/// Writes all of it, for its owner alone, and forces it to the device.  Returns errno or 0.
 inline int write_and_force(const owned_descriptor& file, std::span<const std::byte> bytes) noexcept {
+    // An unusual umask may have taken something away.
+    if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) {
+        return errno;
+    }
     for (std::size_t done = 0; done < bytes.size();) {
         const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
         if (count > 0) {
@@ -125,9 +139,43 @@ inline int move_to_free_name(const std::string& from, const std::filesystem::pat
     return link_to_free_name(from, to);
 }
 
-/// read_private_file of a file that is open, or failed to open, with errno saying why
-inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& file,
-                                                     const std::filesystem::path& path, std::size_t largest) {
+/// Puts a file of mode 0600 in the place of the one at `path`, whose folder is open: written beside it, as
+/// <path>.partial, forced to the device, and renamed. For whoever has a lock on that name.
+/// @param action  which the message says cannot be done
+/// @param check   called before the renaming, to throw what speaks against it
+/// @throws io_error and what check throws; the old file then stays
+template <class Check>
+void replace_private(const owned_descriptor& folder, const std::filesystem::path& path,
+                     std::span<const std::byte> bytes, const char* action, Check check) {
+    const std::string name = path.filename().string();
+    const std::string partial = name + ".partial";
+    const auto remove = [&] { static_cast<void>(::unlinkat(folder.get(), partial.c_str(), 0)); };
+    remove();  // what a process that died left there is nobody's: the lock is ours
+    owned_descriptor file(::openat(folder.get(), partial.c_str(),
+                                   O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+    if (file.get() < 0) {
+        io::throw_io_error(path.string() + ".partial", "create", errno);
+    }
+    try {
+        int failure = write_and_force(file, bytes);
+        if (const int closing = file.close(); failure == 0) {
+            failure = closing;
+        }
+        if (failure == 0) {
+            check();
+            failure = ::renameat(folder.get(), partial.c_str(), folder.get(), name.c_str()) == 0 ? 0 : errno;
+        }
+        if (failure != 0) {
+            io::throw_io_error(path, action, failure);
+        }
+    } catch (...) {
+        remove();
+        throw;
+    }
+}
+
+/// @throws io_error too for a file that failed to open, with errno saying why
+inline struct stat status_of(const owned_descriptor& file, const std::filesystem::path& path) {
     if (file.get() < 0) {
         io::throw_io_error(path, "open", errno);
     }
@@ -135,6 +183,13 @@ inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& fil
     if (::fstat(file.get(), &status) != 0) {
         io::throw_io_error(path, "read the mode", errno);
     }
+    return status;
+}
+
+/// read_private_file of a file that is open, or failed to open, with errno saying why
+inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& file,
+                                                     const std::filesystem::path& path, std::size_t largest) {
+    const struct stat status = status_of(file, path);
     if (!S_ISREG(status.st_mode)) {
         throw io_error(quote(path.string()) + ": is not a regular file");
     }
@@ -191,15 +246,7 @@ inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem:
 ///         to the device: the whole file then stands at `path`, but a power failure may take it away
 inline void create_private_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
     std::string temporary = path.string() + ".partial-XXXXXX";
-    int failure = 0;
-    {
-        const detail::owned_descriptor file = detail::create_temporary(temporary);
-        // An unusual umask may have taken something away.
-        failure = ::fchmod(file.get(), S_IRUSR | S_IWUSR) == 0 ? 0 : errno;
-        if (failure == 0) {
-            failure = detail::write_and_force(file, bytes);
-        }
-    }
+    int failure = detail::write_and_force(detail::create_temporary(temporary), bytes);
     if (failure == 0) {
         failure = detail::move_to_free_name(temporary, path);
     }

@@ -94,25 +94,13 @@ struct meter_snapshot {
     friend bool operator==(const meter_snapshot&, const meter_snapshot&) = default;
 
     usage total() const noexcept {
-        usage sum;
-        for (const meter_series& each : series) {
-            sum += each.used;
-        }
-        return sum;
+        return sum_of([](const meter_series&) { return true; });
     }
     usage of_adapter(std::string_view name) const noexcept {
-        usage sum;
-        for (const meter_series& each : series) {
-            sum += each.adapter == name ? each.used : usage{};
-        }
-        return sum;
+        return sum_of([name](const meter_series& each) { return each.adapter == name; });
     }
     usage of_client(std::string_view name) const noexcept {
-        usage sum;
-        for (const meter_series& each : series) {
-            sum += each.client == name ? each.used : usage{};
-        }
-        return sum;
+        return sum_of([name](const meter_series& each) { return each.client == name; });
     }
 
     /// The sums of each adapter, without the clients' names: `client` is empty.
@@ -125,6 +113,14 @@ struct meter_snapshot {
     }
 
   private:
+    template <class Counts>
+    usage sum_of(Counts counts) const noexcept {
+        usage sum;
+        for (const meter_series& each : series) {
+            sum += counts(each) ? each.used : usage{};
+        }
+        return sum;
+    }
     template <class Key>
     meter_snapshot summed(Key key) const {
         std::map<std::pair<std::string, std::string>, usage> sums;

@@ -80,16 +80,7 @@ inline void check_adapter(const lora::adapter& matrices) {
         if (!std::isfinite(site.scale)) {
             throw parameter_error(where() + "the scale is not a finite number");
         }
-        for (const lora::matrix* m : {&site.a, &site.b}) {
-            const auto bad = std::find_if_not(m->values.begin(), m->values.end(),
-                                              [](float x) { return std::isfinite(x); });
-            if (bad != m->values.end()) {
-                const auto entry = static_cast<std::size_t>(bad - m->values.begin());
-                throw encoding_error(where() + (m == &site.a ? "A" : "B") + "[" +
-                                     std::to_string(entry / m->columns) + "][" +
-                                     std::to_string(entry % m->columns) + "] is not a finite number");
-            }
-        }
+        lora::detail::check_entries("adapter", site);
     }
 }
 

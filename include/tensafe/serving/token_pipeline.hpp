@@ -196,14 +196,16 @@ class token_pipeline {
         return handle;
     }
 
+    /// Waits until there is something to do.  @return  false if there will be nothing any more
+    bool wait_for_work(std::unique_lock<std::mutex>& lock, std::condition_variable& ready, const queue& of) {
+        ready.wait(lock, [&] { return !of.empty() || ending_; });
+        return !of.empty();
+    }
+
     void run_forwards() {
         detail::pipeline_of_this_thread = this;
         std::unique_lock lock(mutex_);
-        for (;;) {
-            forward_ready_.wait(lock, [&] { return !forwards_.empty() || ending_; });
-            if (forwards_.empty()) {
-                return;
-            }
+        while (wait_for_work(lock, forward_ready_, forwards_)) {
             queue one = pop(forwards_);
             detail::sequence_state& s = *one.front();
             if (is_cancelled(one)) {
@@ -252,11 +254,7 @@ class token_pipeline {
     void run_engine() {
         detail::pipeline_of_this_thread = this;
         std::unique_lock lock(mutex_);
-        for (;;) {
-            engine_ready_.wait(lock, [&] { return !requests_.empty() || ending_; });
-            if (requests_.empty()) {
-                return;
-            }
+        while (wait_for_work(lock, engine_ready_, requests_)) {
             queue taken;
             while (!requests_.empty() && taken.size() < options_.largest_batch) {
                 queue one = pop(requests_);

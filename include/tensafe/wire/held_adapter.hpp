@@ -8,7 +8,6 @@
 #include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/message.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -38,19 +37,6 @@ inline void check_held_site(const char* who, const lora::adapter_site& site, std
                          {who, ": site ", in_quotes(site.name), ": got A ", site.a.rows, " x ",
                           site.a.columns, " and B ", site.b.rows, " x ", site.b.columns,
                           ", expected rank x d_in, or nothing, and d_out x rank, from 1 to 2^24 each"});
-}
-
-/// The message names the first entry that is no number.
-inline void check_held_values(const char* who, const lora::adapter_site& site) {
-    for (const lora::matrix* m : {&site.a, &site.b}) {
-        const auto bad =
-            std::find_if_not(m->values.begin(), m->values.end(), [](float x) { return std::isfinite(x); });
-        if (bad != m->values.end()) {
-            const auto entry = static_cast<std::size_t>(bad - m->values.begin());
-            throw encoding_error({who, ": site ", in_quotes(site.name), ": ", (m == &site.a ? "A" : "B"), "[",
-                                  entry / m->columns, "][", entry % m->columns, "] is not a finite number"});
-        }
-    }
 }
 
 inline std::span<const std::uint8_t> bytes_of(const lora::matrix& m) noexcept {
@@ -83,7 +69,7 @@ inline std::vector<std::uint8_t> write_whole_adapter(const lora::adapter& held, 
         const std::string of_site = " of site " + quote(site.name);
         site.a.check(std::string(who) + ": A" + of_site);
         site.b.check(std::string(who) + ": B" + of_site);
-        detail::check_held_values(who, site);
+        lora::detail::check_entries(who, site);
         bytes += detail::name_bytes(site.name) + 8 + 4 * 4 +
                  (site.a.values.size() + site.b.values.size()) * sizeof(float);
     }
@@ -144,7 +130,7 @@ inline lora::adapter read_held_adapter(std::span<const std::uint8_t> message) {
         detail::check_held_site(who, site, names);
         detail::read_values(body, site.a);
         detail::read_values(body, site.b);
-        detail::check_held_values(who, site);
+        lora::detail::check_entries(who, site);
         held.sites.push_back(std::move(site));
     }
     body.finish();

@@ -201,7 +201,7 @@ void decrypt_trace(const Where& where, const secret_keys<P, typename Where::spac
     const std::uint32_t count = 1U << static_cast<unsigned>(log_n);
     const std::uint32_t blocks =
         blocks_for(count, std::size_t{1} << static_cast<unsigned>(kernel::log_threads - log_group));
-    const std::uint32_t grid = detail::checked_grid("device::decrypt_folded", ciphertexts, blocks);
+    const std::uint32_t grid = detail::checked_grid("device::decrypt_trace", ciphertexts, blocks);
     if (grid != 0) {
         where.launch(kernel{sums, c0, c1, key, count, blocks, log_block, log_group},
                      grid_shape{grid, static_cast<std::uint32_t>(Limbs), 1});

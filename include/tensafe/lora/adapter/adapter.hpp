@@ -3,6 +3,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -66,6 +68,21 @@ struct adapter_site {
     std::size_t d_out() const noexcept { return b.rows; }
     site_shape shape() const noexcept { return {rank(), d_in(), d_out()}; }
 };
+
+namespace detail {
+/// @throws encoding_error, naming the first entry of A or B that is no finite number
+inline void check_entries(const char* who, const adapter_site& site) {
+    for (const matrix* m : {&site.a, &site.b}) {
+        const auto bad =
+            std::find_if_not(m->values.begin(), m->values.end(), [](float x) { return std::isfinite(x); });
+        if (bad != m->values.end()) {
+            const auto entry = static_cast<std::size_t>(bad - m->values.begin());
+            throw encoding_error({who, ": site ", in_quotes(site.name), ": ", (m == &site.a ? "A" : "B"), "[",
+                                  entry / m->columns, "][", entry % m->columns, "] is not a finite number"});
+        }
+    }
+}
+}  // namespace detail
 
 /// A whole LoRA adapter: its sites, in the order in which the file names them.
 struct adapter {

@@ -136,7 +136,7 @@ class factors : public sums {
     }
     /// x - shift, for any word and shift in [0, q).
     TENSAFE_INLINE words reduce(const words& x, const words& shift) const noexcept {
-        return subtract({arith::reduce<1>(p_.modulus(), p_.reduce_word(x.v, one_)).value}, shift);
+        return subtract(words{arith::reduce<1>(p_.modulus(), p_.reduce_word(x.v, one_)).value}, shift);
     }
 
   private:

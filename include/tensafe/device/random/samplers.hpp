@@ -70,6 +70,7 @@ struct draw_kernel {
                                       static_cast<std::uint32_t>(key[3]) << 24;
                 if (t == 0) {
                     ctx.shared().part = part;
+                    store_quad(ctx.shared().stream + 16 * part.stream_blocks, {});
                 }
             }
         });

@@ -90,7 +90,8 @@ struct multiply_kernel {
             });
             for (std::uint32_t width = segment / 2; width > 0; width /= 2) {
                 ctx.each([&](int t) {
-                    if ((static_cast<std::uint32_t>(t) & (segment - 1)) < width) {
+                    if (first + static_cast<std::uint32_t>(t) / lanes < tiles &&
+                        (static_cast<std::uint32_t>(t) & (segment - 1)) < width) {
                         for (std::uint32_t s = 0; s < products; ++s) {
                             sums[s][t] = arith::subtract_if_not_below(
                                 sums[s][t] + sums[s][static_cast<std::uint32_t>(t) + width],

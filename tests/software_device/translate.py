@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Translates PTX, the assembly of NVIDIA's virtual machine, to C++ for machine.hpp.
 
-    translate.py [--contract] [--forms FILE] OUT.cpp IN.ptx...
+    translate.py [--forms FILE] OUT.cpp IN.ptx...
 
 Kernels that several files have, and that are equal but for the target, are translated once. What the translator does
 not know is an error that names it. The instructions' meaning is that of NVIDIA's manual, "Parallel Thread Execution
 ISA", version 9.0, by section title.
 
 A kernel becomes a function that runs one thread from a barrier to the next: registers that are alive at a barrier are
-kept for each thread. With --contract a product without rounding mode and the sum that takes it become one fused
-multiply-add, as the manual lets ptxas do.
+kept for each thread. A sum of a product, both without rounding mode, is refused: ptxas may make one fused multiply-add
+of them or not, so that the bits of the result are up to it.
 """
 import re
 import sys
@@ -154,10 +154,12 @@ def check_directives(text):
 class Translation:
     """One kernel to the text of a C++ function."""
 
-    def __init__(self, kernel, contract, forms):
-        self.k, self.contract, self.forms = kernel, contract, forms
+    def __init__(self, kernel, forms):
+        self.k, self.forms = kernel, forms
         self.names = {name: 'r' + re.sub(r'\W', '_', name) for name in kernel.registers}
-        self.products = {}    # register -> (a, b) of a product that may be fused
+        everything = [i for _, code in kernel.blocks for i in code]
+        self.products = {i.operands[0] for i in everything if i.operation == 'mul.f64'}
+        self.products |= {i.operands[0] for i in everything if i.operation == 'neg.f64' and i.operands[1] in self.products}
 
     # Operands.
 
@@ -183,7 +185,7 @@ class Translation:
             return f'static_cast<{t}>({SPECIAL[operand]})'
         if operand in self.k.parameter_offsets:
             return f'static_cast<{t}>({self.k.parameter_offsets[operand]})'
-        if re.fullmatch(r'_Z\w+shared_memory\w*', operand):
+        if re.fullmatch(r'\w*shared_memory\w*', operand):
             return f'static_cast<{t}>(t.shared().first)'
         raise Unknown(f'operand "{operand}"')
 
@@ -233,12 +235,6 @@ class Translation:
         except (Unknown, ValueError, IndexError, KeyError) as error:
             raise Unknown(f'instruction "{i.text}" ({error})')
         self.forms.add(i.operation)
-        for register in self.written(i):
-            self.products = {d: p for d, p in self.products.items() if register not in (d, *p)}
-        if name == 'mul' and i.parts[1:] == ['f64'] and i.guard is None:
-            d, a, b = i.operands
-            if d not in (a, b):
-                self.products[d] = (a, b)
         return text
 
     def integer(self, i, suffixes, operands, expression):
@@ -259,14 +255,8 @@ class Translation:
     def arithmetic(self, i, s, o, operator):
         if s[-1] == 'f64':
             kind = self.float_kind(s)
-            if self.contract and s == ['f64'] and i.parts[0] in ('add', 'sub'):
-                for at in (1, 2):
-                    if o[at] in self.products:
-                        a, b = (self.value(x, kind) for x in self.products[o[at]])
-                        other = self.value(o[3 - at], kind)
-                        if i.parts[0] == 'sub':
-                            a, other = (a, f'-{other}') if at == 1 else (f'-{a}', other)
-                        return self.assign(o[0], kind, f'std::fma({a}, {b}, {other})')
+            if s == ['f64'] and i.parts[0] in ('add', 'sub') and self.products & set(o[1:]):
+                raise Unknown('a sum that ptxas may fuse with its product, or not')
             return self.assign(o[0], kind, f'{self.value(o[1], kind)} {operator} {self.value(o[2], kind)}')
         if 'cc' in s or i.parts[0] in ('addc', 'subc'):
             kind = s[-1]
@@ -565,7 +555,6 @@ class Translation:
             lines.append(f'        case {number}: {loads} goto after_{number};')
         lines.append('        default: break;\n    }')
         for n, (label, code) in enumerate(k.blocks):
-            self.products = {}
             if label:
                 lines.append(f'{label.replace("$", "label_")}:')
             lines.append(f'    t.visit({n});')
@@ -607,7 +596,6 @@ def quoted(text):
 
 
 def main(arguments):
-    contract = '--contract' in arguments
     forms_file = arguments[arguments.index('--forms') + 1] if '--forms' in arguments else None
     plain = [a for a in arguments if not a.startswith('--') and a != forms_file]
     out, sources = plain[0], plain[1:]
@@ -616,7 +604,7 @@ def main(arguments):
         architecture = re.search(r'\.target sm_(\d+)', open(source).read()).group(1)
         rows = []
         for kernel in kernels_of(source):
-            translation = Translation(kernel, contract, forms)
+            translation = Translation(kernel, forms)
             try:
                 text = translation.text('FUNCTION')
             except Unknown as error:

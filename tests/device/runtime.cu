@@ -269,6 +269,17 @@ void check_l2_window(const device::cuda& where) {
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 
+/// All that a block may have on the larger of our GPUs; the smaller one refuses it.
+void check_most_shared_memory(const device::cuda& where) {
+    constexpr int values = 227 * 1024 / 8;
+    if (device::properties_of(device::current_device()).shared_bytes_of_block >= 227 * 1024) {
+        tests::check_reversal<1024, values>(where);
+    } else {
+        CHECK_THROWS_AS((tests::check_reversal<1024, values>(where)), device_error);
+        CHECK(cudaGetLastError() == cudaSuccess);
+    }
+}
+
 /// Several threads use one kernel for the first time.
 void check_threads_prepare_a_kernel_together(const device::cuda&) {
     constexpr int threads = 64;
@@ -327,6 +338,7 @@ DEVICE_CHECK(check_graph_copies_pinned_memory_when_it_runs(where))
 DEVICE_CHECK(check_failed_recordings_leave_the_stream_usable(where))
 DEVICE_CHECK(check_graph_cache_records_each_shape_once(where))
 DEVICE_CHECK(check_l2_window(where))
+DEVICE_CHECK(check_most_shared_memory(where))
 DEVICE_CHECK(check_threads_prepare_a_kernel_together(where))
 DEVICE_CHECK(check_errors_are_reported_once(where))
 DEVICE_CHECK(check_secrets_are_wiped(where))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Translates PTX, the assembly of NVIDIA's virtual machine, to C++ for machine.hpp.
 
-    translate.py [--forms FILE] OUT.cpp IN.ptx...
+    translate.py [--forms FILE] OUT.cpp IN...
 
-Kernels that several files have, and that are equal but for the target, are translated once. What the translator does
+IN are PTX files, or folders of them. Kernels that several files have, and that are equal but for the target, are translated once. What the translator does
 not know is an error that names it. The instructions' meaning is that of NVIDIA's manual, "Parallel Thread Execution
 ISA", version 9.0, by section title.
 
@@ -11,6 +11,8 @@ A kernel becomes a function that runs one thread from a barrier to the next: reg
 kept for each thread. A sum of a product, both without rounding mode, is refused: ptxas may make one fused multiply-add
 of them or not, so that the bits of the result are up to it.
 """
+import glob
+import os
 import re
 import sys
 
@@ -598,7 +600,9 @@ def quoted(text):
 def main(arguments):
     forms_file = arguments[arguments.index('--forms') + 1] if '--forms' in arguments else None
     plain = [a for a in arguments if not a.startswith('--') and a != forms_file]
-    out, sources = plain[0], plain[1:]
+    out, sources = plain[0], []
+    for place in plain[1:]:
+        sources += sorted(glob.glob(os.path.join(place, '*.ptx'))) if os.path.isdir(place) else [place]
     forms, texts, functions, tables = set(), [], {}, []
     for source in sources:
         architecture = re.search(r'\.target sm_(\d+)', open(source).read()).group(1)

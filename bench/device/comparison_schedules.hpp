@@ -196,8 +196,8 @@ struct eight_stages {
         ctx.each([&](int t) {
             if (t < 128) {
                 const std::size_t k = 2 * static_cast<std::size_t>(t);
-                store_pair(ctx.shared().words + k,
-                           fetch_pair<I, policy>(source, polynomial, (block << 8) + k));
+                *reinterpret_cast<word_pair*>(ctx.shared().words + k) =
+                    fetch_pair<I, policy>(source, polynomial, (block << 8) + k);
             }
         });
         for (int i = 0; i < 8; ++i) {

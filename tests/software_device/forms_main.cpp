@@ -1,11 +1,11 @@
 // Runs kernels of forms_test.py. Lines of input: a kernel, then four hexadecimal operands for each of its
 // threads; of output: a result for each.
 
-#include "machine.hpp"
-
 #include <cstdio>
 #include <iostream>
 #include <sstream>
+
+#include "machine.hpp"
 
 using namespace software_device;
 
@@ -22,7 +22,8 @@ int main() {
         const u64 threads = operands.size() / 4;
         const u64 from = memory.allocate(operands.size() * 8);
         const u64 to = memory.allocate(threads * 8);
-        std::memcpy(memory.at(from, operands.size() * 8, false, "operands"), operands.data(), operands.size() * 8);
+        std::memcpy(memory.at(from, operands.size() * 8, false, "operands"), operands.data(),
+                    operands.size() * 8);
         memory.mark_written(from, operands.size() * 8);
         std::memset(memory.at(to, threads * 8, false, "results"), 0, threads * 8);
         memory.mark_written(to, threads * 8);

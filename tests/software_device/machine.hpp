@@ -300,10 +300,18 @@ struct launch {
 void run(const launch& what, device_memory& memory, thread_order order);
 
 // No templates where there are tens of thousands of uses: they are most of a compiler's time.
-inline f64 f64_of(u64 bits) noexcept { return std::bit_cast<f64>(bits); }
-inline f32 f32_of(u32 bits) noexcept { return std::bit_cast<f32>(bits); }
-inline u64 bits_of(f64 x) noexcept { return std::bit_cast<u64>(x); }
-inline u32 bits_of(f32 x) noexcept { return std::bit_cast<u32>(x); }
+inline f64 f64_of(u64 bits) noexcept {
+    return std::bit_cast<f64>(bits);
+}
+inline f32 f32_of(u32 bits) noexcept {
+    return std::bit_cast<f32>(bits);
+}
+inline u64 bits_of(f64 x) noexcept {
+    return std::bit_cast<u64>(x);
+}
+inline u32 bits_of(f32 x) noexcept {
+    return std::bit_cast<u32>(x);
+}
 
 // Operations, as the manual of PTX defines them.
 
@@ -399,8 +407,9 @@ T larger(T a, T b) noexcept {
 template <class To, class From>
 To to_integer(From x) noexcept {
     if (x != x) {
-        return sizeof(From) == 8 || sizeof(To) == 8 ? static_cast<To>(std::make_unsigned_t<To>{1} << (8 * sizeof(To) - 1))
-                                                    : To{0};
+        return sizeof(From) == 8 || sizeof(To) == 8
+                   ? static_cast<To>(std::make_unsigned_t<To>{1} << (8 * sizeof(To) - 1))
+                   : To{0};
     }
     const From end = std::ldexp(From{1}, std::numeric_limits<To>::digits);
     if (x >= end) {

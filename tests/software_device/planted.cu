@@ -42,9 +42,7 @@ struct neighbours {
     value divisor = 1;
 
     TENSAFE_HOST_DEVICE void operator()(auto& ctx) const {
-        const auto place = [&](int t) {
-            return ctx.block().x * block_threads + static_cast<value>(t);
-        };
+        const auto place = [&](int t) { return ctx.block().x * block_threads + static_cast<value>(t); };
         const auto store = [&](int t) {
             ctx.shared().values[Wrong == fault::write_race ? t / 2 : t] = from[place(t)];
         };

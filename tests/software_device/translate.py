@@ -171,8 +171,8 @@ class Translation:
         if operand in self.names:
             name = self.names[operand]
             have = self.k.registers[operand]
-            if t[0] == 'f':
-                return f'{t}_of({name})'
+            if have[0] == 'f' or t[0] == 'f':
+                return name if have == kind else f'{t}_of({name})' if t[0] == 'f' else f'({t})bits_of({name})'
             return f'({t}){name}' if bits(have) != bits(kind) or t[0] == 's' else name
         if match := re.fullmatch(r'0[dD]([0-9A-Fa-f]{16})', operand):
             return f'f64_of(0x{match.group(1)}u)'
@@ -202,8 +202,9 @@ class Translation:
         if have == 'pred':
             raise Unknown(f'a number into predicate "{operand}"')
         name, t, width = self.names[operand], c_type(kind), bits(have)
-        if t[0] == 'f':
-            return f'{name} = bits_of({expression});'
+        if have[0] == 'f' or t[0] == 'f':
+            return f'{name} = {expression};' if have == kind else \
+                f'{name} = bits_of({expression});' if t[0] == 'f' else f'{name} = {c_type(have)}_of({expression});'
         if t[0] == 's' and bits(kind) < width:
             return f'{name} = static_cast<u{width}>(static_cast<s{width}>(static_cast<{t}>({expression})));'
         narrow = '' if bits(kind) >= width else f'(u{bits(kind)})'
@@ -547,13 +548,13 @@ class Translation:
         lines = [f'// {k.name}', f'int {function}(thread& t, u64* saved, int from) {{', '    u32 cc = 0;']
         for kind in sorted(set(k.registers.values())):
             names = [self.names[r] for r in k.registers if k.registers[r] == kind]
-            c = 'bool' if kind == 'pred' else 'u' + str(bits(kind))
+            c = 'bool' if kind == 'pred' else c_type(kind)
             lines.append(f'    {c} {", ".join(names)};')
         lines.append('    switch (from) {')
         barriers = {n: at + 1 for at, n in enumerate(sorted(live))}
         for n, number in barriers.items():
-            loads = ' '.join(f'{self.names[r]} = static_cast<decltype({self.names[r]})>(saved[{at}]);'
-                             for at, r in enumerate(live[n]))
+            loads = ' '.join(self.assign(r, 'u64', f'saved[{at}]') if k.registers[r] != 'pred' else
+                             f'{self.names[r]} = saved[{at}] != 0;' for at, r in enumerate(live[n]))
             lines.append(f'        case {number}: {loads} goto after_{number};')
         lines.append('        default: break;\n    }')
         for n, (label, code) in enumerate(k.blocks):
@@ -573,7 +574,8 @@ class Translation:
                         raise Unknown(f'{k.name}: barrier "{i.text}"')
                     self.forms.add(i.operation)
                     number = barriers[n]
-                    keep = ' '.join(f'saved[{at}] = {self.names[r]};' for at, r in enumerate(live[n]))
+                    keep = ' '.join(f'saved[{at}] = {self.names[r] if k.registers[r] == "pred" else self.value(r, "u64")};'
+                                    for at, r in enumerate(live[n]))
                     lines.append(f'    {keep} return {number};\nafter_{number}:;')
                 else:
                     lines.append(f'    {guard}{{ {self.translate(i)} }}' if guard else f'    {self.translate(i)}')
@@ -597,12 +599,17 @@ def quoted(text):
     return '"' + text.replace('\\', '\\\\').replace('"', '\\"') + '"'
 
 
+def ptx_files(places):
+    result = []
+    for place in places:
+        result += sorted(glob.glob(os.path.join(place, '*.ptx'))) if os.path.isdir(place) else [place]
+    return result
+
+
 def main(arguments):
     forms_file = arguments[arguments.index('--forms') + 1] if '--forms' in arguments else None
     plain = [a for a in arguments if not a.startswith('--') and a != forms_file]
-    out, sources = plain[0], []
-    for place in plain[1:]:
-        sources += sorted(glob.glob(os.path.join(place, '*.ptx'))) if os.path.isdir(place) else [place]
+    out, sources = plain[0], ptx_files(plain[1:])
     forms, texts, functions, tables = set(), [], {}, []
     for source in sources:
         architecture = re.search(r'\.target sm_(\d+)', open(source).read()).group(1)

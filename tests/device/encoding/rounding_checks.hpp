@@ -63,8 +63,7 @@ struct store_kernel {
                 const std::size_t k = 2 * (ctx.block().x % blocks * threads + static_cast<std::uint32_t>(t));
                 const device::word_pair pair = load.template pair<I>(polynomial, k);
                 word* const to = out + (polynomial * Basis::limbs + std::size_t{I}) * Basis::degree + k;
-                to[0] = pair.first;
-                to[1] = pair.second;
+                device::store_pair(to, pair);
             });
         });
     }

@@ -67,7 +67,7 @@ struct pack_kernel {
                                          static_cast<std::size_t>(I);
                 const word* const from =
                     words + limb * Basis::degree + block * places::at_once + 2 * static_cast<std::size_t>(t);
-                store_pair(values + 2 * t, load_pair(from));
+                *reinterpret_cast<word_pair*>(values + 2 * t) = load_pair(from);
             });
             ctx.last([&](int t) {
                 auto* const to = reinterpret_cast<word*>(bytes + polynomial * stride + offset) +

@@ -44,7 +44,8 @@ struct held_entries {
     }
     TENSAFE_HD_INLINE void write_shared(word* shared, int t) const noexcept {
         const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
-        write([&](int n) { return shared + layout::in_shared(base, n); });
+        write([&](int n) { return shared + layout::in_shared(base, n); },
+              [](word* to, word_pair words) { *reinterpret_cast<word_pair*>(to) = words; });
     }
     /// The same places, residues in [0, q).
     template <int Bound>
@@ -62,7 +63,7 @@ struct held_entries {
     }
     TENSAFE_HD_INLINE void write_limb(word* limb, std::size_t block, int t) const noexcept {
         const std::size_t base = layout::base(t);
-        write([&](int n) { return limb + Tile::in_limb(block, base + layout::offset(n)); });
+        write([&](int n) { return limb + Tile::in_limb(block, base + layout::offset(n)); }, store_pair);
     }
 
     /// From a load functor, by pairs.
@@ -120,13 +121,12 @@ struct held_entries {
             }
         }
     }
-    template <class Place>
-    TENSAFE_HD_INLINE void write(const Place& place) const noexcept {
+    template <class Place, class StorePair>
+    TENSAFE_HD_INLINE void write(const Place& place, const StorePair& store) const noexcept {
         if constexpr (layout::has_pairs) {
             for_pairs([&](int p, int n) {
-                *reinterpret_cast<word_pair*>(place(n)) = {
-                    __builtin_bit_cast(word, values[n]),
-                    __builtin_bit_cast(word, values[layout::second_of_pair(p)])};
+                store(place(n), {__builtin_bit_cast(word, values[n]),
+                                 __builtin_bit_cast(word, values[layout::second_of_pair(p)])});
             });
         } else {
             TENSAFE_UNROLL
@@ -207,7 +207,9 @@ struct forward_pass {
         if constexpr (!is_unfinished<Sink>) {
             // The last round's groups of neighbours would make scattered stores.
             static_assert(Tile::is_last);
-            ctx.last([&](int t) {
+            ctx.last([&](int thread) {
+                // The largest tiles have no register left to keep places in.
+                const int t = Tile::log_n > 12 ? arith::rematerialized(thread) : thread;
                 const word* const shared = ctx.shared().words;
                 TENSAFE_UNROLL
                 for (int p = 0; p < 1 << (Tile::log_held - 1); ++p) {

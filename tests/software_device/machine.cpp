@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <cxxabi.h>
 #include <numeric>
+#include <set>
 #include <sys/mman.h>
+#include <tuple>
+#include <utility>
 
 namespace software_device {
 
@@ -15,14 +18,6 @@ namespace {
 std::map<std::string, const kernel*>& kernels_of(int architecture) {
     static std::map<int, std::map<std::string, const kernel*>> all;
     return all[architecture];
-}
-
-std::string readable(const char* name) {
-    int status = 0;
-    char* const text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
-    const std::string result = status == 0 ? text : name;
-    std::free(text);
-    return result;
 }
 
 /// Addresses without memory, or memory of zeros that takes room when it is used.
@@ -64,8 +59,42 @@ class turns {
     u64 state_ = 20261124;
 };
 
+/// Adds up what warps asked for since the last barrier.
+void add_requests(std::vector<access>& accesses, counts& to) {
+    // Of each warp, site and turn there: sectors, or words of shared memory by bank.
+    std::map<std::tuple<u32, u32, u32>, std::set<u64>> touched;
+    std::map<std::pair<u32, u32>, u32> turns;  // of threads at sites
+    for (const access& one : accesses) {
+        const u32 turn = turns[{one.thread, one.site}]++;
+        const u64 piece = one.shared ? 4 : 32;
+        auto& pieces = touched[{one.thread / 32, one.site, turn}];
+        for (u64 at = one.address / piece; at <= (one.address + one.bytes - 1) / piece; ++at) {
+            pieces.insert(at);
+        }
+    }
+    std::map<u32, const access*> kinds;
+    for (const access& one : accesses) {
+        kinds[one.site] = &one;
+    }
+    for (const auto& [request, pieces] : touched) {
+        const access& kind = *kinds[std::get<1>(request)];
+        if (kind.shared) {
+            u64 of_bank[32] = {};
+            for (const u64 word : pieces) {
+                ++of_bank[word % 32];
+            }
+            ++to.shared_requests;
+            to.shared_wavefronts += *std::max_element(of_bank, of_bank + 32);
+        } else {
+            ++to.requests[kind.store ? 1 : 0];
+            to.sectors[kind.store ? 1 : 0] += pieces.size();
+        }
+    }
+    accesses.clear();
+}
+
 /// Each thread to its next barrier, until all have ended.
-void run_threads(block& b, turns& order) {
+void run_threads(block& b, turns& order, counts* count) {
     const u32 saved = b.code->saved_registers;
     std::vector<u64> registers(std::size_t{saved} * b.threads);
     std::vector<int> at(b.threads, 0);
@@ -73,6 +102,9 @@ void run_threads(block& b, turns& order) {
         for (const u32 number : order.next()) {
             thread t(b, number);
             at[number] = b.code->run(t, registers.data() + std::size_t{saved} * number, at[number]);
+        }
+        if (count != nullptr) {
+            add_requests(*b.accesses, *count);
         }
         const auto other = std::adjacent_find(at.begin(), at.end(), std::not_equal_to<>());
         if (other != at.end()) {
@@ -90,6 +122,16 @@ void run_threads(block& b, turns& order) {
 }
 
 }  // namespace
+
+std::string readable(const char* name) {
+    int status = 0;
+    char* const text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+    const std::string result = status == 0 ? text : name;
+    std::free(text);
+    return result;
+}
+
+const char* const counts::class_names[] = {"integer", "multiply", "double", "global", "shared", "control"};
 
 registry::registry(int architecture, const kernel* kernels, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -174,7 +216,7 @@ void device_memory::mark_written(u64 address, u64 bytes) {
     std::memset(range_.states + (address - range_.first), written, bytes);
 }
 
-void run(const launch& what, device_memory& memory, thread_order order) {
+void run(const launch& what, device_memory& memory, thread_order order, counts* count) {
     static u32 moments = 0;
     ++memory.range().launch;
     std::vector<u8> bytes(what.shared_bytes);
@@ -188,6 +230,8 @@ void run(const launch& what, device_memory& memory, thread_order order) {
     std::copy_n(what.grid, 3, b.grid);
     b.threads = what.threads;
     b.visits.resize(what.code->basic_blocks);
+    std::vector<access> accesses;
+    b.accesses = count == nullptr ? nullptr : &accesses;
     turns blocks(std::size_t{what.grid[0]} * what.grid[1] * what.grid[2], order);
     turns threads(what.threads, order);
     try {
@@ -200,10 +244,19 @@ void run(const launch& what, device_memory& memory, thread_order order) {
             b.shared.launch = ++moments;
             std::fill(bytes.begin(), bytes.end(), u8{0xA5});
             std::fill(states.begin(), states.end(), unwritten);
-            run_threads(b, threads);
+            run_threads(b, threads, count);
         }
     } catch (const fault& wrong) {
         throw fault(readable(what.code->name) + ": " + wrong.what());
+    }
+    if (count != nullptr) {
+        count->blocks += blocks.next().size();
+        count->threads += blocks.next().size() * what.threads;
+        for (u32 i = 0; i < what.code->basic_blocks; ++i) {
+            for (std::size_t c = 0; c < counts::classes; ++c) {
+                count->instructions[c] += b.visits[i] * what.code->instructions[i][c];
+            }
+        }
     }
 }
 

@@ -67,17 +67,30 @@ struct memory_range {
     }
 };
 
-/// What is counted while a block runs, if anything: for models of time.
-struct access_log {
-    struct entry {
-        u64 address;
-        u32 site;
-        u32 thread;
-        u32 bytes;
-        bool shared;
-        bool store;
-    };
-    std::vector<entry> phase;  ///< accesses since the last barrier
+/// One access to memory by one thread.
+struct access {
+    u32 thread;
+    u32 site;
+    u64 address;
+    u32 bytes;
+    bool shared;
+    bool store;
+};
+
+/// What kernels did, for models of time. A request is what a warp asks for at once: the n-th access of each
+/// of its threads at one site between two barriers.
+struct counts {
+    static constexpr std::size_t classes = 6;
+    static const char* const class_names[classes];
+
+    u64 blocks = 0;
+    u64 threads = 0;
+    u64 instructions[classes] = {};  ///< of all threads, by class
+    u64 requests[2] = {};            ///< loads [0] and stores [1] of device memory
+    u64 sectors[2] = {};             ///< pieces of 32 bytes that they touch
+    u64 shared_requests = 0;
+    u64 shared_wavefronts =
+        0;  ///< as many as the words in the fullest bank; without conflicts one for 128 bytes
 };
 
 class thread;
@@ -97,6 +110,7 @@ struct kernel {
     u32 most_threads;     ///< of a block, as its launch bounds say; 0 if they do not
     u32 saved_registers;  ///< words that a thread keeps at a barrier, at most
     u32 basic_blocks;
+    const u16 (*instructions)[counts::classes];  ///< of each basic block, by class
     /// Runs a thread from barrier `from` (0: the start) to the next one, whose number it returns; -1: the
     /// end.
     int (*run)(thread& t, u64* saved, int from);
@@ -120,9 +134,9 @@ struct block {
     u32 index[3];
     u32 number;  ///< of the block in its launch
     u32 threads;
-    u32 phase;                ///< counted by barriers
-    std::vector<u64> visits;  ///< of basic blocks, by all threads
-    access_log* log;
+    u32 phase;                      ///< counted by barriers
+    std::vector<u64> visits;        ///< of basic blocks, by all threads
+    std::vector<access>* accesses;  ///< since the last barrier; null unless they are counted
 };
 
 /// One thread of it.
@@ -251,8 +265,8 @@ class thread {
         c.thread[0] = number_;
     }
     void note(const memory_range& m, u64 address, u32 bytes, u32 site, bool store) {
-        if (block_.log != nullptr) [[unlikely]] {
-            block_.log->phase.push_back({address, site, number_, bytes, &m == &block_.shared, store});
+        if (block_.accesses != nullptr) [[unlikely]] {
+            block_.accesses->push_back({number_, site, address, bytes, &m == &block_.shared, store});
         }
     }
 
@@ -297,7 +311,11 @@ struct launch {
 };
 
 /// Runs all blocks, one after the other.  Throws fault.
-void run(const launch& what, device_memory& memory, thread_order order);
+/// @param count  what is added up, if given
+void run(const launch& what, device_memory& memory, thread_order order, counts* count = nullptr);
+
+/// A kernel's name as C++ has it.
+std::string readable(const char* name);
 
 // No templates where there are tens of thousands of uses: they are most of a compiler's time.
 inline f64 f64_of(u64 bits) noexcept {

@@ -5,7 +5,8 @@
 // gets what a GPU would give it on a bad day, always. Host memory that a copy will read or write is looked at
 // when the copy is enqueued and when it runs: whoever touches it between is told.
 //
-// Environment: SOFTWARE_DEVICE_SM (80 or 90), SOFTWARE_DEVICE_ORDER (forward, reverse, shuffled).
+// Environment: SOFTWARE_DEVICE_SM (80 or 90), SOFTWARE_DEVICE_ORDER (forward, reverse, shuffled);
+// SOFTWARE_DEVICE_COUNTS names a file that counts of each kernel and grid are written to at the end.
 
 #include <algorithm>
 #include <atomic>
@@ -73,7 +74,9 @@ struct device_state {
     std::set<stream_state*> streams;
     stream_state ordinary;  ///< the default stream
     u64 persisting_limit = 0;
-    std::string lost;  ///< why nothing works any more, if so
+    const char* counts_file = std::getenv("SOFTWARE_DEVICE_COUNTS");
+    std::map<std::pair<std::string, std::string>, counts> counted;  ///< by kernel and grid
+    std::string lost;                                               ///< why nothing works any more, if so
 
     device_state() {
         const char* const sm = std::getenv("SOFTWARE_DEVICE_SM");
@@ -164,11 +167,47 @@ bool is_pinned(const void* data, u64 bytes) {
 
 void run_until(stream_state& s, u64 position);
 
+/// One line for each kernel and grid.
+void write_counts() {
+    std::FILE* const file = std::fopen(state().counts_file, "w");
+    if (file == nullptr) {
+        std::fprintf(stderr, "software device: cannot write %s\n", state().counts_file);
+        return;
+    }
+    for (const auto& [key, c] : state().counted) {
+        std::fprintf(file, "{\"kernel\": \"%s\", \"grid\": \"%s\", \"blocks\": %llu, \"threads\": %llu",
+                     key.first.c_str(), key.second.c_str(), static_cast<unsigned long long>(c.blocks),
+                     static_cast<unsigned long long>(c.threads));
+        const auto add = [&](const char* name, u64 value) {
+            std::fprintf(file, ", \"%s\": %llu", name, static_cast<unsigned long long>(value));
+        };
+        for (std::size_t i = 0; i < counts::classes; ++i) {
+            add(counts::class_names[i], c.instructions[i]);
+        }
+        add("load requests", c.requests[0]);
+        add("load sectors", c.sectors[0]);
+        add("store requests", c.requests[1]);
+        add("store sectors", c.sectors[1]);
+        add("shared requests", c.shared_requests);
+        add("shared wavefronts", c.shared_wavefronts);
+        std::fprintf(file, "}\n");
+    }
+    std::fclose(file);
+}
+counts& counts_of(const launch& what) {
+    if (state().counted.empty()) {
+        std::atexit(write_counts);
+    }
+    return state().counted[{readable(what.code->name), std::to_string(what.grid[0]) + "x" +
+                                                           std::to_string(what.grid[1]) + "x" +
+                                                           std::to_string(what.grid[2])}];
+}
+
 void perform(const work& w) {
     device_state& s = state();
     switch (w.what) {
         case work::kind::launch:
-            run(w.kernel, s.buffers(), s.order);
+            run(w.kernel, s.buffers(), s.order, s.counts_file == nullptr ? nullptr : &counts_of(w.kernel));
             break;
         case work::kind::upload: {
             const u8* const from = w.staged ? w.seen.data() : reinterpret_cast<const u8*>(w.from);

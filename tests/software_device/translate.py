@@ -153,6 +153,21 @@ def check_directives(text):
             raise Unknown(f'directive "{directive}"')
 
 
+CLASSES = ('integer', 'multiply', 'double', 'global', 'shared', 'control')
+
+
+def class_of(i):
+    """For counts: the number of an instruction's class."""
+    name, *s = i.parts
+    if name in ('ld', 'st', 'atom', 'red'):
+        return CLASSES.index('shared' if s[0] == 'shared' else 'control' if s[0] == 'param' else 'global')
+    if name in ('bra', 'bar', 'ret', 'exit', 'setp', 'selp', 'mov', 'cvta'):
+        return CLASSES.index('control')
+    if 'f64' in s:
+        return CLASSES.index('double')
+    return CLASSES.index('multiply' if name in ('mul', 'mad', 'div', 'rem') else 'integer')
+
+
 class Translation:
     """One kernel to the text of a C++ function."""
 
@@ -626,12 +641,16 @@ def main(arguments):
                 sites = ', '.join(quoted(s) for s in kernel.sites) or 'nullptr'
                 places = ', '.join(f'{{{at}, {size}}}' for at, size in zip(kernel.parameter_offsets.values(),
                                                                            kernel.parameter_sizes)) or '{0, 0}'
-                texts.append(text.replace('FUNCTION', name, 1) + f'\nconst char* const {name}_sites[] = {{{sites}}};'
+                rows_of = (', '.join(str(sum(class_of(i) == c for i in code)) for c in range(len(CLASSES)))
+                           for _, code in kernel.blocks)
+                table = ', '.join(f'{{{row}}}' for row in rows_of)
+                texts.append(text.replace('FUNCTION', name, 1) +
+                             f'\nconst u16 {name}_instructions[][counts::classes] = {{{table}}};' + f'\nconst char* const {name}_sites[] = {{{sites}}};'
                              f'\nconst parameter {name}_parameters[] = {{{places}}};')
             name = functions[text]
             rows.append(f'    {{{quoted(kernel.name)}, {kernel.parameter_bytes}, {len(kernel.parameter_sizes)}, '
-                        f'{name}_parameters, {kernel.threads}, {translation.saved}, {len(kernel.blocks)}, {name}, '
-                        f'{name}_sites}},')
+                        f'{name}_parameters, {kernel.threads}, {translation.saved}, {len(kernel.blocks)}, '
+                        f'{name}_instructions, {name}, {name}_sites}},')
         if rows:
             tables.append(f'const kernel of_{architecture}[] = {{\n' + '\n'.join(rows) +
                           f'\n}};\nconst registry add_{architecture}({architecture}, of_{architecture}, {len(rows)});')

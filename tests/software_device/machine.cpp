@@ -154,7 +154,6 @@ void thread::refuse(u32 site, u64 address, u64 bytes, const char* what) const {
 }
 
 device_memory::device_memory(u64 most) : free_(most) {
-    range_.name = "global";
     range_.first = reinterpret_cast<u64>(reserve(address_space, PROT_NONE));
     range_.size = address_space;
     range_.bytes = static_cast<u8*>(reserve(address_space, PROT_READ | PROT_WRITE));
@@ -226,7 +225,7 @@ void run(const launch& what, device_memory& memory, thread_order order, counts* 
     b.code = what.code;
     b.parameters = what.parameters.data();
     b.global = memory.range();
-    b.shared = {"shared", shared_start, what.shared_bytes, bytes.data(), states.data(), cells.data(), 0};
+    b.shared = {shared_start, what.shared_bytes, bytes.data(), states.data(), cells.data(), 0};
     std::copy_n(what.grid, 3, b.grid);
     b.threads = what.threads;
     b.visits.resize(what.code->basic_blocks);

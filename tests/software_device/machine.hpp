@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -26,7 +25,6 @@ using s8 = std::int8_t;
 using s16 = std::int16_t;
 using s32 = std::int32_t;
 using s64 = std::int64_t;
-using s128 = __int128;
 using f32 = float;
 using f64 = double;
 
@@ -45,16 +43,15 @@ inline constexpr u8 written = 3;
 
 /// Who used four bytes last. A moment is a phase of a launch's block: those of one launch are neighbours.
 struct cell {
-    u32 launch[2] = {};  ///< in which they were written [0] and read [1]
-    u32 block[2] = {};   ///< by which block; `many` for several readers
-    u32 phase[2] = {};   ///< of that block, counted from 1 by barriers
-    u32 thread[2] = {};  ///< `many` for several readers
+    u32 launch[3] = {};  ///< in which they were written [0], read [1] and changed by an atomic [2]
+    u32 block[3] = {};   ///< by which block; `many` for several
+    u32 phase[3] = {};   ///< of that block, counted from 1 by barriers
+    u32 thread[3] = {};  ///< `many` for several
 };
 inline constexpr u32 many = 0xffffffff;
 
 /// Bytes of one kind of memory from address `first` on, with their states and last users.
 struct memory_range {
-    const char* name;
     u64 first;
     u64 size;
     u8* bytes;
@@ -199,6 +196,13 @@ class thread {
         if (block_.global.states[at - block_.global.bytes] != written) {
             refuse(site, address, sizeof(T), "changes memory that nobody wrote");
         }
+        for (std::size_t i = 0; i < sizeof(T) / 4; ++i) {
+            cell& c = block_.global.cells[(at - block_.global.bytes) / 4 + i];
+            if (races(block_.global, c, 0) || races(block_.global, c, 1)) {
+                refuse(site, address, 4, "races: an atomic, with what another thread does that is none");
+            }
+            add_user(block_.global, c, 2);
+        }
         T before;
         std::memcpy(&before, at, sizeof before);
         const T after = change(before);
@@ -237,23 +241,27 @@ class thread {
         return c.launch[use] == m.launch &&
                (c.block[use] != block_.number || (c.phase[use] == block_.phase && c.thread[use] != number_));
     }
+    /// Marks a use that several may make at once.
+    void add_user(const memory_range& m, cell& c, int use) {
+        if (c.launch[use] == m.launch && !(is_mine(c, use) && c.phase[use] == block_.phase)) {
+            const bool same_block = c.block[use] == block_.number;
+            c.thread[use] = same_block && c.phase[use] != block_.phase ? number_ : many;
+            c.block[use] = same_block ? block_.number : many;
+        } else {
+            c.thread[use] = number_;
+            c.block[use] = block_.number;
+        }
+        c.launch[use] = m.launch;
+        c.phase[use] = block_.phase;
+    }
     void note_read(memory_range& m, cell& c, u64 address, u32 site) {
-        if (races(m, c, 0)) [[unlikely]] {
+        if (races(m, c, 0) || races(m, c, 2)) [[unlikely]] {
             refuse(site, address, 4, "races: it reads what another thread writes without a barrier between");
         }
-        if (c.launch[1] == m.launch && !(is_mine(c, 1) && c.phase[1] == block_.phase)) {
-            const bool same_block = c.block[1] == block_.number;
-            c.thread[1] = same_block && c.phase[1] != block_.phase ? number_ : many;
-            c.block[1] = same_block ? block_.number : many;
-        } else {
-            c.thread[1] = number_;
-            c.block[1] = block_.number;
-        }
-        c.launch[1] = m.launch;
-        c.phase[1] = block_.phase;
+        add_user(m, c, 1);
     }
     void note_write(memory_range& m, cell& c, u64 address, u32 site) {
-        if (races(m, c, 0)) [[unlikely]] {
+        if (races(m, c, 0) || races(m, c, 2)) [[unlikely]] {
             refuse(site, address, 4, "races: it writes what another thread writes without a barrier between");
         }
         if (races(m, c, 1)) [[unlikely]] {
@@ -291,7 +299,6 @@ class device_memory {
     u8* at(u64 address, u64 bytes, bool reads, const char* what);
     void mark_written(u64 address, u64 bytes);
     bool holds(u64 address) const noexcept { return range_.holds(address, 1); }
-    u64 free_bytes() const noexcept { return free_; }
     memory_range& range() noexcept { return range_; }
 
   private:
@@ -333,29 +340,20 @@ inline u32 bits_of(f32 x) noexcept {
 
 // Operations, as the manual of PTX defines them.
 
-template <class T>
-T multiply_high(T a, T b) noexcept {
-    if constexpr (sizeof(T) == 8) {
-        using wide = std::conditional_t<std::is_signed_v<T>, s128, u128>;
-        return static_cast<T>((static_cast<wide>(a) * b) >> 64);
-    } else {
-        using wide = std::conditional_t<std::is_signed_v<T>, s64, u64>;
-        return static_cast<T>((static_cast<wide>(a) * b) >> (8 * sizeof(T)));
-    }
+inline u64 multiply_high(u64 a, u64 b) noexcept {
+    return static_cast<u64>((u128{a} * b) >> 64);
 }
-template <class T>
-T divide(T a, T b) {
+inline u32 divide(u32 a, u32 b) {
     if (b == 0) {
         throw fault("divides an integer by zero");
     }
-    return static_cast<T>(a / b);
+    return a / b;
 }
-template <class T>
-T remainder(T a, T b) {
+inline u32 remainder(u32 a, u32 b) {
     if (b == 0) {
         throw fault("divides an integer by zero");
     }
-    return static_cast<T>(a % b);
+    return a % b;
 }
 /// Amounts beyond the width give zero.
 template <class T>
@@ -370,9 +368,6 @@ T shift_right(T a, u32 by) noexcept {
 }
 inline u32 funnel_left(u32 low, u32 high, u32 by) noexcept {
     return static_cast<u32>((((u64{high} << 32) | low) << by) >> 32);
-}
-inline u32 funnel_right(u32 low, u32 high, u32 by) noexcept {
-    return static_cast<u32>(((u64{high} << 32) | low) >> by);
 }
 template <class T>
 T insert_bits(T from, T into, u32 position, u32 length) noexcept {
@@ -398,45 +393,13 @@ inline u32 permute_bytes(u32 a, u32 b, u32 selection) noexcept {
     }
     return result;
 }
-/// What is not a number gives way.
 template <class T>
 T smaller(T a, T b) noexcept {
-    if constexpr (std::is_floating_point_v<T>) {
-        return a != a                               ? b
-               : b != b                             ? a
-               : std::signbit(a) != std::signbit(b) ? (std::signbit(a) ? a : b)
-                                                    : (b < a ? b : a);
-    } else {
-        return b < a ? b : a;
-    }
+    return b < a ? b : a;
 }
 template <class T>
 T larger(T a, T b) noexcept {
-    if constexpr (std::is_floating_point_v<T>) {
-        return a != a                               ? b
-               : b != b                             ? a
-               : std::signbit(a) != std::signbit(b) ? (std::signbit(a) ? b : a)
-                                                    : (a < b ? b : a);
-    } else {
-        return a < b ? b : a;
-    }
-}
-/// From a number that is rounded already. Beyond the type's range comes its end.
-template <class To, class From>
-To to_integer(From x) noexcept {
-    if (x != x) {
-        return sizeof(From) == 8 || sizeof(To) == 8
-                   ? static_cast<To>(std::make_unsigned_t<To>{1} << (8 * sizeof(To) - 1))
-                   : To{0};
-    }
-    const From end = std::ldexp(From{1}, std::numeric_limits<To>::digits);
-    if (x >= end) {
-        return std::numeric_limits<To>::max();
-    }
-    if (x <= (std::is_signed_v<To> ? -end : From{0})) {
-        return std::numeric_limits<To>::min();
-    }
-    return static_cast<To>(x);
+    return a < b ? b : a;
 }
 
 }  // namespace software_device

@@ -22,6 +22,7 @@ enum class fault {
     shared_race,
     write_race,
     blocks_race,
+    atomic_race,
     unwritten_shared,
     unwritten_global,
     beyond_end,
@@ -45,11 +46,17 @@ struct neighbours {
         const auto place = [&](int t) { return ctx.block().x * block_threads + static_cast<value>(t); };
         const auto store = [&](int t) {
             ctx.shared().values[Wrong == fault::write_race ? t / 2 : t] = from[place(t)];
+            if constexpr (Wrong == fault::atomic_race) {
+                to[place(t)] = 0;
+            }
         };
         const auto load = [&](int t) {
             const int other = Wrong == fault::unwritten_shared && t == block_threads - 1 ? t + 1 : t ^ 1;
             value sum = ctx.shared().values[t] + ctx.shared().values[other];
-            if constexpr (Wrong == fault::unwritten_global) {
+            if constexpr (Wrong == fault::atomic_race) {
+                ctx.atomic_or(to + ctx.block().x * block_threads, 1U);
+                sum += to[place(t)];
+            } else if constexpr (Wrong == fault::unwritten_global) {
                 sum += to[place(t)];
             } else if constexpr (Wrong == fault::divides_by_zero) {
                 sum = sum / divisor;
@@ -132,6 +139,7 @@ const std::vector<planted>& all_planted() {
          run_neighbours<fault::write_race>},
         {"two blocks write one place", "races: it writes what another thread writes",
          run_neighbours<fault::blocks_race>},
+        {"an atomic beside a store", "races", run_neighbours<fault::atomic_race>},
         {"shared memory that nobody wrote", "reads memory that nobody wrote",
          run_neighbours<fault::unwritten_shared>},
         {"device memory that nobody wrote", "reads memory that nobody wrote",

@@ -9,7 +9,6 @@
 // SOFTWARE_DEVICE_COUNTS names a file that counts of each kernel and grid are written to at the end.
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cuda_runtime_api.h>
@@ -41,8 +40,9 @@ struct work {
     u64 from = 0;
     u64 bytes = 0;
     int value = 0;
-    event_state* event = nullptr;
-    u64 position = 0;  ///< that an event had when it was waited for
+    event_state* event = nullptr;            ///< to be recorded
+    struct stream_state* awaited = nullptr;  ///< up to `position`
+    u64 position = 0;
     /// Of an upload: the bytes that its source had when it was enqueued.
     std::vector<u8> seen;
     bool staged = false;   ///< those are uploaded, since the host's memory is pageable
@@ -54,9 +54,7 @@ struct stream_state {
     u64 enqueued = 0;
     u64 done = 0;
     struct graph_state* recorded = nullptr;  ///< what it records into
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     bool spoilt = false;
-    bool blocking = true;
 };
 
 struct graph_state {
@@ -239,9 +237,7 @@ void perform(const work& w) {
             w.event->passed = std::chrono::steady_clock::now();
             break;
         case work::kind::wait:
-            if (w.event->stream != nullptr) {
-                run_until(*w.event->stream, w.position);
-            }
+            run_until(*w.awaited, w.position);
             break;
     }
 }
@@ -255,16 +251,6 @@ void run_until(stream_state& s, u64 position) {
     }
 }
 void run_all(stream_state& s) {
-    // The default stream waits for those that do not say otherwise, and they for it.
-    if (&s == &state().ordinary) {
-        for (stream_state* other : state().streams) {
-            if (other->blocking) {
-                run_until(*other, other->enqueued);
-            }
-        }
-    } else if (s.blocking) {
-        run_until(state().ordinary, state().ordinary.enqueued);
-    }
     run_until(s, s.enqueued);
 }
 void run_everything() {
@@ -301,6 +287,13 @@ void watch(work& w) {
         if (w.watched) {
             std::memset(reinterpret_cast<void*>(w.to), poison, w.bytes);
         }
+    }
+}
+
+/// Of the streams that take part in a recording there is one here.
+void refuse_in_recordings(const stream_state& s) {
+    if (s.recorded != nullptr) {
+        throw fault("events in recordings are not known to the software device");
     }
 }
 
@@ -694,8 +687,10 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     return call([&](device_state& d) {
+        if (flags != cudaStreamNonBlocking) {
+            throw fault("streams that wait for the default stream are not known to the software device");
+        }
         auto* const made = new stream_state;
-        made->blocking = (flags & cudaStreamNonBlocking) == 0;
         d.streams.insert(made);
         *stream = reinterpret_cast<cudaStream_t>(made);
         return cudaSuccess;
@@ -703,9 +698,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return call([&](device_state& d) {
-        run_all(of(stream));  // its work goes on; nobody can ask for it later
-        d.streams.erase(&of(stream));
-        delete &of(stream);
+        run_all(of(stream));
+        d.streams.erase(&of(stream));  // and stays in memory, for events that were recorded in it
         return cudaSuccess;
     });
 }
@@ -755,24 +749,27 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return call([&](device_state&) {
         stream_state& s = of(stream);
+        refuse_in_recordings(s);
         work w;
         w.what = work::kind::record;
         w.event = reinterpret_cast<event_state*>(event);
         const cudaError_t result = enqueue(s, std::move(w));
-        if (s.recorded == nullptr) {
-            auto* const e = reinterpret_cast<event_state*>(event);
-            e->stream = &s;
-            e->position = s.enqueued;
-        }
+        auto* const e = reinterpret_cast<event_state*>(event);
+        e->stream = &s;
+        e->position = s.enqueued;
         return result;
     });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     return call([&](device_state&) {
-        auto* const e = reinterpret_cast<event_state*>(event);
+        const auto* const e = reinterpret_cast<event_state*>(event);
+        refuse_in_recordings(of(stream));
+        if (e->stream == nullptr) {  // never recorded
+            return cudaSuccess;
+        }
         work w;
         w.what = work::kind::wait;
-        w.event = e;
+        w.awaited = e->stream;
         w.position = e->position;
         return enqueue(of(stream), std::move(w));
     });
@@ -823,14 +820,13 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     return call([&](device_state&) {
         stream_state& s = of(stream);
-        if (stream == nullptr) {
+        if (stream == nullptr || mode != cudaStreamCaptureModeThreadLocal) {
             return failed(cudaErrorStreamCaptureUnsupported);
         }
         if (s.recorded != nullptr) {
             return failed(cudaErrorIllegalState);
         }
         s.recorded = new graph_state;
-        s.mode = mode;
         s.spoilt = false;
         recordings.insert(&s);
         return cudaSuccess;

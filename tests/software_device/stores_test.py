@@ -17,7 +17,7 @@ def halves(kernel):
     for _, code in kernel.blocks:
         seen = {}
         for i in code:
-            if i.parts[:2] == ['st', 'global'] and i.parts[2] in ('u64', 'f64', 'b64'):
+            if i.parts[0] == 'st' and [x for x in i.parts[1:] if x != 'global'] in (['u64'], ['f64'], ['b64']):
                 base, offset = re.fullmatch(r'\[([%\w]+)(?:\+(-?\d+))?\]', i.operands[0]).groups()
                 offset = int(offset or 0)
                 for other in (offset - 8, offset + 8):
@@ -25,7 +25,7 @@ def halves(kernel):
                         found.append((seen[base, other], i.text))
                 seen[base, offset] = i.text
             elif i.parts[0] not in ('st', 'bra', 'bar', 'ret') and i.operands:
-                seen = {key: text for key, text in seen.items() if key[0] not in i.operands[0]}
+                seen = {key: text for key, text in seen.items() if key[0] not in re.findall(r'%\w+', i.operands[0])}
     return found
 
 

@@ -103,7 +103,7 @@ class Kernel:
             else:
                 instruction = Instruction(line)
                 current.append(instruction)
-                if instruction.parts[0] in ('bra', 'ret', 'exit', 'bar'):
+                if instruction.parts[0] in ('bra', 'ret', 'bar'):
                     self.blocks.append((label, current))
                     label, current = None, []
         self.blocks.append((label, current))
@@ -159,9 +159,9 @@ CLASSES = ('integer', 'multiply', 'double', 'global', 'shared', 'control')
 def class_of(i):
     """For counts: the number of an instruction's class."""
     name, *s = i.parts
-    if name in ('ld', 'st', 'atom', 'red'):
+    if name in ('ld', 'st', 'atom'):
         return CLASSES.index('shared' if s[0] == 'shared' else 'control' if s[0] == 'param' else 'global')
-    if name in ('bra', 'bar', 'ret', 'exit', 'setp', 'selp', 'mov', 'cvta'):
+    if name in ('bra', 'bar', 'ret', 'setp', 'selp', 'mov', 'cvta'):
         return CLASSES.index('control')
     if 'f64' in s:
         return CLASSES.index('double')
@@ -176,7 +176,9 @@ class Translation:
         self.names = {name: 'r' + re.sub(r'\W', '_', name) for name in kernel.registers}
         everything = [i for _, code in kernel.blocks for i in code]
         self.products = {i.operands[0] for i in everything if i.operation == 'mul.f64'}
-        self.products |= {i.operands[0] for i in everything if i.operation == 'neg.f64' and i.operands[1] in self.products}
+        while more := {i.operands[0] for i in everything if i.parts[0] in ('mov', 'neg', 'selp') and
+                       self.products & set(i.operands[1:])} - self.products:
+            self.products |= more
 
     # Operands.
 
@@ -276,15 +278,11 @@ class Translation:
             if s == ['f64'] and i.parts[0] in ('add', 'sub') and self.products & set(o[1:]):
                 raise Unknown('a sum that ptxas may fuse with its product, or not')
             return self.assign(o[0], kind, f'{self.value(o[1], kind)} {operator} {self.value(o[2], kind)}')
-        if 'cc' in s or i.parts[0] in ('addc', 'subc'):
-            kind = s[-1]
-            t = 'u' + kind[1:]
-            wide = {'u32': 'u64', 'u64': 'u128'}[t]
-            carry = ' ' + operator + ' cc' if i.parts[0] in ('addc', 'subc') else ''
-            a, b = (self.value(x, t) for x in o[1:])
-            keep = f' cc = static_cast<u32>(sum >> {bits(t)}) & 1;' if 'cc' in s else ''
-            return f'{{ const {wide} sum = {wide}{{{a}}} {operator} {wide}{{{b}}}{carry};{keep} ' + \
-                self.assign(o[0], t, f'static_cast<{t}>(sum)') + ' }'
+        if i.operation in ('add.cc.s64', 'addc.cc.s64'):
+            a, b = (self.value(x, 'u64') for x in o[1:])
+            carry = ' + cc' if i.parts[0] == 'addc' else ''
+            return f'{{ const u128 sum = u128{{{a}}} + {b}{carry}; cc = (u32)(sum >> 64); ' + \
+                self.assign(o[0], 'u64', '(u64)sum') + ' }'
         return self.integer(i, s, o, lambda a, b: f'{a} {operator} {b}')
 
     def do_add(self, i, s, o):
@@ -293,7 +291,7 @@ class Translation:
     def do_sub(self, i, s, o):
         return self.arithmetic(i, s, o, '-')
 
-    do_addc, do_subc = do_add, do_sub
+    do_addc = do_add
 
     def do_mul(self, i, s, o):
         if s[-1] == 'f64':
@@ -312,9 +310,8 @@ class Translation:
         if part == 'lo':
             u = 'u' + kind[1:]
             return self.assign(d, u, f'({u}){a} * (u64){b}{plus}')
-        if part == 'hi':
-            t = c_type(kind)
-            return self.assign(d, 'u' + kind[1:], f'static_cast<u{bits(kind)}>(multiply_high<{t}>({a}, {b})){plus}')
+        if part == 'hi' and kind == 'u64' and not plus:
+            return self.assign(d, kind, f'multiply_high({a}, {b})')
         if part == 'wide' and bits(kind) <= 32:
             w = kind[0] + str(2 * bits(kind))
             u = 'u' + str(2 * bits(kind))
@@ -335,24 +332,26 @@ class Translation:
     def do_div(self, i, s, o):
         if s == ['rn', 'f64']:
             return self.arithmetic(i, s, o, '/')
-        return self.integer(i, s, o, lambda a, b: f'divide({a}, {b})')
+        return self.unsigned(i, s, o, 'divide')
 
     def do_rem(self, i, s, o):
-        return self.integer(i, s, o, lambda a, b: f'remainder({a}, {b})')
+        return self.unsigned(i, s, o, 'remainder')
+
+    def unsigned(self, i, s, o, function):
+        if s != ['u32']:
+            raise Unknown('expected .u32')
+        return self.integer(i, s, o, lambda a, b: f'{function}({a}, {b})')
 
     def do_neg(self, i, s, o):
         if s == ['f64']:
             return self.assign(o[0], 'f64', f'-{self.value(o[1], "f64")}')
         return self.integer(i, s, o, lambda a: f'0 - {a}')
 
-    def do_abs(self, i, s, o):
-        if s == ['f64']:
-            return self.assign(o[0], 'f64', f'std::fabs({self.value(o[1], "f64")})')
-        return self.integer(i, s, o, lambda a: f'{a} < 0 ? 0 - {a} : {a}')
-
     def two(self, i, s, o, function):
-        a, b = (self.value(x, s[-1]) for x in o[1:])
         (kind,) = s
+        if kind[0] == 'f':
+            raise Unknown('not for floating point')
+        a, b = (self.value(x, kind) for x in o[1:])
         return self.assign(o[0], kind, f'{function}<{c_type(kind)}>({a}, {b})')
 
     def do_min(self, i, s, o):
@@ -390,10 +389,10 @@ class Translation:
                            f'shift_right<{c_type(kind)}>({self.value(o[1], kind)}, {self.value(o[2], "u32")})')
 
     def do_shf(self, i, s, o):
-        if s[1:] != ['wrap', 'b32'] or s[0] not in 'lr':
-            raise Unknown('expected .l.wrap.b32 or .r.wrap.b32')
+        if s != ['l', 'wrap', 'b32']:
+            raise Unknown('expected .l.wrap.b32')
         a, b, c = (self.value(x, 'u32') for x in o[1:])
-        return self.assign(o[0], 'u32', f'funnel_{"left" if s[0] == "l" else "right"}({a}, {b}, {c} & 31)')
+        return self.assign(o[0], 'u32', f'funnel_left({a}, {b}, {c} & 31)')
 
     def do_bfi(self, i, s, o):
         (kind,) = s
@@ -413,7 +412,7 @@ class Translation:
         return self.assign(o[0], kind, f'{self.flag(o[3])} ? {a} : {b}')
 
     def do_setp(self, i, s, o):
-        compare, *combine, kind = s
+        compare, kind = s
         a, b = (self.value(x, kind) for x in o[1:3])
         unordered = kind == 'f64' and len(compare) == 3 and compare[2] == 'u'
         operator = COMPARE[compare[:2] if unordered else compare]
@@ -424,9 +423,6 @@ class Translation:
             text = f'({text} || std::isunordered({a}, {b}))'
         elif kind == 'f64' and compare == 'ne':
             text = f'({text} && !std::isunordered({a}, {b}))'
-        if combine:
-            operator = {'and': '&', 'or': '|', 'xor': '^'}[combine[0]]
-            text = f'({text}) {operator} {self.flag(o[3])}'
         return f'{self.flag(o[0])} = {text};'
 
     def do_mov(self, i, s, o):
@@ -455,10 +451,6 @@ class Translation:
             return self.assign(o[0], to, f'static_cast<f64>({a})')
         if to == 'f64' and kind[0] in 'us' and how == ['rn']:
             return self.assign(o[0], to, f'static_cast<f64>({a})')
-        function = {'rni': 'std::nearbyint', 'rzi': 'std::trunc', 'rmi': 'std::floor', 'rpi': 'std::ceil'}
-        if kind == 'f64' and len(how) == 1 and how[0] in function:
-            rounded = f'{function[how[0]]}({a})'
-            return self.assign(o[0], to, rounded if to == 'f64' else f'to_integer<{c_type(to)}>({rounded})')
         raise Unknown('conversion')
 
     def do_cvta(self, i, s, o):
@@ -468,7 +460,7 @@ class Translation:
 
     def memory(self, s):
         """Where, how many and of what type: of ld and st."""
-        s = [x for x in s if x not in ('nc', 'relaxed', 'weak', 'L1::no_allocate')]
+        s = list(s)
         where = s.pop(0) if s[0] in ('global', 'shared', 'param') else 'generic'
         count = int(s.pop(0)[1:]) if s[0] in ('v2', 'v4') else 1
         (kind,) = s
@@ -500,9 +492,8 @@ class Translation:
             f't.store<{t}, {count}>({place}, at, v, {site}); }}'
 
     def atomic(self, i, s, operands):
-        s = [x for x in s if x not in ('relaxed', 'gpu')]
         where, function, kind = s
-        expression = {'or': 'old | b', 'add': 'old + b', 'and': 'old & b'}[function]
+        expression = {'or': 'old | b', 'add': 'old + b'}[function]
         if where != 'global':
             raise Unknown('expected .global')
         t = 'u' + kind[1:]
@@ -512,18 +503,15 @@ class Translation:
     def do_atom(self, i, s, o):
         return self.assign(o[0], 'u' + s[-1][1:], self.atomic(i, s, o[1:]))
 
-    def do_red(self, i, s, o):
-        return self.atomic(i, s, o) + ';'
-
     # Registers that live at a barrier.
 
     def written(self, i):
-        if i.parts[0] in ('st', 'bra', 'bar', 'ret', 'exit', 'red'):
+        if i.parts[0] in ('st', 'bra', 'bar', 'ret'):
             return []
         return [x for x in re.findall(r'[%\w$]+', i.operands[0]) if x in self.names]
 
     def read(self, i):
-        operands = i.operands if i.parts[0] in ('st', 'red') else i.operands[1:]
+        operands = i.operands if i.parts[0] in ('st',) else i.operands[1:]
         return [x for x in re.findall(r'[%\w$]+', ' '.join(operands)) if x in self.names] + \
             ([i.guard] if i.guard else [])
 
@@ -543,7 +531,7 @@ class Translation:
             after = []
             if last is not None and last.parts[0] == 'bra':
                 after.append(labels[last.target])
-            if last is None or last.guard or last.parts[0] not in ('bra', 'ret', 'exit'):
+            if last is None or last.guard or last.parts[0] not in ('bra', 'ret'):
                 if n + 1 < len(blocks):
                     after.append(n + 1)
             follow.append(after)
@@ -581,7 +569,7 @@ class Translation:
                 if i.parts[0] == 'bra':
                     self.forms.add(i.operation)
                     lines.append(f'    {guard}goto {i.target.replace("$", "label_")};')
-                elif i.parts[0] in ('ret', 'exit'):
+                elif i.parts[0] == 'ret':
                     self.forms.add(i.operation)
                     lines.append(f'    {guard}return -1;')
                 elif i.parts[0] == 'bar':
@@ -599,12 +587,8 @@ class Translation:
         return '\n'.join(lines)
 
 
-def bits_type(t):
-    return 'u' + t[1:]
-
-
 EXACT_BITS = {name: True for name in ('add', 'sub', 'neg', 'and', 'or', 'xor', 'not')}
-SPECIAL = {'%tid.x': 't.tid()', '%ntid.x': 't.ntid()', '%laneid': '(t.tid() & 31)'}
+SPECIAL = {'%tid.x': 't.tid()', '%ntid.x': 't.ntid()'}
 for axis, letter in enumerate('xyz'):
     SPECIAL[f'%ctaid.{letter}'] = f't.ctaid({axis})'
     SPECIAL[f'%nctaid.{letter}'] = f't.nctaid({axis})'

@@ -137,16 +137,9 @@ struct alignas(16) word_pair {
 TENSAFE_HD_INLINE word_pair load_pair(const word* words) noexcept {
     return *reinterpret_cast<const word_pair*>(words);
 }
-/// Into memory of the device, in one piece: of most pairs nvcc would make two stores, for twice the sectors.
-/// Into shared memory pairs are assigned.  @pre `words` is 16-byte aligned
+/// Into memory of the device; into shared memory pairs are assigned.  @pre `words` is 16-byte aligned
 TENSAFE_HD_INLINE void store_pair(word* words, word_pair values) noexcept {
-#if defined(__CUDA_ARCH__)
-    asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(words)), "l"(values.first),
-                 "l"(values.second)
-                 : "memory");
-#else
-    *reinterpret_cast<word_pair*>(words) = values;
-#endif
+    arith::store_two(words, values.first, values.second);
 }
 
 /// Calls f.template operator()<I>() for the I in [First, Count) that equals `index`, the same for all threads

@@ -137,5 +137,5 @@ TEST_CASE("launches are counted where a counter is given") {
     check_block_indices(where);
     CHECK(launches == 1);
     check_shared_memory(where);
-    CHECK(launches == 7);
+    CHECK(launches == 6);
 }

@@ -1,5 +1,5 @@
-// The CUDA runtime, as far as the project calls it, over machine.hpp: programs that nvcc compiled run on it
-// unchanged.
+// The CUDA runtime, as far as the project calls it, over machine.hpp: one file, since all calls share one
+// state and one lock. Programs that nvcc compiled run on it unchanged.
 //
 // Work runs as late as the rules of CUDA allow: when somebody waits for it. So a program that forgets to wait
 // gets what a GPU would give it on a bad day, always. Host memory that a copy will read or write is looked at

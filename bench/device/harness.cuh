@@ -9,8 +9,8 @@
 //         });
 //     }
 //
-// and takes [--json FILE] [words...]: with words, only rows whose names contain one of them are measured, if
-// the program asks `results.wants(name)`.
+// and takes [--json FILE] [--device-clock] [words...]: with words, only rows whose names contain one of them
+// are measured, if the program asks `results.wants(name)`; with --device-clock none that the host times.
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/cuda/cuda.cuh>
@@ -105,8 +105,8 @@ struct row {
 /// The results of one program: printed row by row, and written as JSON at the end.
 class table {
   public:
-    table(const machine_limits& limits, std::vector<std::string> words)
-        : limits_(limits), words_(std::move(words)) {}
+    table(const machine_limits& limits, std::vector<std::string> words, bool host_clock)
+        : limits_(limits), words_(std::move(words)), host_clock_(host_clock) {}
 
     /// Whether the command line asks for this row.
     bool wants(std::string_view name) const {
@@ -114,6 +114,9 @@ class table {
                    return name.find(word) != std::string_view::npos;
                });
     }
+
+    /// Whether rows that the host times are measured.
+    bool host_clock() const noexcept { return host_clock_; }
 
     /// @param bytes     that must pass between the GPU and its memory; 0 if that says nothing
     /// @param int_ops   32-bit integer multiply-adds (a 64-bit mul_hi is about 4 or more); 0 likewise
@@ -182,6 +185,7 @@ class table {
 
     machine_limits limits_;
     std::vector<std::string> words_;
+    bool host_clock_;
     std::vector<row> rows_;
 };
 
@@ -191,11 +195,15 @@ template <class F>
 int run(int argc, char** argv, F&& f) {
     const char* json = nullptr;
     std::vector<std::string> words;
+    bool host_clock = true;
     for (int i = 1; i < argc; ++i) {
         if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
+        } else if (std::strcmp(argv[i], "--device-clock") == 0) {
+            host_clock = false;
         } else if (argv[i][0] == '-') {
-            std::fprintf(stderr, "%s: unknown option '%s' (known: --json FILE)\n", argv[0], argv[i]);
+            std::fprintf(stderr, "%s: unknown option '%s' (known: --json FILE, --device-clock)\n", argv[0],
+                         argv[i]);
             return 2;
         } else {
             words.emplace_back(argv[i]);
@@ -208,7 +216,7 @@ int run(int argc, char** argv, F&& f) {
     try {
         const device::stream stream;
         const device::cuda where = stream.where();
-        table results(measure_limits(where), std::move(words));
+        table results(measure_limits(where), std::move(words), host_clock);
         table::print_head();
         f(where, results);
         where.wait();

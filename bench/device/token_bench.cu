@@ -148,8 +148,10 @@ void one_token(const device::cuda& where, bench::table& results, const std::stri
     sides.stage(false);
     const device::graph graph =
         device::capture(where, [&](const device::cuda& w) { sides.enqueue(w, false); });
-    results.report("token/" + name + "/graph", token([&] { graph.launch(where); }), 0, 0, goal);
-    results.report("token/" + name + "/launches", token([&] { sides.enqueue(where, false); }));
+    if (results.host_clock()) {
+        results.report("token/" + name + "/graph", token([&] { graph.launch(where); }), 0, 0, goal);
+        results.report("token/" + name + "/launches", token([&] { sides.enqueue(where, false); }));
+    }
     // The device's part alone: replays without staging run the same kernels, and are erased.
     results.report("token/" + name + "/device_only",
                    bench::median_microseconds(where, [&] { graph.launch(where); }));
@@ -164,7 +166,7 @@ void batch(const device::cuda& where, bench::table& results, const std::string& 
     const std::string full = "batch/" + name + "/" + std::to_string(tokens) + "/streams" +
                              std::to_string(streams) + (on_device ? "/device" : "/host") +
                              (keep_in_l2 ? "/l2_window" : "");
-    if (!results.wants(full)) {
+    if (!results.wants(full) || (streams != 1 && !results.host_clock())) {
         return;
     }
     struct lane {
@@ -184,6 +186,15 @@ void batch(const device::cuda& where, bench::table& results, const std::string& 
         l.window = std::make_unique<device::l2_window>(l.stream.where(), data, bytes, keep_in_l2);
         l.graph = std::make_unique<device::graph>(
             device::capture(l.stream.where(), [&](const device::cuda& w) { l.sides.enqueue(w, on_device); }));
+    }
+    if (streams == 1) {
+        results.report(full + "/device_only",
+                       bench::median_microseconds(lanes[0]->stream.where(),
+                                                  [&] { lanes[0]->graph->launch(lanes[0]->stream.where()); }) /
+                           static_cast<double>(tokens));
+    }
+    if (!results.host_clock()) {
+        return;
     }
     const auto round = [&] {
         for (auto& l : lanes) {

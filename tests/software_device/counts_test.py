@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Passes of the NTT write each sector once: of N words of a limb N / 4, each request of a warp as few as hold its bytes.
+"""Kernels touch no more of device memory than they need. Of N words of a limb passes of the NTT write N / 4 sectors; the
+whole limb in one block reads each factor about once; 32 doubles of slot kernels are 8 sectors.
 
-    counts_test.py NTT_TESTS FILE     the program, and where it writes what it counts
+    counts_test.py NTT_TESTS ENCODING_TESTS FILE     the programs, and where they write what they count
 """
 import json
 import os
@@ -10,19 +11,37 @@ import subprocess
 import sys
 
 
-def main(program, file):
-    subprocess.run([program, 'two_pass>(where, launches', 'single_block>(where, launches'], check=True,
-                   stdout=subprocess.DEVNULL, env={**os.environ, 'SOFTWARE_DEVICE_COUNTS': file})
-    passes = wrong = 0
-    for row in map(json.loads, open(file)):
-        if match := re.search(r'(forward|inverse)_pass<.*?tile<\d+, \d+, (\d+)', row['kernel']):
-            passes += 1
-            expected = row['blocks'] * 2 ** int(match.group(2)) * 8 // 32
-            if row['store sectors'] != expected:
-                print(f'{row["kernel"]}, grid {row["grid"]}: wrote {row["store sectors"]} sectors, expected {expected}')
-                wrong += 1
-    print(f'{passes} passes, {wrong} with more sectors than they fill')
-    return 1 if wrong or passes < 6 else 0
+def counted(file, program, *checks):
+    subprocess.run([program, *checks], check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, 'SOFTWARE_DEVICE_COUNTS': file})
+    return list(map(json.loads, open(file)))
+
+
+def main(ntt, encoding, file):
+    found = {}
+    wrong = 0
+
+    def check(kind, row, what, value, most):
+        nonlocal wrong
+        found[kind] = found.get(kind, 0) + 1
+        if value > most:
+            print(f'{row["kernel"]}, grid {row["grid"]}: {what}: {value}, expected at most {most}')
+            wrong += 1
+
+    for row in counted(file, ntt, 'two_pass>(where, launches', 'single_block>(where, launches'):
+        if match := re.search(r'(forward|inverse)_pass<.*?tile<(\d+), \d+, (\d+)', row['kernel']):
+            tile = 2 ** int(match.group(3))
+            check('passes', row, 'sectors written', row['store sectors'], row['blocks'] * tile / 4)
+            if match.group(2) == match.group(3) == '14':
+                # Two limbs with factors of one word, two of two: 1.5 N words of factors a limb, and what all threads read.
+                check('whole limbs', row, 'sectors read', row['load sectors'], row['blocks'] * tile / 4 * 2.7)
+    for row in counted(file, encoding, 'check_slots<15>'):
+        if 'to_slots_kernel<14>' in row['kernel']:
+            check('slots', row, 'sectors of all loads', row['load sectors'], 8.5 * row['load requests'])
+        if 'to_coefficients_kernel<14' in row['kernel']:
+            check('slots', row, 'sectors of all stores', row['store sectors'], 8 * row['store requests'])
+    print(found, f'{wrong} wrong')
+    return 1 if wrong or found.get('passes', 0) < 6 or found.get('whole limbs') != 2 or found.get('slots') != 2 else 0
 
 
 if __name__ == '__main__':

@@ -68,6 +68,10 @@ def divide(a, b):
     return math.copysign(math.inf, math.copysign(1, a) * math.copysign(1, b))
 
 
+def round_to_even(a):
+    return math.copysign(float(round(a)), a) if abs(a) < 2.0 ** 52 else a
+
+
 def shift_left(a, n, width):
     return a << n if n < width else 0
 
@@ -158,6 +162,8 @@ def parts_of(form):
         return [kind, kind, result], result, f'{form} R, A, B, C;', lambda a, b, c: a * b + c, False
     if name == 'cvt':
         to = s[-2]
+        if s[0] == 'rni':
+            return [kind], to, f'{form} R, A;', round_to_even, False
         if to == 'f64':
             return [kind], to, f'{form} R, A;', lambda a: float(a), False
         return [kind], to, f'{form} R, A;', lambda a: a, False

@@ -60,7 +60,9 @@ class turns {
 };
 
 /// Adds up what warps asked for since the last barrier.
-void add_requests(std::vector<access>& accesses, counts& to) {
+void add_requests(std::vector<access>& accesses, std::vector<u64>& sectors, counts& to) {
+    ++to[counts::phases];
+    const double loads_before = to[counts::load_requests];
     // Of each warp, site and turn there: sectors, or words of shared memory by bank.
     std::map<std::tuple<u32, u32, u32>, std::set<u64>> touched;
     std::map<std::pair<u32, u32>, u32> turns;  // of threads at sites
@@ -83,14 +85,29 @@ void add_requests(std::vector<access>& accesses, counts& to) {
             for (const u64 word : pieces) {
                 ++of_bank[word % 32];
             }
-            ++to.shared_requests;
-            to.shared_wavefronts += *std::max_element(of_bank, of_bank + 32);
+            ++to[counts::shared_requests];
+            to[counts::shared_wavefronts] += static_cast<double>(*std::max_element(of_bank, of_bank + 32));
         } else {
-            ++to.requests[kind.store ? 1 : 0];
-            to.sectors[kind.store ? 1 : 0] += pieces.size();
+            ++to[kind.store ? counts::store_requests : counts::load_requests];
+            to[kind.store ? counts::store_sectors : counts::load_sectors] +=
+                static_cast<double>(pieces.size());
+            sectors.insert(sectors.end(), pieces.begin(), pieces.end());
         }
     }
+    to[counts::load_phases] += to[counts::load_requests] != loads_before ? 1 : 0;
     accesses.clear();
+}
+
+/// Which blocks of a grid run: of each row all, or `most` at even distances.
+std::vector<u32> chosen_blocks(const launch& what, u32 most) {
+    const u32 row = most == 0 ? what.grid[0] : std::min(what.grid[0], most);
+    std::vector<u32> result;
+    for (u32 y = 0; y < what.grid[1] * what.grid[2]; ++y) {
+        for (u32 i = 0; i < row; ++i) {
+            result.push_back(y * what.grid[0] + static_cast<u32>(u64{i} * what.grid[0] / row));
+        }
+    }
+    return result;
 }
 
 /// Each thread to its next barrier, until all have ended.
@@ -104,7 +121,7 @@ void run_threads(block& b, turns& order, counts* count) {
             at[number] = b.code->run(t, registers.data() + std::size_t{saved} * number, at[number]);
         }
         if (count != nullptr) {
-            add_requests(*b.accesses, *count);
+            add_requests(*b.accesses, *b.sectors, *count);
         }
         const auto other = std::adjacent_find(at.begin(), at.end(), std::not_equal_to<>());
         if (other != at.end()) {
@@ -131,7 +148,11 @@ std::string readable(const char* name) {
     return result;
 }
 
-const char* const counts::class_names[] = {"integer", "multiply", "double", "global", "shared", "control"};
+const char* const counts::names[] = {
+    "blocks",         "threads",       "integer",        "multiply",      "double",
+    "convert",        "global",        "shared",         "control",       "load requests",
+    "load sectors",   "store requests", "store sectors",  "block sectors", "launch sectors",
+    "shared requests", "shared wavefronts", "phases",     "load phases"};
 
 registry::registry(int architecture, const kernel* kernels, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -153,7 +174,8 @@ void thread::refuse(u32 site, u64 address, u64 bytes, const char* what) const {
                 block_.code->sites[site] + "\"");
 }
 
-device_memory::device_memory(u64 most) : free_(most) {
+device_memory::device_memory(u64 most, bool written_at_once)
+    : free_(most), fresh_(written_at_once ? written : unwritten) {
     range_.first = reinterpret_cast<u64>(reserve(address_space, PROT_NONE));
     range_.size = address_space;
     range_.bytes = static_cast<u8*>(reserve(address_space, PROT_READ | PROT_WRITE));
@@ -175,7 +197,7 @@ u64 device_memory::allocate(u64 bytes) {
         return 0;
     }
     const u64 result = next_;
-    std::memset(range_.states + (result - range_.first), unwritten, bytes);
+    std::memset(range_.states + (result - range_.first), fresh_, bytes);
     buffers_[result] = bytes;
     free_ -= bytes;
     next_ += (bytes + 2 * page - 1) / page * page;  // a page that is in no buffer
@@ -215,7 +237,7 @@ void device_memory::mark_written(u64 address, u64 bytes) {
     std::memset(range_.states + (address - range_.first), written, bytes);
 }
 
-void run(const launch& what, device_memory& memory, thread_order order, counts* count) {
+void run(const launch& what, device_memory& memory, thread_order order, counts* count, u32 most) {
     static u32 moments = 0;
     ++memory.range().launch;
     std::vector<u8> bytes(what.shared_bytes);
@@ -229,12 +251,18 @@ void run(const launch& what, device_memory& memory, thread_order order, counts* 
     std::copy_n(what.grid, 3, b.grid);
     b.threads = what.threads;
     b.visits.resize(what.code->basic_blocks);
+    counts found;
     std::vector<access> accesses;
+    std::vector<u64> sectors;
+    std::vector<u64> all_sectors;
     b.accesses = count == nullptr ? nullptr : &accesses;
-    turns blocks(std::size_t{what.grid[0]} * what.grid[1] * what.grid[2], order);
+    b.sectors = &sectors;
+    const std::vector<u32> chosen = chosen_blocks(what, most);
+    turns blocks(chosen.size(), order);
     turns threads(what.threads, order);
     try {
-        for (const u32 number : blocks.next()) {
+        for (const u32 turn : blocks.next()) {
+            const u32 number = chosen[turn];
             b.number = number;
             b.index[0] = number % what.grid[0];
             b.index[1] = number / what.grid[0] % what.grid[1];
@@ -243,20 +271,40 @@ void run(const launch& what, device_memory& memory, thread_order order, counts* 
             b.shared.launch = ++moments;
             std::fill(bytes.begin(), bytes.end(), u8{0xA5});
             std::fill(states.begin(), states.end(), unwritten);
-            run_threads(b, threads, count);
+            run_threads(b, threads, count == nullptr ? nullptr : &found);
+            std::sort(sectors.begin(), sectors.end());
+            sectors.erase(std::unique(sectors.begin(), sectors.end()), sectors.end());
+            all_sectors.insert(all_sectors.end(), sectors.begin(), sectors.end());
+            sectors.clear();
         }
     } catch (const fault& wrong) {
         throw fault(readable(what.code->name) + ": " + wrong.what());
     }
-    if (count != nullptr) {
-        count->blocks += blocks.next().size();
-        count->threads += blocks.next().size() * what.threads;
-        for (u32 i = 0; i < what.code->basic_blocks; ++i) {
-            for (std::size_t c = 0; c < counts::classes; ++c) {
-                count->instructions[c] += b.visits[i] * what.code->instructions[i][c];
-            }
+    if (count == nullptr) {
+        return;
+    }
+    found[counts::blocks] = static_cast<double>(chosen.size());
+    found[counts::threads] = found[counts::blocks] * what.threads;
+    found[counts::block_sectors] = static_cast<double>(all_sectors.size());
+    for (u32 i = 0; i < what.code->basic_blocks; ++i) {
+        for (std::size_t c = 0; c < counts::classes; ++c) {
+            found[counts::integer + c] +=
+                static_cast<double>(b.visits[i]) * what.code->instructions[i][c];
         }
     }
+    const double scale = static_cast<double>(what.grid[0]) * what.grid[1] * what.grid[2] /
+                         static_cast<double>(chosen.size());
+    count->add(found, scale);
+    // What several blocks touch, all do; what one alone does, each of the others has for itself.
+    std::sort(all_sectors.begin(), all_sectors.end());
+    double several = 0;
+    double alone = 0;
+    for (auto first = all_sectors.begin(); first != all_sectors.end();) {
+        const auto next = std::find_if(first, all_sectors.end(), [&](u64 x) { return x != *first; });
+        ++(next - first > 1 ? several : alone);
+        first = next;
+    }
+    count->of[counts::launch_sectors] += several + alone * scale;
 }
 
 }  // namespace software_device

@@ -74,20 +74,43 @@ struct access {
     bool store;
 };
 
-/// What kernels did, for models of time. A request is what a warp asks for at once: the n-th access of each
-/// of its threads at one site between two barriers.
+/// What kernels did, for models of time, as sums over blocks. A request is what a warp asks for at once: the
+/// n-th access of each of its threads at one site between two barriers. A sector is a piece of 32 bytes.
 struct counts {
-    static constexpr std::size_t classes = 6;
-    static const char* const class_names[classes];
+    enum what {
+        blocks,
+        threads,
+        integer,  ///< instructions of all threads by class, as many as machine code takes
+        multiply,
+        doubles,
+        convert,
+        global,
+        shared,
+        control,
+        load_requests,
+        load_sectors,
+        store_requests,
+        store_sectors,
+        block_sectors,   ///< different ones of a block
+        launch_sectors,  ///< different ones of a launch
+        shared_requests,
+        shared_wavefronts,  ///< of a request the words in the fullest bank; at best one for 128 bytes
+        phases,             ///< up to a barrier, or the end
+        load_phases,        ///< in which device memory is read
+        size
+    };
+    static const char* const names[size];
+    static constexpr std::size_t classes = control - integer + 1;
 
-    u64 blocks = 0;
-    u64 threads = 0;
-    u64 instructions[classes] = {};  ///< of all threads, by class
-    u64 requests[2] = {};            ///< loads [0] and stores [1] of device memory
-    u64 sectors[2] = {};             ///< pieces of 32 bytes that they touch
-    u64 shared_requests = 0;
-    u64 shared_wavefronts =
-        0;  ///< as many as the words in the fullest bank; without conflicts one for 128 bytes
+    double of[size] = {};
+
+    double& operator[](std::size_t i) noexcept { return of[i]; }
+    double operator[](std::size_t i) const noexcept { return of[i]; }
+    void add(const counts& other, double times = 1) noexcept {
+        for (std::size_t i = 0; i < size; ++i) {
+            of[i] += times * other.of[i];
+        }
+    }
 };
 
 class thread;
@@ -134,6 +157,7 @@ struct block {
     u32 phase;                      ///< counted by barriers
     std::vector<u64> visits;        ///< of basic blocks, by all threads
     std::vector<access>* accesses;  ///< since the last barrier; null unless they are counted
+    std::vector<u64>* sectors;      ///< of device memory that were touched, each once at the block's end
 };
 
 /// One thread of it.
@@ -286,7 +310,8 @@ class thread {
 /// buffer is unwritten; what was given back is absent, and its addresses do not come again.
 class device_memory {
   public:
-    explicit device_memory(u64 most);
+    /// @param written_at_once  for models of time: nobody asks what the bytes are
+    explicit device_memory(u64 most, bool written_at_once = false);
     ~device_memory();
     device_memory(const device_memory&) = delete;
     device_memory& operator=(const device_memory&) = delete;
@@ -306,6 +331,7 @@ class device_memory {
     std::map<u64, u64> buffers_;
     u64 next_;
     u64 free_;
+    u8 fresh_;  ///< the state of new bytes
 };
 
 /// A kernel, its grid and its parameters.
@@ -317,9 +343,11 @@ struct launch {
     std::vector<u8> parameters;
 };
 
-/// Runs all blocks, one after the other.  Throws fault.
-/// @param count  what is added up, if given
-void run(const launch& what, device_memory& memory, thread_order order, counts* count = nullptr);
+/// Runs blocks, one after the other.  Throws fault.
+/// @param count  gets what was counted, if given
+/// @param most   of the blocks of a row of the grid only so many run, and counts are scaled; 0: all run
+void run(const launch& what, device_memory& memory, thread_order order, counts* count = nullptr,
+         u32 most = 0);
 
 /// A kernel's name as C++ has it.
 std::string readable(const char* name);

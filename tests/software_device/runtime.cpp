@@ -7,18 +7,23 @@
 //
 // Environment: SOFTWARE_DEVICE_SM (80 or 90), SOFTWARE_DEVICE_ORDER (forward, reverse, shuffled);
 // SOFTWARE_DEVICE_COUNTS names a file that counts of each kernel and grid are written to at the end.
+// SOFTWARE_DEVICE_MODEL (A100, H100, H200): events give times that model.hpp predicts. Of each row of a grid
+// few blocks run, each launch once, and nothing is checked. SOFTWARE_DEVICE_RESOURCES names a file with
+// lines "name registers instructions" of kernels.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <deque>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
 
 #include "machine.hpp"
+#include "model.hpp"
 
 namespace software_device {
 namespace {
@@ -29,7 +34,7 @@ struct event_state {
     struct stream_state* stream = nullptr;
     u64 position = 0;  ///< in its stream's work; 0: never recorded
     bool times = true;
-    std::chrono::steady_clock::time_point passed{};
+    double passed = 0;  ///< microseconds
 };
 
 /// One piece of work, as it was asked for.
@@ -53,6 +58,7 @@ struct stream_state {
     std::deque<work> queue;
     u64 enqueued = 0;
     u64 done = 0;
+    double now = 0;  ///< microseconds of its work, predicted
     struct graph_state* recorded = nullptr;  ///< what it records into
     bool spoilt = false;
 };
@@ -74,7 +80,10 @@ struct device_state {
     u64 persisting_limit = 0;
     const char* counts_file = std::getenv("SOFTWARE_DEVICE_COUNTS");
     std::map<std::pair<std::string, std::string>, counts> counted;  ///< by kernel and grid
-    std::string lost;                                               ///< why nothing works any more, if so
+    const machine_model* model = nullptr;
+    std::map<std::string, resources> needs;                            ///< of kernels, by name
+    std::map<std::tuple<const kernel*, std::vector<u8>, u32>, double> predicted;  ///< by parameters and grid
+    std::string lost;                                                  ///< why nothing works any more, if so
 
     device_state() {
         const char* const sm = std::getenv("SOFTWARE_DEVICE_SM");
@@ -91,10 +100,26 @@ struct device_state {
                          "forward, reverse or shuffled\n");
             std::abort();
         }
+        if (const char* const name = std::getenv("SOFTWARE_DEVICE_MODEL")) {
+            model = find_model(name);
+            const char* const file = std::getenv("SOFTWARE_DEVICE_RESOURCES");
+            std::ifstream rows(file == nullptr ? "" : file);
+            for (std::string kernel_name; rows >> kernel_name;) {
+                resources& r = needs[kernel_name];
+                rows >> r.registers >> r.instructions;
+            }
+            if (model == nullptr || needs.empty()) {
+                std::fprintf(stderr,
+                             "software device: SOFTWARE_DEVICE_MODEL is A100, H100 or H200, with "
+                             "SOFTWARE_DEVICE_RESOURCES a file of kernels\n");
+                std::abort();
+            }
+            architecture = model->architecture;
+        }
     }
     device_memory& buffers() {
         if (memory == nullptr) {
-            memory = std::make_unique<device_memory>(u64{8} << 30);
+            memory = std::make_unique<device_memory>(u64{8} << 30, model != nullptr);
         }
         return *memory;
     }
@@ -173,21 +198,10 @@ void write_counts() {
         return;
     }
     for (const auto& [key, c] : state().counted) {
-        std::fprintf(file, "{\"kernel\": \"%s\", \"grid\": \"%s\", \"blocks\": %llu, \"threads\": %llu",
-                     key.first.c_str(), key.second.c_str(), static_cast<unsigned long long>(c.blocks),
-                     static_cast<unsigned long long>(c.threads));
-        const auto add = [&](const char* name, u64 value) {
-            std::fprintf(file, ", \"%s\": %llu", name, static_cast<unsigned long long>(value));
-        };
-        for (std::size_t i = 0; i < counts::classes; ++i) {
-            add(counts::class_names[i], c.instructions[i]);
+        std::fprintf(file, "{\"kernel\": \"%s\", \"grid\": \"%s\"", key.first.c_str(), key.second.c_str());
+        for (std::size_t i = 0; i < counts::size; ++i) {
+            std::fprintf(file, ", \"%s\": %.0f", counts::names[i], c[i]);
         }
-        add("load requests", c.requests[0]);
-        add("load sectors", c.sectors[0]);
-        add("store requests", c.requests[1]);
-        add("store sectors", c.sectors[1]);
-        add("shared requests", c.shared_requests);
-        add("shared wavefronts", c.shared_wavefronts);
         std::fprintf(file, "}\n");
     }
     std::fclose(file);
@@ -201,11 +215,59 @@ counts& counts_of(const launch& what) {
                                                            std::to_string(what.grid[2])}];
 }
 
+/// Microseconds of a launch: by its first one.
+double predicted_time(const launch& what) {
+    device_state& s = state();
+    double& result = s.predicted[{what.code, what.parameters, what.grid[0]}];
+    if (result == 0) {
+        constexpr u32 blocks_of_row = 4;
+        counts count;
+        run(what, s.buffers(), s.order, &count, blocks_of_row);
+        const auto needs = s.needs.find(what.code->name);
+        if (needs == s.needs.end()) {
+            throw fault(readable(what.code->name) + ": SOFTWARE_DEVICE_RESOURCES does not name it");
+        }
+        const prediction p = predict_launch(*s.model, what, count, needs->second);
+        result = p.microseconds;
+        if (s.counts_file != nullptr) {
+            counts_of(what).add(count);
+            std::fprintf(stderr, "%10.3f us  %-14s %ux%u  %s\n", p.microseconds, p.binds, what.grid[0],
+                         what.grid[1], readable(what.code->name).c_str());
+        }
+    }
+    return result;
+}
+/// What work takes by the model, and on the host's clock without one.
+double time_after(const work& w, double before) {
+    const machine_model* const model = state().model;
+    if (model == nullptr) {
+        return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    }
+    switch (w.what) {
+        case work::kind::launch:
+            return before + predicted_time(w.kernel);
+        case work::kind::upload:
+        case work::kind::download:
+            return before + predict_copy(*model, static_cast<double>(w.bytes), false);
+        case work::kind::copy:
+        case work::kind::fill:
+            return before + predict_copy(*model, static_cast<double>(w.bytes), true);
+        case work::kind::wait:
+            return std::max(before, w.awaited->now);
+        default:
+            return before;
+    }
+}
+
 void perform(const work& w) {
     device_state& s = state();
     switch (w.what) {
         case work::kind::launch:
-            run(w.kernel, s.buffers(), s.order, s.counts_file == nullptr ? nullptr : &counts_of(w.kernel));
+            if (s.model == nullptr) {
+                run(w.kernel, s.buffers(), s.order,
+                    s.counts_file == nullptr ? nullptr : &counts_of(w.kernel));
+            }
             break;
         case work::kind::upload: {
             const u8* const from = w.staged ? w.seen.data() : reinterpret_cast<const u8*>(w.from);
@@ -234,7 +296,7 @@ void perform(const work& w) {
             s.buffers().mark_written(w.to, w.bytes);
             break;
         case work::kind::record:
-            w.event->passed = std::chrono::steady_clock::now();
+            w.event->passed = time_after(w, w.event->stream->now);
             break;
         case work::kind::wait:
             run_until(*w.awaited, w.position);
@@ -248,6 +310,7 @@ void run_until(stream_state& s, u64 position) {
         s.queue.pop_front();
         ++s.done;
         perform(next);
+        s.now = time_after(next, s.now);
     }
 }
 void run_all(stream_state& s) {
@@ -806,7 +869,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
         if (a->stream->done < a->position || b->stream->done < b->position) {
             return failed(cudaErrorNotReady);
         }
-        *milliseconds = std::chrono::duration<float, std::milli>(b->passed - a->passed).count();
+        *milliseconds = static_cast<float>((b->passed - a->passed) / 1000);
         return cudaSuccess;
     });
 }

@@ -153,19 +153,35 @@ def check_directives(text):
             raise Unknown(f'directive "{directive}"')
 
 
-CLASSES = ('integer', 'multiply', 'double', 'global', 'shared', 'control')
+CLASSES = ('integer', 'multiply', 'double', 'convert', 'global', 'shared', 'control')
+# Machine instructions of products of 64 bits: one for each product of halves, and sums.
+PRODUCTS = {'mul.lo.s64': (3, 0), 'mul.hi.u64': (4, 4)}
 
 
-def class_of(i):
-    """For counts: the number of an instruction's class."""
+def slots_of(i):
+    """For counts: about how many machine instructions of each class become of it. Moves and parameters are operands there."""
     name, *s = i.parts
+    wide = 2 if s and s[-1] in ('b64', 's64', 'u64') else 1
     if name in ('ld', 'st', 'atom'):
-        return CLASSES.index('shared' if s[0] == 'shared' else 'control' if s[0] == 'param' else 'global')
-    if name in ('bra', 'bar', 'ret', 'setp', 'selp', 'mov', 'cvta'):
-        return CLASSES.index('control')
+        return {} if s[0] == 'param' else {'shared' if s[0] == 'shared' else 'global': 1}
+    if name in ('mov', 'cvta') or i.operation == 'neg.f64':
+        return {}
+    if name in ('bra', 'bar', 'ret'):
+        return {'control': 1}
+    if name == 'cvt':
+        if any(t[0] == 'f' for t in s if len(t) == 3 and t != 'rni'):
+            return {'convert': 1}
+        return {} if i.operation == 'cvt.u64.u32' else {'integer': 1}
+    if name in ('div', 'rem'):
+        return {'double': 10, 'integer': 6} if 'f64' in s else {'integer': 16, 'convert': 2}
+    if name == 'selp':
+        return {'integer': 2 if s[-1][1:] == '64' else 1}
     if 'f64' in s:
-        return CLASSES.index('double')
-    return CLASSES.index('multiply' if name in ('mul', 'mad', 'div', 'rem') else 'integer')
+        return {'double': 1}
+    if name in ('mul', 'mad'):
+        products, sums = PRODUCTS.get(i.operation, (1, 0))
+        return {'multiply': products, 'integer': sums}
+    return {'integer': wide}
 
 
 class Translation:
@@ -451,6 +467,8 @@ class Translation:
             return self.assign(o[0], to, f'static_cast<f64>({a})')
         if to == 'f64' and kind[0] in 'us' and how == ['rn']:
             return self.assign(o[0], to, f'static_cast<f64>({a})')
+        if (how, to, kind) == (['rni'], 'f64', 'f64'):
+            return self.assign(o[0], to, f'std::nearbyint({a})')
         raise Unknown('conversion')
 
     def do_cvta(self, i, s, o):
@@ -625,7 +643,7 @@ def main(arguments):
                 sites = ', '.join(quoted(s) for s in kernel.sites) or 'nullptr'
                 places = ', '.join(f'{{{at}, {size}}}' for at, size in zip(kernel.parameter_offsets.values(),
                                                                            kernel.parameter_sizes)) or '{0, 0}'
-                rows_of = (', '.join(str(sum(class_of(i) == c for i in code)) for c in range(len(CLASSES)))
+                rows_of = (', '.join(str(sum(slots.get(c, 0) for slots in map(slots_of, code))) for c in CLASSES)
                            for _, code in kernel.blocks)
                 table = ', '.join(f'{{{row}}}' for row in rows_of)
                 texts.append(text.replace('FUNCTION', name, 1) +

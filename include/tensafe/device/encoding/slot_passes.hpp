@@ -15,8 +15,8 @@
 // order, so the results are those of slot_transform, bit for bit.
 //
 // A thread block holds its slots in shared memory and a thread sixteen of them in registers, for two radix-4
-// stages at a time. Up to 2^13 slots, one thread block does everything; more are cut into blocks, and a
-// second launch does the last one or two stages.
+// stages at a time. Up to 2^13 slots, one thread block does everything; more are cut into sixteen parts, of
+// which a thread block has two or four, and a second launch does the last two stages.
 
 namespace tensafe::device {
 
@@ -201,13 +201,17 @@ inline constexpr int values_per_thread = 16;
 /// The largest block: 128 KiB of shared memory.
 inline constexpr int largest_log_block = 13;
 
-/// How 2^LogSlots slots are cut up: `outer_bits` of a slot's number say in which block it stands.
+/// How 2^LogSlots slots are cut up: `outer_bits` of a slot's number say in which part it stands. The
+/// coefficients of a part lie 2^outer_bits apart; a thread block has four parts, or two if there is no more
+/// room, whose coefficients are neighbours.
 template <int LogSlots>
 struct slot_cut {
     static constexpr std::size_t slots = std::size_t{1} << LogSlots;
-    static constexpr int outer_bits =
-        LogSlots <= largest_log_block ? 0 : (LogSlots <= largest_log_block + 2 ? 2 : 4);
-    static constexpr int log_block = LogSlots - outer_bits;
+    static constexpr int outer_bits = LogSlots <= largest_log_block ? 0 : 4;
+    static constexpr int log_part = LogSlots - outer_bits;
+    static constexpr int log_block = std::min({LogSlots, log_part + 2, largest_log_block});
+    static constexpr int log_parts = log_block - log_part;
+    static constexpr int log_blocks = LogSlots - log_block;
     static constexpr int block_slots = 1 << log_block;
     /// Threads with something to do, and threads there are.
     static constexpr int busy = block_slots / values_per_thread;
@@ -215,6 +219,13 @@ struct slot_cut {
     /// Bits of a slot's number that the first pass deals with: blocks of four, then of eight or sixteen.
     static constexpr int first_bits = LogSlots % 2 == 0 ? 4 : 3;
     static constexpr std::size_t first_quarter = LogSlots % 2 == 0 ? 4 : 8;
+
+    /// The number of the slot that stands at place `i` of a block: part after part.
+    TENSAFE_HD_INLINE static std::uint32_t slot(std::uint32_t block, std::uint32_t i) noexcept {
+        const auto part = static_cast<std::uint32_t>(
+            ntt::bit_reverse(block << log_parts | i >> log_part, outer_bits));
+        return part << log_part | (i & ((1U << log_part) - 1));
+    }
 };
 
 /// Real and imaginary parts apart, so that a thread's access is to one bank.
@@ -365,8 +376,9 @@ TENSAFE_HD_INLINE void split_first(const slot_view& tables, complex_value (&v)[v
     }
 }
 
-/// The coefficients of the first pass: value i of item t of a block is coefficient `first + i * step` of the
-/// real parts, `slots` further of the imaginary parts.
+/// The coefficients of the first pass. The lowest bits of an item's number are its part, the others count
+/// coefficients of the part, so neighbouring items have neighbouring coefficients; those of the imaginary
+/// parts are `slots` further.
 template <int LogSlots>
 struct first_pass {
     using cut = slot_cut<LogSlots>;
@@ -381,13 +393,15 @@ struct first_pass {
     template <class F>
     TENSAFE_HD_INLINE static void for_coefficients(complex_value (&v)[values_per_thread], std::uint32_t block,
                                                    std::uint32_t t, const F& f) noexcept {
-        const auto low = static_cast<std::uint32_t>(ntt::bit_reverse(block, cut::outer_bits));
+        constexpr std::uint32_t parts = 1U << cut::log_parts;
         for (int g = 0; g < items; ++g) {
+            const std::uint32_t number = item(t, g);
+            const std::uint32_t first = (number >> cut::log_parts) << cut::outer_bits |
+                                        block << cut::log_parts | (number & (parts - 1));
             for (int i = 0; i < per_item; ++i) {
-                constexpr int upper = cut::log_block - bits;
                 const auto reversed =
                     static_cast<std::uint32_t>(ntt::bit_reverse(static_cast<std::size_t>(i), bits));
-                f(v[g * per_item + i], (reversed << upper | item(t, g)) << cut::outer_bits | low);
+                f(v[g * per_item + i], reversed << (LogSlots - bits) | first);
             }
         }
     }
@@ -397,9 +411,11 @@ struct first_pass {
                                              const F& f) noexcept {
         using memory = slot_memory<cut::log_block>;
         for (int g = 0; g < items; ++g) {
-            const auto number =
-                static_cast<std::uint32_t>(ntt::bit_reverse(item(t, g), cut::log_block - bits));
-            const std::uint32_t first = memory::place(number << bits);
+            constexpr std::uint32_t parts = 1U << cut::log_parts;
+            const std::uint32_t part = item(t, g) & (parts - 1);
+            const auto number = static_cast<std::uint32_t>(
+                ntt::bit_reverse(item(t, g) >> cut::log_parts, cut::log_part - bits));
+            const std::uint32_t first = memory::place(part << cut::log_part | number << bits);
             for (int i = 0; i < per_item; ++i) {
                 f(v[g * per_item + i], first ^ memory::place(static_cast<std::uint32_t>(i)));
             }

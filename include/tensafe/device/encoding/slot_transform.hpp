@@ -12,7 +12,7 @@ namespace detail {
 
 /// All stages within a block, by all threads of a context.
 /// @param from the polynomial's coefficients
-/// @param to the block's slots, real and imaginary part in turn, 16-byte aligned
+/// @param to the polynomial's slots, real and imaginary part in turn, 16-byte aligned
 template <int LogSlots, class Context>
 TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlots>::log_block>& shared,
                                       const slot_view& tables, std::uint32_t block, const double* from,
@@ -32,7 +32,7 @@ TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlot
             pass::for_places(v, t, [&](complex_value& z, std::uint32_t place) { shared.put(place, z); });
         }
     });
-    for_passes_upwards<cut::first_bits, cut::log_block>([&]<int Low, int Count>() {
+    for_passes_upwards<cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
         ctx.each([&](int thread) {
             const auto t = static_cast<std::uint32_t>(thread);
             if (t < busy) {
@@ -43,8 +43,8 @@ TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlot
                 });
                 merge_pass<LogSlots, Low, Count, busy>(tables, t, v);
                 shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
-                    if constexpr (Low + Count == cut::log_block) {
-                        store_complex(to, first + i, z);
+                    if constexpr (Low + Count == cut::log_part) {
+                        store_complex(to, cut::slot(block, first) + i, z);
                     } else {
                         shared.put(memory::place(first) ^ memory::place(i), z);
                     }
@@ -54,7 +54,7 @@ TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlot
     });
 }
 
-/// Block x * 2^outer_bits + b of the launch has block b of polynomial x.
+/// Block x * 2^log_blocks + b of the launch has block b of polynomial x.
 template <int LogSlots>
 struct to_slots_kernel {
     using cut = slot_cut<LogSlots>;
@@ -67,11 +67,10 @@ struct to_slots_kernel {
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        const std::size_t polynomial = ctx.block().x >> cut::outer_bits;
-        const std::uint32_t block = ctx.block().x & ((1U << cut::outer_bits) - 1);
-        const std::size_t first = polynomial * cut::slots + block * std::size_t{cut::block_slots};
-        evaluate_block<LogSlots>(ctx, ctx.shared(), tables, block, coefficients + polynomial * 2 * cut::slots,
-                                 slots + 2 * first);
+        const std::size_t polynomial = ctx.block().x >> cut::log_blocks;
+        const std::uint32_t block = ctx.block().x & ((1U << cut::log_blocks) - 1);
+        const std::size_t first = polynomial * 2 * cut::slots;
+        evaluate_block<LogSlots>(ctx, ctx.shared(), tables, block, coefficients + first, slots + first);
     }
 };
 
@@ -96,16 +95,16 @@ struct outer_stages_kernel {
         const std::uint32_t first_thread = ctx.block().x % blocks * threads;
         ctx.last([&](int thread) {
             constexpr auto step = static_cast<std::uint32_t>(cut::slots / values_per_thread);
-            using shape = pass_shape<cut::log_block, cut::outer_bits, step>;
+            using shape = pass_shape<cut::log_part, cut::outer_bits, step>;
             const std::uint32_t t = first_thread + static_cast<std::uint32_t>(thread);
             complex_value v[values_per_thread];
             shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                 z = row.slot(first + i);
             });
             if constexpr (Merge) {
-                merge_pass<LogSlots, cut::log_block, cut::outer_bits, step>(tables, t, v);
+                merge_pass<LogSlots, cut::log_part, cut::outer_bits, step>(tables, t, v);
             } else {
-                split_pass<LogSlots, cut::log_block, cut::outer_bits, step>(tables, t, v);
+                split_pass<LogSlots, cut::log_part, cut::outer_bits, step>(tables, t, v);
             }
             shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                 store_complex(to, first + i, z);
@@ -127,19 +126,19 @@ struct to_coefficients_kernel {
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        const std::size_t polynomial = ctx.block().x >> cut::outer_bits;
-        const std::uint32_t block = ctx.block().x & ((1U << cut::outer_bits) - 1);
+        const std::size_t polynomial = ctx.block().x >> cut::log_blocks;
+        const std::uint32_t block = ctx.block().x & ((1U << cut::log_blocks) - 1);
         const auto row = load.row(polynomial);
         double* const to = coefficients + polynomial * 2 * cut::slots;
-        for_passes_downwards<cut::first_bits, cut::log_block>([&]<int Low, int Count>() {
+        for_passes_downwards<cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
             ctx.each([&](int thread) {
                 const auto t = static_cast<std::uint32_t>(thread);
                 if (t < cut::busy) {
                     using shape = pass_shape<Low, Count, static_cast<std::uint32_t>(cut::busy)>;
                     complex_value v[values_per_thread];
                     shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
-                        if constexpr (Low + Count == cut::log_block) {
-                            z = row.slot(block * std::size_t{cut::block_slots} + first + i);
+                        if constexpr (Low + Count == cut::log_part) {
+                            z = row.slot(cut::slot(block, first) + i);
                         } else {
                             z = ctx.shared().get(shared_type::place(first) ^ shared_type::place(i));
                         }
@@ -289,7 +288,7 @@ void to_slots(const Where& where, const slot_tables<typename Where::space>& tabl
     } else {
         using cut = detail::slot_cut<LogN - 1>;
         where.launch(detail::to_slots_kernel<LogN - 1>{view, coefficients, slots},
-                     {polynomials << cut::outer_bits});
+                     {polynomials << cut::log_blocks});
         if constexpr (cut::outer_bits > 0) {
             using outer = detail::outer_stages_kernel<LogN - 1, true, load_slots>;
             where.launch(outer{view, load_slots{LogN, slots}, slots}, {polynomials * outer::blocks});
@@ -328,7 +327,7 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
         where.launch(outer{view, load, work}, {polynomials * outer::blocks});
         where.launch(
             detail::to_coefficients_kernel<LogN - 1, load_slots>{view, load_slots{LogN, work}, coefficients},
-            {polynomials << cut::outer_bits});
+            {polynomials << cut::log_blocks});
     }
 }
 

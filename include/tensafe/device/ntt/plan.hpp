@@ -53,7 +53,8 @@ inline constexpr int max_ntt_log_n = 17;
 namespace detail {
 
 /// Where the factor of block `index` of stage `stage` stands: at 2^stage + index as in ntt::plan, but in the
-/// last four stages the first factors of all blocks of sixteen entries, then their second ones, and so on.
+/// last four stages the first factors of all blocks of sixteen entries, then their second ones, and so on;
+/// each time of the even blocks, then of the odd ones, since a thread has one block or two neighbours.
 template <int LogN>
 TENSAFE_HD_INLINE constexpr std::size_t factor_position(int stage, std::size_t index) noexcept {
     constexpr int first_leaf = LogN - leaf_stages;
@@ -62,7 +63,8 @@ TENSAFE_HD_INLINE constexpr std::size_t factor_position(int stage, std::size_t i
     }
     const int depth = stage - first_leaf;
     const std::size_t node = (std::size_t{1} << depth) + (index & ((std::size_t{1} << depth) - 1));
-    return (node << first_leaf) + (index >> depth);
+    const std::size_t block = index >> depth;
+    return (node << first_leaf) + ((block & 1) << (first_leaf - 1)) + (block >> 1);
 }
 
 /// The tables of a basis in one piece of memory. Limb after limb, in factors of the limb's arithmetic: N

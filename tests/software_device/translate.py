@@ -158,6 +158,19 @@ CLASSES = ('integer', 'multiply', 'double', 'convert', 'global', 'shared', 'cont
 PRODUCTS = {'mul.lo.s64': (3, 0), 'mul.hi.u64': (4, 4)}
 
 
+def slots_of_block(code):
+    """As slots_of, one for each instruction; products of halves take a sum with them."""
+    products = set()
+    result = []
+    for i in code:
+        fused = i.operation in ('add.s64', 'add.u64') and products & set(i.operands[1:])
+        result.append({} if fused else slots_of(i))
+        products.difference_update(i.operands)
+        if i.operation.startswith('mul.wide') or i.operation == 'mul.lo.s64':
+            products.add(i.operands[0])
+    return result
+
+
 def slots_of(i):
     """For counts: about how many machine instructions of each class become of it. Moves and parameters are operands there."""
     name, *s = i.parts
@@ -643,7 +656,7 @@ def main(arguments):
                 sites = ', '.join(quoted(s) for s in kernel.sites) or 'nullptr'
                 places = ', '.join(f'{{{at}, {size}}}' for at, size in zip(kernel.parameter_offsets.values(),
                                                                            kernel.parameter_sizes)) or '{0, 0}'
-                rows_of = (', '.join(str(sum(slots.get(c, 0) for slots in map(slots_of, code))) for c in CLASSES)
+                rows_of = (', '.join(str(sum(slots.get(c, 0) for slots in slots_of_block(code))) for c in CLASSES)
                            for _, code in kernel.blocks)
                 table = ', '.join(f'{{{row}}}' for row in rows_of)
                 texts.append(text.replace('FUNCTION', name, 1) +

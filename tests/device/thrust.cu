@@ -220,21 +220,21 @@ void check_views_copy_nothing(const device::cuda&) {
 }
 
 struct doubled {
-    TENSAFE_HOST_DEVICE float operator()(float x) const { return 2 * x; }
+    TENSAFE_HOST_DEVICE std::uint32_t operator()(std::uint32_t x) const { return 2 * x; }
 };
 struct count_up {
-    float* to;
-    TENSAFE_HOST_DEVICE void operator()(std::uint32_t k) const { to[k] = static_cast<float>(k) + 1; }
+    std::uint32_t* to;
+    TENSAFE_HOST_DEVICE void operator()(std::uint32_t k) const { to[k] = k + 1; }
 };
 
 /// Kernels of ours, Thrust's and copies take turns in one stream.
 void check_thrust_keeps_the_order_of_the_stream(const device::cuda& where) {
-    auto values = tests::poisoned<float>(where, 100);
+    auto values = tests::poisoned<std::uint32_t>(where, 100);
     tests::for_each_number(where, 100, count_up{values.data()});
     thrust::transform(interop::execution_policy(where), values.data(), values.data() + 100, values.data(), doubled{});
-    const std::vector<float> got = tests::to_host<float>(where, values);
-    for (std::size_t k = 0; k < 100; ++k) {
-        CHECK(got[k] == 2 * static_cast<float>(k + 1));
+    const std::vector<std::uint32_t> got = tests::to_host<std::uint32_t>(where, values);
+    for (std::uint32_t k = 0; k < 100; ++k) {
+        CHECK(got[k] == 2 * (k + 1));
     }
 }
 

@@ -149,7 +149,9 @@ def kernels_of(path):
 def check_directives(text):
     for directive in text.split(';'):
         directive = ' '.join(directive.split())
-        if directive and not re.fullmatch(r'\.extern \.shared \.align \d+ \.b8 \w+\[\]', directive):
+        # What a header defines for nobody is let alone; a kernel that uses it is not: its name is no operand.
+        if directive and not re.fullmatch(r'\.extern \.shared \.align \d+ \.b8 \w+\[\]|'
+                                          r'\.global \.align \d+ \.b8 \w+\[\d+\]', directive):
             raise Unknown(f'directive "{directive}"')
 
 
@@ -159,7 +161,7 @@ CLASSES = ('integer', 'multiply', 'double', 'global', 'shared', 'control')
 def class_of(i):
     """For counts: the number of an instruction's class."""
     name, *s = i.parts
-    if name in ('ld', 'st', 'atom'):
+    if name in ('ld', 'st', 'atom', 'prefetch'):
         return CLASSES.index('shared' if s[0] == 'shared' else 'control' if s[0] == 'param' else 'global')
     if name in ('bra', 'bar', 'ret', 'setp', 'selp', 'mov', 'cvta'):
         return CLASSES.index('control')
@@ -338,8 +340,8 @@ class Translation:
         return self.unsigned(i, s, o, 'remainder')
 
     def unsigned(self, i, s, o, function):
-        if s != ['u32']:
-            raise Unknown('expected .u32')
+        if s not in (['u32'], ['u64']):
+            raise Unknown('expected .u32 or .u64')
         return self.integer(i, s, o, lambda a, b: f'{function}({a}, {b})')
 
     def do_neg(self, i, s, o):
@@ -451,7 +453,14 @@ class Translation:
             return self.assign(o[0], to, f'static_cast<f64>({a})')
         if to == 'f64' and kind[0] in 'us' and how == ['rn']:
             return self.assign(o[0], to, f'static_cast<f64>({a})')
+        if (how, to, kind) == (['rn'], 'f32', 'f64'):
+            return self.assign(o[0], to, f'static_cast<f32>({a})')
         raise Unknown('conversion')
+
+    def do_prefetch(self, i, s, o):
+        if s != ['global', 'L2']:
+            raise Unknown('expected .global.L2')
+        return f'static_cast<void>({self.address(o[0])});'  # changes no value, and any address will do
 
     def do_cvta(self, i, s, o):
         if s not in (['to', 'global', 'u64'], ['global', 'u64'], ['to', 'shared', 'u64'], ['shared', 'u64']):
@@ -506,12 +515,12 @@ class Translation:
     # Registers that live at a barrier.
 
     def written(self, i):
-        if i.parts[0] in ('st', 'bra', 'bar', 'ret'):
+        if i.parts[0] in ('st', 'prefetch', 'bra', 'bar', 'ret'):
             return []
         return [x for x in re.findall(r'[%\w$]+', i.operands[0]) if x in self.names]
 
     def read(self, i):
-        operands = i.operands if i.parts[0] in ('st',) else i.operands[1:]
+        operands = i.operands if i.parts[0] in ('st', 'prefetch') else i.operands[1:]
         return [x for x in re.findall(r'[%\w$]+', ' '.join(operands)) if x in self.names] + \
             ([i.guard] if i.guard else [])
 

@@ -1,6 +1,6 @@
-// Encrypted LoRA between Thrust's vectors: a batch of hidden states on a GPU, each for one of two adapters. They are
-// grouped by adapter, encrypted, applied and decrypted; deltas return to the places of their hidden states. No hidden
-// state, product or delta is copied to the host but for the comparison at the end.
+// Encrypted LoRA between Thrust's vectors: a batch of hidden states on a GPU, each for one of two adapters.
+// They are grouped by adapter, encrypted, applied and decrypted; deltas return to the places of their hidden
+// states. No hidden state, product or delta is copied to the host but for the comparison at the end.
 
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
@@ -10,8 +10,6 @@
 #include <tensafe/interop/thrust.cuh>
 #include <tensafe/lora/adapter/plain.hpp>
 
-#include <thrust/tabulate.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -19,6 +17,7 @@
 #include <cstdio>
 #include <random>
 #include <span>
+#include <thrust/tabulate.h>
 #include <vector>
 
 namespace {
@@ -70,7 +69,8 @@ class adapter {
     }
 
     /// Deltas of hidden states, both on the device.
-    void run(const device::cuda& where, interop::device_rows<const float> states, interop::device_rows<float> deltas) {
+    void run(const device::cuda& where, interop::device_rows<const float> states,
+             interop::device_rows<float> deltas) {
         interop::stage(client_, client_work_, states);
         server_.stage(server_work_, std::vector<std::uint32_t>(states.rows, number_));
         client_.encrypt(where, client_work_, requests_);
@@ -163,8 +163,8 @@ int main() {
         }
         const device::stream stream;
         const double worst = run(stream.where());
-        std::printf("%zu tokens of two adapters: relative error %.2e against plaintext LoRA (worst token)\n", tokens,
-                    worst);
+        std::printf("%zu tokens of two adapters: relative error %.2e against plaintext LoRA (worst token)\n",
+                    tokens, worst);
         return worst < 1e-3 ? 0 : 1;
     } catch (const tensafe::error& e) {
         std::fprintf(stderr, "thrust_lora: %s\n", e.what());

@@ -79,7 +79,8 @@ void check_groups(const device::cuda& where, const batch& requests, int adapters
 void check_groups_of_any_size(const device::cuda& where) {
     for (const std::size_t count : {0, 1, 2, 3, 31, 64, 257, 600}) {
         for (const int adapters : {1, 2, 5, 40}) {
-            check_groups(where, batch(count, adapters, 100 * count + static_cast<std::size_t>(adapters)), adapters);
+            check_groups(where, batch(count, adapters, 100 * count + static_cast<std::size_t>(adapters)),
+                         adapters);
         }
     }
 }
@@ -100,17 +101,19 @@ void check_rows_return(const device::cuda& where, std::size_t count, std::size_t
     const std::vector<float> got = to_host(where, grouped);
     for (std::size_t k = 0; k < count; ++k) {
         const auto row = static_cast<std::ptrdiff_t>(k * columns);
-        const auto from = static_cast<std::ptrdiff_t>(requests.order[k]) * static_cast<std::ptrdiff_t>(columns);
+        const auto from =
+            static_cast<std::ptrdiff_t>(requests.order[k]) * static_cast<std::ptrdiff_t>(columns);
         CHECK(std::equal(got.begin() + row, got.begin() + row + static_cast<std::ptrdiff_t>(columns),
                          entries.begin() + from));
     }
     thrust::device_vector<float> back(states.size(), -1.0F);
-    batches.scatter(where, interop::as_rows(std::as_const(grouped), columns), interop::as_rows(back, columns));
+    batches.scatter(where, interop::as_rows(std::as_const(grouped), columns),
+                    interop::as_rows(back, columns));
     CHECK(to_host(where, back) == entries);
 }
 
-/// Segment after segment, from memory of its own and in double precision, is as good as all at once; the rest of the
-/// target stays as it is.
+/// Segment after segment, from memory of its own and in double precision, is as good as all at once; the rest
+/// of the target stays as it is.
 void check_segments_return_alone(const device::cuda& where) {
     constexpr std::size_t count = 60;
     constexpr std::size_t columns = 5;
@@ -124,7 +127,8 @@ void check_segments_return_alone(const device::cuda& where) {
     for (const std::size_t a : {4, 0, 1, 2}) {
         const auto segment = batches.segment(a);
         const thrust::device_vector<double> deltas(segment.count * columns, 0.5 + static_cast<double>(a));
-        batches.scatter(where, interop::as_rows(deltas, columns), interop::as_rows(result, columns), segment.first);
+        batches.scatter(where, interop::as_rows(deltas, columns), interop::as_rows(result, columns),
+                        segment.first);
         for (std::size_t i = 0; i < expected.size(); ++i) {
             if (requests.adapter_of[i / columns] == static_cast<int>(a)) {
                 expected[i] = 0.5F + static_cast<float>(a);
@@ -146,8 +150,8 @@ void check_shapes_are_refused(const device::cuda& where) {
     batches.group(where, wrong);
     where.wait();
     CHECK(refusal<parameter_error>([&] { static_cast<void>(batches.segment(0)); }) ==
-          "interop::adapter_batches: got 2 of 4 requests for an adapter that does not exist, expected numbers from 0 "
-          "to 2");
+          "interop::adapter_batches: got 2 of 4 requests for an adapter that does not exist, expected "
+          "numbers from 0 to 2");
     const thrust::device_vector<int> right(4, 2);
     batches.group(where, right);
     where.wait();
@@ -158,10 +162,12 @@ void check_shapes_are_refused(const device::cuda& where) {
     thrust::device_vector<float> b(12);
     const auto rows = [](auto& values, std::size_t columns) { return interop::as_rows(values, columns); };
     CHECK_NOTHROW(batches.gather(where, rows(a, 3), rows(b, 3)));
-    CHECK(refusal<shape_error>([&] { batches.gather(where, rows(a, 3), rows(b, 4)); }) ==
-          "interop::adapter_batches::gather: got 4 rows of 3 entries and room for rows of 4, expected equal rows, of "
-          "the 4 requests");
+    CHECK(
+        refusal<shape_error>([&] { batches.gather(where, rows(a, 3), rows(b, 4)); }) ==
+        "interop::adapter_batches::gather: got 4 rows of 3 entries and room for 3 of 4, expected equal rows, "
+        "of the 4 requests");
     CHECK_THROWS_AS(batches.gather(where, rows(a, 4), rows(b, 4)), shape_error);
+    CHECK_THROWS_AS(batches.gather(where, rows(a, 3), rows(a, 3)), parameter_error);
     CHECK_THROWS_AS(batches.gather(where, rows(a, 3).slice(0, 3), rows(b, 3)), shape_error);
     CHECK_THROWS_AS(batches.scatter(where, rows(a, 3), rows(b, 3), 1), shape_error);
     CHECK_THROWS_AS(batches.scatter(where, rows(a, 3), rows(b, 3).slice(0, 3)), shape_error);
@@ -205,7 +211,8 @@ void check_views_copy_nothing(const device::cuda&) {
     noting_client client;
     noting_client::workspace work;
     work.results = thrust::raw_pointer_cast(products.data());
-    interop::stage(client, work, interop::as_rows(states, 4).slice(1, 2), std::span<const std::uint32_t>(), 2.0);
+    interop::stage(client, work, interop::as_rows(states, 4).slice(1, 2), std::span<const std::uint32_t>(),
+                   2.0);
     CHECK(work.staged == thrust::raw_pointer_cast(states.data()) + 4);
     CHECK(work.count == 2);
     CHECK(work.margin == 2.0);
@@ -231,7 +238,8 @@ struct count_up {
 void check_thrust_keeps_the_order_of_the_stream(const device::cuda& where) {
     auto values = tests::poisoned<std::uint32_t>(where, 100);
     tests::for_each_number(where, 100, count_up{values.data()});
-    thrust::transform(interop::execution_policy(where), values.data(), values.data() + 100, values.data(), doubled{});
+    thrust::transform(interop::execution_policy(where), values.data(), values.data() + 100, values.data(),
+                      doubled{});
     const std::vector<std::uint32_t> got = tests::to_host<std::uint32_t>(where, values);
     for (std::uint32_t k = 0; k < 100; ++k) {
         CHECK(got[k] == 2 * (k + 1));

@@ -400,7 +400,8 @@ void __cudaRegisterFunction(void**, const char* function, char*, const char* nam
                             dim3*, int*) {
     state().names[function] = name;
 }
-void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}  // no kernel uses any
+/// No kernel uses any.
+void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared, void* stream) {
     configurations.push_back({grid, block, shared, static_cast<cudaStream_t>(stream)});
     return 0;
@@ -702,7 +703,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
     if (threads < 1 || threads > 1024 || shared > most_shared()) {
         return failed(cudaErrorInvalidValue);
     }
-    *blocks = static_cast<int>(std::min<std::size_t>(2048 / threads, (most_shared() + 1024) / (shared + 1024)));
+    const std::size_t by_shared = (most_shared() + 1024) / (shared + 1024);
+    *blocks = static_cast<int>(std::min<std::size_t>(2048 / threads, by_shared));
     return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {

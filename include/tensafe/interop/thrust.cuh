@@ -4,6 +4,11 @@
 #include <tensafe/device/cuda/cuda.cuh>
 #include <tensafe/memory/buffer.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
 #include <thrust/binary_search.h>
 #include <thrust/device_ptr.h>
 #include <thrust/device_vector.h>
@@ -15,12 +20,6 @@
 #include <thrust/scatter.h>
 #include <thrust/system_error.h>
 #include <thrust/tabulate.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -28,8 +27,8 @@
 #error "tensafe/interop/thrust.cuh: thrust::device_vector must be the GPU's; leave THRUST_DEVICE_SYSTEM alone"
 #endif
 
-/// Thrust at the library's borders, for .cu files: hidden states and deltas in a thrust::device_vector, no copy;
-/// batches by adapter. The hidden states h (tokens x d) and deltas of several adapters:
+/// Thrust at the library's borders, for .cu files: hidden states and deltas in a thrust::device_vector, no
+/// copy; batches by adapter. The hidden states h (tokens x d) and deltas of several adapters:
 ///
 ///     interop::adapter_batches batches(tokens, adapters);
 ///     batches.group(where, adapter_of);
@@ -40,18 +39,18 @@
 ///     ...
 ///     batches.scatter(where, interop::as_rows(deltas, d_out), interop::as_rows(result, d_out));
 ///
-/// What takes a `where` enqueues, allocates nothing and does not wait: once a kernel has run, it can be recorded.
-/// Thrust does not wipe its vectors. A whole program: examples/device/thrust_lora.cu.
+/// What takes a `where` enqueues, allocates nothing and does not wait: once a kernel has run, it can be
+/// recorded. Thrust does not wipe its vectors. A whole program: examples/device/thrust_lora.cu.
 namespace tensafe::interop {
 
-/// For Thrust's algorithms: in the order of the stream, without waiting. Those that need temporary memory, as sorts
-/// and scans do, allocate, which waits for the GPU.
+/// For Thrust's algorithms: in the order of the stream, without waiting. Those that need temporary memory, as
+/// sorts and scans do, allocate, which waits for the GPU.
 inline auto execution_policy(const device::cuda& where) {
     return thrust::cuda::par_nosync.on(where.stream);
 }
 
-/// Rows on the device, one after the other: hidden states (tokens x d), answers, deltas. A view, valid while the
-/// memory is. `begin` and `end` are for Thrust's algorithms.
+/// Rows on the device, one after the other: hidden states (tokens x d), answers, deltas. A view, valid while
+/// the memory is. `begin` and `end` are for Thrust's algorithms.
 template <class T>
 struct device_rows {
     T* values = nullptr;  ///< in the GPU's memory
@@ -65,8 +64,8 @@ struct device_rows {
     /// @throws shape_error unless there are such rows
     device_rows slice(std::size_t first, std::size_t count) const {
         device::detail::throw_if<shape_error>(first > rows || count > rows - first,
-                                              "interop::device_rows::slice: got ", count, " rows from row ", first,
-                                              " on, expected some of ", rows);
+                                              "interop::device_rows::slice: got ", count, " rows from row ",
+                                              first, " on, expected some of ", rows);
         return {values + first * columns, count, columns};
     }
 };
@@ -74,22 +73,24 @@ struct device_rows {
 /// @throws parameter_error for a null pointer; shape_error if rows * columns passes what fits memory
 template <class T>
 device_rows<T> as_rows(thrust::device_ptr<T> values, std::size_t rows, std::size_t columns) {
-    static_assert(std::is_same_v<std::remove_const_t<T>, float> || std::is_same_v<std::remove_const_t<T>, double>,
-                  "interop::as_rows: the entries must be float or double");
-    device::detail::throw_if<shape_error>(columns != 0 && rows > static_cast<std::size_t>(-1) / sizeof(T) / columns,
-                                          "interop::as_rows: got ", rows, " x ", columns,
-                                          ", more entries than fit memory");
+    static_assert(
+        std::is_same_v<std::remove_const_t<T>, float> || std::is_same_v<std::remove_const_t<T>, double>,
+        "interop::as_rows: the entries must be float or double");
+    device::detail::throw_if<shape_error>(
+        columns != 0 && rows > static_cast<std::size_t>(-1) / sizeof(T) / columns, "interop::as_rows: got ",
+        rows, " x ", columns, ", more entries than fit memory");
     device::detail::throw_if<parameter_error>(values.get() == nullptr && rows * columns != 0,
-                                              "interop::as_rows: got a null pointer for ", rows, " x ", columns,
-                                              " entries");
+                                              "interop::as_rows: got a null pointer for ", rows, " x ",
+                                              columns, " entries");
     return {values.get(), rows, columns};
 }
 
 /// A vector's entries as whole rows.  @throws shape_error unless they are
 template <class T, class Allocator>
 device_rows<T> as_rows(thrust::device_vector<T, Allocator>& values, std::size_t columns) {
-    device::detail::throw_if<shape_error>(columns == 0 || values.size() % columns != 0, "interop::as_rows: got ",
-                                          values.size(), " entries, expected whole rows of ", columns);
+    device::detail::throw_if<shape_error>(columns == 0 || values.size() % columns != 0,
+                                          "interop::as_rows: got ", values.size(),
+                                          " entries, expected whole rows of ", columns);
     return as_rows(values.data(), values.size() / columns, columns);
 }
 template <class T, class Allocator>
@@ -98,18 +99,21 @@ device_rows<const T> as_rows(const thrust::device_vector<T, Allocator>& values, 
     return {rows.values, rows.rows, rows.columns};
 }
 template <class T, class Allocator>
-void as_rows(const thrust::device_vector<T, Allocator>&&, std::size_t) = delete;  // keep the vector in a variable
+void as_rows(const thrust::device_vector<T, Allocator>&&,
+             std::size_t) = delete;  // keep the vector in a variable
 
-/// Hands hidden states to a device::client: its stage_on_device, with their shape checked. They are read where they
-/// are, until `encrypt` is done.
+/// Hands hidden states to a device::client: its stage_on_device, with their shape checked. They are read
+/// where they are, until `encrypt` is done.
 /// @param more  as for stage_on_device: whose key encrypts each token, overflow margin
 /// @throws shape_error unless each has d entries; what stage_on_device throws
 template <class Client, class T, class... More>
 void stage(Client& client, typename Client::workspace& work, device_rows<T> states, More&&... more) {
-    static_assert(std::is_same_v<std::remove_const_t<T>, float>,
-                  "interop::stage: device::client takes hidden states of float; round them into such a vector first");
-    device::detail::throw_if<shape_error>(states.columns != client.layout().d, "interop::stage: got hidden states of ",
-                                          states.columns, " entries, expected ", client.layout().d);
+    static_assert(
+        std::is_same_v<std::remove_const_t<T>, float>,
+        "interop::stage: device::client takes hidden states of float; round them into such a vector first");
+    device::detail::throw_if<shape_error>(states.columns != client.layout().d,
+                                          "interop::stage: got hidden states of ", states.columns,
+                                          " entries, expected ", client.layout().d);
     client.stage_on_device(work, states.values, states.rows, std::forward<More>(more)...);
 }
 
@@ -121,8 +125,8 @@ device_rows<const double> answers(const Client& client, const typename Client::w
 
 namespace detail {
 
-/// Where request i stands when all are in the order of their adapters: after those of earlier adapters, and after
-/// those of its own that came before it.
+/// Where request i stands when all are in the order of their adapters: after those of earlier adapters, and
+/// after those of its own that came before it.
 struct place_of_request {
     const int* adapter_of;
     std::ptrdiff_t requests;
@@ -152,14 +156,15 @@ struct entry_of_request {
 
 /// For each entry of grouped rows, its place among those of the requests.
 inline auto entries(const int* order, std::size_t columns) {
-    return thrust::make_transform_iterator(thrust::counting_iterator<std::size_t>(0), entry_of_request{order, columns});
+    return thrust::make_transform_iterator(thrust::counting_iterator<std::size_t>(0),
+                                           entry_of_request{order, columns});
 }
 
 }  // namespace detail
 
-/// Groups the requests of a batch by adapter, in the order in which they came within each. Memory of one stream of
-/// batches. Between `group` and the end of the work leave it alone. Grouping compares all pairs of requests, in one
-/// launch: quicker than a sort for some thousands, and without its temporary memory.
+/// Groups the requests of a batch by adapter, in the order in which they came within each. Memory of one
+/// stream of batches. Between `group` and the end of the work leave it alone. Grouping compares all pairs of
+/// requests, in one launch and without the temporary memory of a sort: for batches of some thousands.
 class adapter_batches {
   public:
     static constexpr std::size_t most_requests = 65536;
@@ -173,9 +178,9 @@ class adapter_batches {
     /// @param largest  requests of a batch
     /// @throws shape_error beyond most_requests, or for more adapters than an int counts; device_error
     adapter_batches(std::size_t largest, std::size_t adapters) {
-        device::detail::throw_if<shape_error>(largest > most_requests || adapters >= 0x7fffffff,
-                                              "interop::adapter_batches: got ", largest, " requests of ", adapters,
-                                              " adapters, expected at most ", most_requests, " of 2^31 - 2");
+        device::detail::throw_if<shape_error>(
+            largest > most_requests || adapters >= 0x7fffffff, "interop::adapter_batches: got ", largest,
+            " requests of ", adapters, " adapters, expected at most ", most_requests, " of 2^31 - 2");
         place_ = device::device_buffer<int>(largest, memory::uninitialized);
         order_ = device::device_buffer<int>(largest, memory::uninitialized);
         offsets_ = device::device_buffer<int>(adapters + 1, memory::uninitialized);
@@ -187,13 +192,14 @@ class adapter_batches {
     std::size_t requests() const noexcept { return requests_; }
 
     /// Enqueues the grouping: three launches and a download.
-    /// @param adapter_of  the adapter's number of each request, unchanged until that is done; one that does not exist
-    ///                    shows at `segment`
+    /// @param adapter_of  each request's adapter, unchanged until that is done; a number that is none shows
+    ///                    at `segment`
     /// @throws shape_error for more requests than there is room for; device_error
     template <class Allocator>
     void group(const device::cuda& where, const thrust::device_vector<int, Allocator>& adapter_of) {
-        device::detail::throw_if<shape_error>(adapter_of.size() > order_.size(), "interop::adapter_batches::group: got ",
-                                              adapter_of.size(), " requests, expected at most ", order_.size());
+        device::detail::throw_if<shape_error>(adapter_of.size() > order_.size(),
+                                              "interop::adapter_batches::group: got ", adapter_of.size(),
+                                              " requests, expected at most ", order_.size());
         requests_ = adapter_of.size();
         std::fill_n(host_offsets_.data(), host_offsets_.size(), -1);
         const auto count = static_cast<int>(requests_);
@@ -201,7 +207,8 @@ class adapter_batches {
         const thrust::counting_iterator<int> from_zero(0);
         const auto grouped = thrust::make_permutation_iterator(numbers, std::as_const(order_).data());
         enqueue(where, [&](const auto& policy) {
-            thrust::tabulate(policy, place_.data(), place_.data() + count, detail::place_of_request{numbers, count});
+            thrust::tabulate(policy, place_.data(), place_.data() + count,
+                             detail::place_of_request{numbers, count});
         });
         enqueue(where, [&](const auto& policy) {
             thrust::scatter(policy, from_zero, from_zero + count, place_.data(), order_.data());
@@ -213,20 +220,24 @@ class adapter_batches {
         where.download(std::as_const(offsets_).data(), host_offsets_.span());
     }
     template <class Allocator>
-    void group(const device::cuda&, const thrust::device_vector<int, Allocator>&&) = delete;  // keep it in a variable
+    void group(const device::cuda&,
+               const thrust::device_vector<int, Allocator>&&) = delete;  // keep it in a variable
 
     /// After `group` and `where.wait()`: the adapter's requests.
-    /// @throws parameter_error if there is no such adapter, or one of the batch's numbers is none; error before
+    /// @throws parameter_error if there is no such adapter, or a number of the batch is none; before: error
     range segment(std::size_t adapter) const {
-        device::detail::throw_if<parameter_error>(adapter >= adapters(), "interop::adapter_batches: got adapter ",
-                                                  adapter, ", expected less than ", adapters());
+        device::detail::throw_if<parameter_error>(adapter >= adapters(),
+                                                  "interop::adapter_batches: got adapter ", adapter,
+                                                  ", expected less than ", adapters());
         const int all = host_offsets_[adapters()];
         device::detail::throw_if<error>(
             all < 0, "interop::adapter_batches: the batch is not grouped yet; call group() and where.wait()");
         const std::size_t strangers = requests_ - static_cast<std::size_t>(all - host_offsets_[0]);
-        device::detail::throw_if<parameter_error>(strangers != 0, "interop::adapter_batches: got ", strangers, " of ",
-                                                  requests_, " requests for an adapter that does not exist, expected "
-                                                  "numbers from 0 to ", adapters() - 1);
+        device::detail::throw_if<parameter_error>(strangers != 0, "interop::adapter_batches: got ", strangers,
+                                                  " of ", requests_,
+                                                  " requests for an adapter that does not exist, expected "
+                                                  "numbers from 0 to ",
+                                                  adapters() - 1);
         const auto first = static_cast<std::size_t>(host_offsets_[adapter]);
         return {first, static_cast<std::size_t>(host_offsets_[adapter + 1]) - first};
     }
@@ -234,35 +245,44 @@ class adapter_batches {
     /// On the device, after `group`: which request stands at each place.
     thrust::device_ptr<const int> order() const { return thrust::device_pointer_cast(order_.data()); }
 
-    /// Enqueues one launch: row k of `to` is that of the request at place k. Other memory than `from`.
-    /// @throws shape_error unless both have a row for each request, of equal length; device_error
+    /// Enqueues one launch: row k of `to` is that of the request at place k.
+    /// @throws shape_error unless both have a row for each request, of equal length; parameter_error if they
+    ///         are the same memory; device_error
     template <class From, class To>
     void gather(const device::cuda& where, device_rows<From> from, device_rows<To> to) const {
-        check("gather", from.rows, from.columns, to.rows == requests_ && from.rows == requests_, to.columns);
+        check("gather", from, to, to.rows == requests_ && from.rows == requests_);
         enqueue(where, [&](const auto& policy) {
             const auto map = detail::entries(order_.data(), to.columns);
-            thrust::gather(policy, map, map + static_cast<std::ptrdiff_t>(to.size()), from.begin(), to.begin());
+            thrust::gather(policy, map, map + static_cast<std::ptrdiff_t>(to.size()), from.begin(),
+                           to.begin());
         });
     }
 
-    /// Enqueues one launch: the way back. The row at place first + k goes to its request: of a whole batch, or of a
-    /// segment alone. Other memory than `from`.
-    /// @throws shape_error unless the rows are places of the batch, of equal length, and `to` has one for each request;
-    ///         device_error
+    /// Enqueues one launch: the way back. Row k of `from`, at place first + k, goes to its request: rows of a
+    /// whole batch, or of a segment alone.
+    /// @throws shape_error unless `to` has a row for each request and `from` for some, of equal length;
+    ///         parameter_error if they are the same memory; device_error
     template <class From, class To>
-    void scatter(const device::cuda& where, device_rows<From> from, device_rows<To> to, std::size_t first = 0) const {
-        check("scatter", from.rows, from.columns,
-              to.rows == requests_ && first <= requests_ && from.rows <= requests_ - first, to.columns);
+    void scatter(const device::cuda& where, device_rows<From> from, device_rows<To> to,
+                 std::size_t first = 0) const {
+        check("scatter", from, to,
+              to.rows == requests_ && first <= requests_ && from.rows <= requests_ - first);
         enqueue(where, [&](const auto& policy) {
-            thrust::scatter(policy, from.begin(), from.end(), detail::entries(order_.data() + first, to.columns), to.begin());
+            thrust::scatter(policy, from.begin(), from.end(),
+                            detail::entries(order_.data() + first, to.columns), to.begin());
         });
     }
 
   private:
-    void check(const char* what, std::size_t rows, std::size_t columns, bool fits, std::size_t of_target) const {
-        device::detail::throw_if<shape_error>(!fits || columns != of_target, "interop::adapter_batches::", what, ": got ",
-                                              rows, " rows of ", columns, " entries and room for rows of ", of_target,
-                                              ", expected equal rows, of the ", requests_, " requests");
+    template <class From, class To>
+    void check(const char* what, const device_rows<From>& from, const device_rows<To>& to, bool fits) const {
+        device::detail::throw_if<shape_error>(
+            !fits || from.columns != to.columns, "interop::adapter_batches::", what, ": got ", from.rows,
+            " rows of ", from.columns, " entries and room for ", to.rows, " of ", to.columns,
+            ", expected equal rows, of the ", requests_, " requests");
+        device::detail::throw_if<parameter_error>(
+            static_cast<const void*>(from.values) == to.values && from.size() != 0,
+            "interop::adapter_batches::", what, ": got one memory for both, expected two");
     }
     template <class F>
     static void enqueue(const device::cuda& where, F&& f) {
@@ -277,10 +297,10 @@ class adapter_batches {
         }
     }
 
+    device::pinned_buffer<int> host_offsets_;  // released last: the release of the others waits for downloads
     device::device_buffer<int> place_;
     device::device_buffer<int> order_;
     device::device_buffer<int> offsets_;
-    device::pinned_buffer<int> host_offsets_;
     std::size_t requests_ = 0;
 };
 

@@ -263,7 +263,7 @@ void check_batches_are_recorded(const device::cuda& where) {
     enqueue(where);
     where.wait();
     const device::graph recorded = device::capture(where, enqueue);
-    CHECK(recorded.kernels() == 5);
+    CHECK(recorded.kernels() == 4);
     for (const std::uint64_t seed : {1, 2}) {
         const batch requests(count, 4, seed);
         where.upload(std::span<const int>(requests.adapter_of), thrust::raw_pointer_cast(adapter_of.data()));

@@ -13,13 +13,13 @@
 #include <thrust/device_ptr.h>
 #include <thrust/device_vector.h>
 #include <thrust/execution_policy.h>
+#include <thrust/for_each.h>
 #include <thrust/gather.h>
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/permutation_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 #include <thrust/scatter.h>
 #include <thrust/system_error.h>
-#include <thrust/tabulate.h>
 #include <type_traits>
 #include <utility>
 
@@ -125,22 +125,23 @@ device_rows<const double> answers(const Client& client, const typename Client::w
 
 namespace detail {
 
-/// Where request i stands when all are in the order of their adapters: after those of earlier adapters, and
-/// after those of its own that came before it.
-struct place_of_request {
+/// Puts request i where it stands when all are in the order of their adapters: after those of earlier
+/// adapters, and after those of its own that came before it.
+struct put_in_order {
     const int* adapter_of;
-    std::ptrdiff_t requests;
+    int requests;
+    int* order;
 
-    TENSAFE_HOST_DEVICE int operator()(std::ptrdiff_t i) const {
+    TENSAFE_HOST_DEVICE void operator()(int i) const {
         const int own = adapter_of[i];
         int place = 0;
-        for (std::ptrdiff_t k = 0; k < i; ++k) {
+        for (int k = 0; k < i; ++k) {
             place += adapter_of[k] <= own ? 1 : 0;
         }
-        for (std::ptrdiff_t k = i + 1; k < requests; ++k) {
+        for (int k = i + 1; k < requests; ++k) {
             place += adapter_of[k] < own ? 1 : 0;
         }
-        return place;
+        order[place] = i;
     }
 };
 
@@ -164,7 +165,7 @@ inline auto entries(const int* order, std::size_t columns) {
 
 /// Groups the requests of a batch by adapter, in the order in which they came within each. Memory of one
 /// stream of batches. Between `group` and the end of the work leave it alone. Grouping compares all pairs of
-/// requests, in one launch and without the temporary memory of a sort: for batches of some thousands.
+/// requests, without the temporary memory of a sort: for batches of some thousands.
 class adapter_batches {
   public:
     static constexpr std::size_t most_requests = 65536;
@@ -181,7 +182,6 @@ class adapter_batches {
         device::detail::throw_if<shape_error>(
             largest > most_requests || adapters >= 0x7fffffff, "interop::adapter_batches: got ", largest,
             " requests of ", adapters, " adapters, expected at most ", most_requests, " of 2^31 - 2");
-        place_ = device::device_buffer<int>(largest, memory::uninitialized);
         order_ = device::device_buffer<int>(largest, memory::uninitialized);
         offsets_ = device::device_buffer<int>(adapters + 1, memory::uninitialized);
         host_offsets_ = device::pinned_buffer<int>(adapters + 1);
@@ -191,7 +191,7 @@ class adapter_batches {
     std::size_t adapters() const noexcept { return offsets_.size() - 1; }
     std::size_t requests() const noexcept { return requests_; }
 
-    /// Enqueues the grouping: three launches and a download.
+    /// Enqueues the grouping: two launches and a download.
     /// @param adapter_of  each request's adapter, unchanged until that is done; a number that is none shows
     ///                    at `segment`
     /// @throws shape_error for more requests than there is room for; device_error
@@ -207,11 +207,7 @@ class adapter_batches {
         const thrust::counting_iterator<int> from_zero(0);
         const auto grouped = thrust::make_permutation_iterator(numbers, std::as_const(order_).data());
         enqueue(where, [&](const auto& policy) {
-            thrust::tabulate(policy, place_.data(), place_.data() + count,
-                             detail::place_of_request{numbers, count});
-        });
-        enqueue(where, [&](const auto& policy) {
-            thrust::scatter(policy, from_zero, from_zero + count, place_.data(), order_.data());
+            thrust::for_each_n(policy, from_zero, count, detail::put_in_order{numbers, count, order_.data()});
         });
         enqueue(where, [&](const auto& policy) {
             thrust::lower_bound(policy, grouped, grouped + count, from_zero,
@@ -298,7 +294,6 @@ class adapter_batches {
     }
 
     device::pinned_buffer<int> host_offsets_;  // released last: the release of the others waits for downloads
-    device::device_buffer<int> place_;
     device::device_buffer<int> order_;
     device::device_buffer<int> offsets_;
     std::size_t requests_ = 0;

@@ -231,11 +231,14 @@ inline std::vector<std::string> violations(const tree& headers) {
                 continue;
             }
             const std::ptrdiff_t other = layer_of(line.name);
+            // Adapters to what is on the device, for .cu files: nothing below includes them.
+            const bool joins_device =
+                folder == "interop" && path.ends_with(".cuh") && folder_of(line.name) == "device";
             if (folder_of(line.name) == "device" && folder != "device" && !path.ends_with(".cuh")) {
                 found.push_back(path + ": includes <" + line.name + ">, which is for device code");
             } else if (own >= 0 && other == -1) {
                 found.push_back(path + ": includes the umbrella <" + line.name + ">");
-            } else if (own >= 0 && other > own) {
+            } else if (own >= 0 && other > own && !joins_device) {
                 found.push_back(path + ": includes <" + line.name + ">, a later layer");
             }
         }
@@ -268,15 +271,21 @@ inline std::vector<std::string> violations(const tree& headers) {
             reached_further.insert(names.begin(), names.end());
         }
     }
-    // Device kernels, and what only they need, are in the umbrella for .cu files.
+    // Device kernels, and what only they need, are in the umbrella for .cu files; adapters are not.
     const std::map<std::string, std::string> reached_by_kernels = reached_from(cuda_umbrella, edges);
+    for (const auto& [name, by] : reached_by_kernels) {
+        if (name.starts_with("tensafe/interop/")) {
+            found.push_back(std::string(cuda_umbrella) + ": reaches the opt-in header <" + name +
+                            "> through " + by);
+        }
+    }
     for (const auto& [path, text] : headers) {
         if (!is_opt_in(path) && !reached.contains(path) && !reached_further.contains(path) &&
             !reached_by_kernels.contains(path)) {
             found.push_back(std::string(umbrella) + ": does not include <" + path + ">");
         }
         if (headers.contains(std::string(cuda_umbrella)) && path.ends_with(".cuh") &&
-            !reached_by_kernels.contains(path)) {
+            folder_of(path) != "interop" && !reached_by_kernels.contains(path)) {
             found.push_back(std::string(cuda_umbrella) + ": does not include <" + path + ">");
         }
     }

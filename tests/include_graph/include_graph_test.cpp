@@ -116,10 +116,26 @@ TEST_CASE("each broken rule is reported") {
         {{{"tensafe/serving.hpp", "#include <tensafe/device/ntt/plan.hpp>\n"},
           {"tensafe/device/ntt/plan.hpp", ""}},
          "tensafe/serving.hpp: includes <tensafe/device/ntt/plan.hpp>, which is for device code\n"},
+        {{{"tensafe/tensafe.cuh", "#include <tensafe/interop/vectors.cuh>\n"},
+          {"tensafe/interop/vectors.cuh", "#include <tensafe/device/cuda/cuda.cuh>\n"},
+          {"tensafe/device/cuda/cuda.cuh", ""}},
+         "tensafe/tensafe.cuh: reaches the opt-in header <tensafe/interop/vectors.cuh> through "
+         "tensafe/tensafe.cuh\n"},
+        {{{"tensafe/interop/vectors.cuh", "#include <tensafe/dp/ledger.hpp>\n"},
+          {"tensafe/dp.hpp", "#include <tensafe/dp/ledger.hpp>\n"},
+          {"tensafe/dp/ledger.hpp", ""}},
+         "tensafe/interop/vectors.cuh: includes <tensafe/dp/ledger.hpp>, a later layer\n"},
     };
     for (const planted& one : cases) {
         CHECK(joined(violations(with(one.extra))) == one.report);
     }
+}
+
+TEST_CASE("an adapter for .cu files includes the device, and no umbrella needs it") {
+    CHECK(joined(violations(
+              with({{"tensafe/tensafe.cuh", "#include <tensafe/device/cuda/cuda.cuh>\n"},
+                    {"tensafe/device/cuda/cuda.cuh", ""},
+                    {"tensafe/interop/vectors.cuh", "#include <tensafe/device/cuda/cuda.cuh>\n"}}))) == "");
 }
 
 TEST_CASE("a layer opens namespaces below its own, and core that of the library") {

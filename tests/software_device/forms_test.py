@@ -33,6 +33,11 @@ def pattern(kind, value):
     """And back. Integers wrap."""
     if kind == 'f64':
         return int.from_bytes(struct.pack('<d', value), 'little')
+    if kind == 'f32':  # to the nearest, ties to even
+        try:
+            return int.from_bytes(struct.pack('<f', value), 'little')
+        except OverflowError:
+            return 0xff800000 if value < 0 else 0x7f800000
     return value & 2 ** bits(kind) - 1
 
 
@@ -164,7 +169,7 @@ def parts_of(form):
         to = s[-2]
         if s[0] == 'rni':
             return [kind], to, f'{form} R, A;', round_to_even, False
-        if to == 'f64':
+        if to[0] == 'f':
             return [kind], to, f'{form} R, A;', lambda a: float(a), False
         return [kind], to, f'{form} R, A;', lambda a: a, False
     if name in same:
@@ -213,7 +218,7 @@ def operation(name, kinds, result, text, done):
         return kernel(name, '\n'.join(body + [replaced(text, kinds, None)]))
     target = register(result, 10)
     body.append(replaced(text, kinds, target))
-    body.append({'f64': f'mov.b64 %rd9, {target};'}.get(result) or
+    body.append({'f64': f'mov.b64 %rd9, {target};', 'f32': f'mov.b32 %r10, {target}; cvt.u64.u32 %rd9, %r10;'}.get(result) or
                 (f'mov.b64 %rd9, {target};' if bits(result) == 64 else f'cvt.u64.u{max(16, bits(result))} %rd9, {target};'))
     return kernel(name, '\n'.join(body))
 
@@ -227,6 +232,9 @@ def replaced(text, kinds, target):
 def memory(form):
     """A kernel of a load or store, and its definition: what goes through memory comes back."""
     name, *s = form.split('.')
+    if name == 'prefetch':  # it changes nothing, wherever it points
+        identifier = form.replace('.', '_')
+        return kernel(identifier, f'{form} [%rd25]; {form} [%rd2+16]; mov.b64 %rd9, %rd1;'), lambda *x: x[0]
     where = s[0] if s[0] in ('global', 'shared', 'param') else 'generic'
     kind = s[-1]
     count = next((int(x[1]) for x in s if x in ('v2', 'v4')), 1)
@@ -237,7 +245,7 @@ def memory(form):
     plain = {1: 'u8', 2: 'u16', 4: 'u32', 8: 'u64'}[size]
     to_word = {'f64': 'mov.b64 {w}, {r};', 'f32': 'mov.b32 %r30, {r}; cvt.u64.u32 {w}, %r30;'}.get(
         kind, 'mov.b64 {w}, {r};' if size == 8 else 'cvt.u64.u%d {w}, {r};' % max(16, 8 * size))
-    from_word = {'f64': 'mov.b64 {r}, {w};'}.get(
+    from_word = {'f64': 'mov.b64 {r}, {w};', 'f32': 'mov.b32 {r}, {w};'}.get(
         kind, 'mov.b64 {r}, {w};' if size == 8 else f'cvt.u{max(16, 8 * size)}.u64 {{r}}, {{w}};')
     sum_up = 'mov.u64 %rd9, 0;' + ''.join(
         ' ' + to_word.format(w='%rd30', r=r) + ' mul.lo.s64 %rd9, %rd9, 31; add.s64 %rd9, %rd9, %rd30;' for r in registers)
@@ -266,7 +274,7 @@ def memory(form):
         words = 8 * 4 // (size * count)
         body = f'{form} {listed}, [{identifier}_param_0]; ld.param.u64 %rd40, [{identifier}_param_0]; ld.param.u64 %rd41, [{identifier}_param_1];'
         checks = {8: ['%rd40', '%rd41']}.get(size)
-        low = ['cvt.u64.u32 %rd42, %r10;', 'and.b64 %rd40, %rd40, 4294967295;']
+        low = ['mov.b32 %r10, %f10;' if kind == 'f32' else '', 'cvt.u64.u32 %rd42, %r10;', 'and.b64 %rd40, %rd40, 4294967295;']
         if size == 8:
             sums = ' '.join(to_word.format(w='%rd30', r=r) + f' sub.s64 %rd50, %rd30, {c}; or.b64 %rd9, %rd9, %rd50;'
                             for r, c in zip(registers, checks))
@@ -341,7 +349,7 @@ def main(work, compiler, objects, forms):
         if form in BRANCHES:
             continue
         identifier = form.replace('.', '_')
-        if form.split('.')[0] in ('ld', 'st', 'atom'):
+        if form.split('.')[0] in ('ld', 'st', 'atom', 'prefetch'):
             made = memory(form)
             if made is None:
                 missing.append(form)
@@ -400,7 +408,7 @@ $L_even: ld.shared.u64 %rd34, [%rd33]; xor.b64 %rd9, %rd9, %rd34;'''))
             wrong += 1
             continue
         for row, g, w in zip(rows, got, wanted, strict=True):
-            both_nan = result == 'f64' and math.isnan(number('f64', g)) and math.isnan(number('f64', w))
+            both_nan = result[0] == 'f' and math.isnan(number(result, g)) and math.isnan(number(result, w))
             if g != w and not both_nan:
                 print(f'{form}: of {[hex(x) for x in row[:len(kinds)]]} got {g:#x}, expected {w:#x}')
                 wrong += 1

@@ -371,13 +371,15 @@ inline u32 bits_of(f32 x) noexcept {
 inline u64 multiply_high(u64 a, u64 b) noexcept {
     return static_cast<u64>((u128{a} * b) >> 64);
 }
-inline u32 divide(u32 a, u32 b) {
+template <class T>
+T divide(T a, T b) {
     if (b == 0) {
         throw fault("divides an integer by zero");
     }
     return a / b;
 }
-inline u32 remainder(u32 a, u32 b) {
+template <class T>
+T remainder(T a, T b) {
     if (b == 0) {
         throw fault("divides an integer by zero");
     }

@@ -175,7 +175,11 @@ bool is_forbidden() {
 }
 
 stream_state& of(cudaStream_t stream) {
-    return stream == nullptr ? state().ordinary : *reinterpret_cast<stream_state*>(stream);
+    if (stream == cudaStreamPerThread) {
+        throw fault("default streams of threads are not known to the software device");
+    }
+    return stream == nullptr || stream == cudaStreamLegacy ? state().ordinary
+                                                           : *reinterpret_cast<stream_state*>(stream);
 }
 
 bool is_pinned(const void* data, u64 bytes) {
@@ -459,6 +463,8 @@ void __cudaRegisterFunction(void**, const char* function, char*, const char* nam
                             dim3*, int*) {
     state().names[function] = name;
 }
+/// No kernel uses any.
+void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared, void* stream) {
     configurations.push_back({grid, block, shared, static_cast<cudaStream_t>(stream)});
     return 0;
@@ -491,6 +497,9 @@ cudaError_t cudaGetLastError() {
     const cudaError_t result = state().lost.empty() ? last_error : cudaErrorLaunchFailure;
     last_error = cudaSuccess;
     return result;
+}
+cudaError_t cudaPeekAtLastError() {
+    return state().lost.empty() ? last_error : cudaErrorLaunchFailure;
 }
 const char* cudaGetErrorName(cudaError_t error) {
     switch (error) {
@@ -537,6 +546,9 @@ cudaError_t cudaGetDevice(int* device) {
     *device = 0;
     return cudaSuccess;
 }
+cudaError_t cudaSetDevice(int device) {
+    return device == 0 ? cudaSuccess : failed(cudaErrorInvalidDevice);
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
     if (device != 0) {
         return failed(cudaErrorInvalidDevice);
@@ -545,7 +557,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
     std::snprintf(p->name, sizeof p->name, "software device");
     p->major = state().architecture / 10;
     p->minor = 0;
-    p->multiProcessorCount = state().architecture == 80 ? 108 : 132;
+    cudaDeviceGetAttribute(&p->multiProcessorCount, cudaDevAttrMultiProcessorCount, 0);
     p->totalGlobalMem = std::size_t{8} << 30;
     return cudaSuccess;
 }
@@ -555,6 +567,18 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     }
     const bool ampere = state().architecture == 80;
     switch (attribute) {
+        case cudaDevAttrComputeCapabilityMajor:
+            *value = state().architecture / 10;
+            break;
+        case cudaDevAttrComputeCapabilityMinor:
+            *value = 0;
+            break;
+        case cudaDevAttrMultiProcessorCount:
+            *value = ampere ? 108 : 132;
+            break;
+        case cudaDevAttrMaxSharedMemoryPerBlock:
+            *value = 48 * 1024;
+            break;
         case cudaDevAttrClockRate:
             *value = ampere ? 1410000 : 1980000;
             break;
@@ -732,8 +756,19 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
         }
         *attributes = {};
         attributes->maxThreadsPerBlock = static_cast<int>(code->most_threads);
+        attributes->ptxVersion = attributes->binaryVersion = state().architecture;
         return cudaSuccess;
     });
+}
+/// As threads and shared memory allow: registers are not known.
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int threads,
+                                                                   std::size_t shared, unsigned) {
+    if (threads < 1 || threads > 1024 || shared > most_shared()) {
+        return failed(cudaErrorInvalidValue);
+    }
+    const std::size_t by_shared = (most_shared() + 1024) / (shared + 1024);
+    *blocks = static_cast<int>(std::min<std::size_t>(2048 / threads, by_shared));
+    return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
     return call([&](device_state& d) {

@@ -149,7 +149,9 @@ def kernels_of(path):
 def check_directives(text):
     for directive in text.split(';'):
         directive = ' '.join(directive.split())
-        if directive and not re.fullmatch(r'\.extern \.shared \.align \d+ \.b8 \w+\[\]', directive):
+        # What a header defines for nobody is let alone; a kernel that uses it is not: its name is no operand.
+        if directive and not re.fullmatch(r'\.extern \.shared \.align \d+ \.b8 \w+\[\]|'
+                                          r'\.global \.align \d+ \.b8 \w+\[\d+\]', directive):
             raise Unknown(f'directive "{directive}"')
 
 
@@ -158,24 +160,11 @@ CLASSES = ('integer', 'multiply', 'double', 'convert', 'global', 'shared', 'cont
 PRODUCTS = {'mul.lo.s64': (3, 0), 'mul.hi.u64': (4, 4)}
 
 
-def slots_of_block(code):
-    """As slots_of, one for each instruction; products of halves take a sum with them."""
-    products = set()
-    result = []
-    for i in code:
-        fused = i.operation in ('add.s64', 'add.u64') and products & set(i.operands[1:])
-        result.append({} if fused else slots_of(i))
-        products.difference_update(i.operands)
-        if i.operation.startswith('mul.wide') or i.operation == 'mul.lo.s64':
-            products.add(i.operands[0])
-    return result
-
-
 def slots_of(i):
     """For counts: about how many machine instructions of each class become of it. Moves and parameters are operands there."""
     name, *s = i.parts
     wide = 2 if s and s[-1] in ('b64', 's64', 'u64') else 1
-    if name in ('ld', 'st', 'atom'):
+    if name in ('ld', 'st', 'atom', 'prefetch'):
         return {} if s[0] == 'param' else {'shared' if s[0] == 'shared' else 'global': 1}
     if name in ('mov', 'cvta') or i.operation == 'neg.f64':
         return {}
@@ -367,8 +356,8 @@ class Translation:
         return self.unsigned(i, s, o, 'remainder')
 
     def unsigned(self, i, s, o, function):
-        if s != ['u32']:
-            raise Unknown('expected .u32')
+        if s not in (['u32'], ['u64']):
+            raise Unknown('expected .u32 or .u64')
         return self.integer(i, s, o, lambda a, b: f'{function}({a}, {b})')
 
     def do_neg(self, i, s, o):
@@ -482,7 +471,14 @@ class Translation:
             return self.assign(o[0], to, f'static_cast<f64>({a})')
         if (how, to, kind) == (['rni'], 'f64', 'f64'):
             return self.assign(o[0], to, f'std::nearbyint({a})')
+        if (how, to, kind) == (['rn'], 'f32', 'f64'):
+            return self.assign(o[0], to, f'static_cast<f32>({a})')
         raise Unknown('conversion')
+
+    def do_prefetch(self, i, s, o):
+        if s != ['global', 'L2']:
+            raise Unknown('expected .global.L2')
+        return f'static_cast<void>({self.address(o[0])});'  # changes no value, and any address will do
 
     def do_cvta(self, i, s, o):
         if s not in (['to', 'global', 'u64'], ['global', 'u64'], ['to', 'shared', 'u64'], ['shared', 'u64']):
@@ -537,12 +533,12 @@ class Translation:
     # Registers that live at a barrier.
 
     def written(self, i):
-        if i.parts[0] in ('st', 'bra', 'bar', 'ret'):
+        if i.parts[0] in ('st', 'prefetch', 'bra', 'bar', 'ret'):
             return []
         return [x for x in re.findall(r'[%\w$]+', i.operands[0]) if x in self.names]
 
     def read(self, i):
-        operands = i.operands if i.parts[0] in ('st',) else i.operands[1:]
+        operands = i.operands if i.parts[0] in ('st', 'prefetch') else i.operands[1:]
         return [x for x in re.findall(r'[%\w$]+', ' '.join(operands)) if x in self.names] + \
             ([i.guard] if i.guard else [])
 
@@ -656,7 +652,7 @@ def main(arguments):
                 sites = ', '.join(quoted(s) for s in kernel.sites) or 'nullptr'
                 places = ', '.join(f'{{{at}, {size}}}' for at, size in zip(kernel.parameter_offsets.values(),
                                                                            kernel.parameter_sizes)) or '{0, 0}'
-                rows_of = (', '.join(str(sum(slots.get(c, 0) for slots in slots_of_block(code))) for c in CLASSES)
+                rows_of = (', '.join(str(sum(slots.get(c, 0) for slots in map(slots_of, code))) for c in CLASSES)
                            for _, code in kernel.blocks)
                 table = ', '.join(f'{{{row}}}' for row in rows_of)
                 texts.append(text.replace('FUNCTION', name, 1) +

@@ -123,6 +123,9 @@ int main(int argc, char** argv) {
             measure<ckks::n16384_l4::basis, device::schedule::two_pass>(
                 where, results, keep ? "l2_window_on" : "l2_window_off", 3, 0, keep);
         }
+        using n8192 = ckks::n8192_l4::basis;
+        measure<n8192, device::schedule::two_pass>(where, results, "n8192_l4/two_pass", 512);
+        measure<n8192, device::schedule::single_block>(where, results, "n8192_l4/single_block", 512);
         measure<ckks::private_n4096::basis, device::schedule::tuned>(where, results, "private_n4096/tuned",
                                                                      1024);
         measure<ckks::minimal_n2048::basis, device::schedule::tuned>(where, results, "minimal_n2048/tuned",

@@ -48,7 +48,7 @@ prediction predict_launch(const machine_model& gpu, const launch& what, const co
             expected += what.code->instructions[i][c];
         }
     }
-    const double correction = std::clamp(needs.instructions / expected, 0.75, 1.0);
+    const double correction = expected == 0 ? 1 : std::clamp(needs.instructions / expected, 0.75, 1.0);
     double issued = 0;
     for (int i = counts::integer; i <= counts::control; ++i) {
         issued += count[static_cast<std::size_t>(i)] / 32 / blocks;

@@ -44,6 +44,27 @@ struct rerandomization {
 
 namespace detail {
 
+/// As ckks::flood::add_to.
+template <word Q>
+TENSAFE_HD_INLINE word plus_flood(word x, arith::uint128 flood, word minus_centre) noexcept {
+    using modulus = arith::fixed_modulus<Q>;
+    constexpr arith::shoup<modulus> fixed{};
+    constexpr auto one = fixed.prepare(1);
+    constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::uint128{1} << 64));
+    const arith::below<4, modulus> sum =
+        fixed.multiply_word(arith::high_word(flood), power) + fixed.reduce_word(arith::low_word(flood), one);
+    const arith::below<2, modulus> shifted{x + minus_centre};
+    return arith::reduce<1>(modulus{}, shifted + sum).value;
+}
+/// minus_centre[I] of it.
+template <class Basis, int Terms>
+void set_minus_centre(ckks::flood<Terms> flood, word (&minus_centre)[Basis::limbs]) {
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr word q = Basis::template prime<I>;
+        minus_centre[I] = q - rns::variable_arithmetic<q>.reduce_any(flood.centre());
+    });
+}
+
 /// c0 of one product in each block: a warp for each limb.
 template <class Basis>
 struct rerandomize_c0_kernel {
@@ -149,21 +170,10 @@ struct rerandomize_c0_kernel {
     template <int I>
     TENSAFE_HOST_DEVICE word noisy(word sum_of_block, std::size_t product, std::uint32_t k,
                                    std::uint32_t n) const {
-        using modulus = arith::fixed_modulus<Basis::template prime<I>>;
-        constexpr modulus m{};
-        constexpr arith::shoup<modulus> fixed{};
-        constexpr auto one = fixed.prepare(1);
-        constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::uint128{1} << 64));
-        const word coefficient =
-            fold_scale<modulus::value()>(sum_of_block, factors + static_cast<std::uint32_t>(I) * n);
-        const word with_error =
-            arith::plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
-        // As ckks::flood::add_to.
-        const arith::uint128 flood = p.floods[product * p.flood_stride + k];
-        const arith::below<4, modulus> sum = fixed.multiply_word(arith::high_word(flood), power) +
-                                             fixed.reduce_word(arith::low_word(flood), one);
-        const arith::below<2, modulus> shifted{with_error + minus_centre[I]};
-        return arith::reduce<1>(m, shifted + sum).value;
+        constexpr word q = Basis::template prime<I>;
+        const word coefficient = fold_scale<q>(sum_of_block, factors + static_cast<std::uint32_t>(I) * n);
+        const word with_error = arith::plus_small<q>(coefficient, p.e0[product * p.e0_stride + k]);
+        return plus_flood<q>(with_error, p.floods[product * p.flood_stride + k], minus_centre[I]);
     }
 };
 
@@ -258,10 +268,7 @@ void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where
     kernel.p = p;
     kernel.factors = trace.factors();
     kernel.log_n = static_cast<std::uint32_t>(trace.log_n());
-    rns::for_each_limb<Basis>([&]<int I>() {
-        constexpr word q = Basis::template prime<I>;
-        kernel.minus_centre[I] = q - rns::variable_arithmetic<q>.reduce_any(flood.centre());
-    });
+    detail::set_minus_centre<Basis>(flood, kernel.minus_centre);
     where.launch(kernel, grid_shape{p.tokens * p.outputs});
 }
 

@@ -403,6 +403,7 @@ class server<P, Where, lora::token_blocks, Protection> {
     }
 
   private:
+    static constexpr std::size_t rows_ = detail::rows_at_once;
     static constexpr auto limbs_ = static_cast<std::size_t>(basis::limbs);
     static constexpr std::size_t words_ = P::degree * limbs_;
 
@@ -416,24 +417,28 @@ class server<P, Where, lora::token_blocks, Protection> {
           fold_(where, plan_.subring_log_n()),
           clients_(largest_clients),
           weights_(plan_.outputs() * plan_.inputs() * words_, memory::uninitialized),
-          integers_(plan_.outputs() * plan_.d(), memory::uninitialized),
+          integers_(rows_ * lora::detail::ceil_divide(plan_.outputs(), rows_) * plan_.d(),
+                    memory::uninitialized),
           places_(layout()),
           outputs_(uploaded(where, places_.outputs)),
           token_places_(plan_.d()),
           reply_stride_((plan_.token_reply_bytes() + 15) / 16 * 16) {
         layout().rows().check_matrix(a);
+        memory::secret_buffer<std::int32_t> integers(integers_.size());
         memory::secret_buffer<std::int32_t> row(plan_.d());
         for (std::size_t o = 0; o < plan_.outputs(); ++o) {
             for (std::size_t t = 0; t < plan_.d(); ++t) {
                 row[t] = layout().rows().integer_weight(a, plan_.budget(), o, t);
+                integers[(o / rows_ * plan_.d() + t) * rows_ + o % rows_] = row[t];
             }
-            where.upload(std::span<const std::int32_t>(row.span()), integers_.data() + o * plan_.d());
             for (std::size_t i = 0; i < plan_.inputs(); ++i) {
                 const auto weights = plaintext(row.span(), i);
                 where.upload(weights.words(), weights_.data() + (o * plan_.inputs() + i) * words_);
                 where.wait();
             }
         }
+        where.upload(std::span<const std::int32_t>(integers.span()), integers_.data());
+        where.wait();
     }
 
     static std::size_t checked_tokens(std::size_t tokens, std::size_t largest_targets) {
@@ -511,7 +516,7 @@ class server<P, Where, lora::token_blocks, Protection> {
     trace_tables<basis, typename Where::space> fold_;
     detail::zero_clients<P, Where> clients_;
     secret<word> weights_;           ///< [output][input], evaluation form
-    secret<std::int32_t> integers_;  ///< [output][d]
+    secret<std::int32_t> integers_;  ///< [output / 8][d][8]
     output_places places_;
     open<output_place> outputs_;
     token_places<basis> token_places_;

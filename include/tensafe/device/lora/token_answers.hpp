@@ -46,7 +46,7 @@ template <class Basis>
 struct token_products {
     const std::uint8_t* requests;  ///< of each token, at `places`; 16-byte aligned
     token_places<Basis> places;
-    const std::int32_t* integers;  ///< [output][d], magnitudes below 2^27
+    const std::int32_t* integers;  ///< eight rows at a time, [d][8]: magnitudes below 2^27, 16-byte aligned
     word* sums;                    ///< [token][limb][output]
     std::uint32_t* status;  ///< of each token: bit I for a residue of limb I that is not below its prime
     std::uint32_t tokens;
@@ -77,11 +77,17 @@ struct token_answers {
 
 namespace detail {
 
-/// So many products of a token and a row in each lane at once.
-template <class Basis, std::uint32_t Tokens, std::uint32_t Outputs>
+/// Rows that are stored together.
+inline constexpr std::uint32_t rows_at_once = 8;
+struct alignas(16) integer_quad {
+    std::int32_t values[4];
+};
+
+/// So many tokens times eight rows in each lane at once.
+template <class Basis, std::uint32_t Tokens>
 struct multiply_tokens_kernel {
     static constexpr int threads = 256;
-    static constexpr std::uint32_t products = Tokens * Outputs;
+    static constexpr std::uint32_t products = Tokens * rows_at_once;
     struct shared_type {
         word sums[products][threads];
     };
@@ -119,8 +125,8 @@ struct multiply_tokens_kernel {
                 const std::uint32_t tile = first + thread / lanes;
                 const std::uint32_t s = thread % lanes;
                 if (tile < tiles && s < products) {
-                    const std::uint32_t token = first_token(tile) + s / Outputs;
-                    const std::uint32_t o = first_output(tile) + s % Outputs;
+                    const std::uint32_t token = first_token(tile) + s / rows_at_once;
+                    const std::uint32_t o = tile / token_tiles * rows_at_once + s % rows_at_once;
                     if (token < p.tokens && o < p.outputs) {
                         p.sums[(std::size_t{token} * static_cast<std::size_t>(Basis::limbs) +
                                 static_cast<std::size_t>(I)) *
@@ -137,12 +143,10 @@ struct multiply_tokens_kernel {
     TENSAFE_HOST_DEVICE std::uint32_t first_token(std::uint32_t tile) const {
         return tile % token_tiles * Tokens;
     }
-    TENSAFE_HOST_DEVICE std::uint32_t first_output(std::uint32_t tile) const {
-        return tile / token_tiles * Outputs;
-    }
-    /// Tiles at the edge compute their last token and output again, and do not store it.
-    TENSAFE_HOST_DEVICE static std::uint32_t at_most(std::uint32_t x, std::uint32_t count) {
-        return x < count ? x : count - 1;
+    /// Number j; tiles at the edge compute the last one again, and do not store it.
+    TENSAFE_HOST_DEVICE std::uint32_t token_of(std::uint32_t tile, std::uint32_t j) const {
+        const std::uint32_t token = first_token(tile) + j;
+        return token < p.tokens ? token : p.tokens - 1;
     }
 
     /// A residue is two digits of `half` bits; sums of their products with so many integers fit 64 bits.
@@ -170,45 +174,45 @@ struct multiply_tokens_kernel {
                                       word (&sums)[products][threads]) const {
         constexpr word q = Basis::template prime<I>;
         constexpr auto bits = static_cast<std::uint32_t>(token_places<Basis>::template bits<I>);
-        const std::int32_t* rows[Outputs];
-        for (std::uint32_t g = 0; g < Outputs; ++g) {
-            rows[g] = p.integers + std::size_t{at_most(first_output(tile) + g, p.outputs)} * p.d;
-        }
+        const auto* const rows = reinterpret_cast<const integer_quad*>(
+            p.integers + std::size_t{tile / token_tiles} * p.d * rows_at_once);
         const word* packed[Tokens];
         for (std::uint32_t j = 0; j < Tokens; ++j) {
-            const std::size_t token = at_most(first_token(tile) + j, p.tokens);
-            packed[j] =
-                reinterpret_cast<const word*>(p.requests + token * p.places.stride + p.places.offset[I]);
+            packed[j] = reinterpret_cast<const word*>(
+                p.requests + std::size_t{token_of(tile, j)} * p.places.stride + p.places.offset[I]);
         }
         for (std::uint32_t s = 0; s < products; ++s) {
             sums[s][t] = 0;
         }
         std::uint32_t malformed = 0;  // bit j: token j
         for (std::uint32_t k = t % lanes; k < p.d;) {
-            std::int64_t low[Tokens][Outputs] = {};
-            std::int64_t high[Tokens][Outputs] = {};
-            for (std::uint32_t run = 0; run < terms<I> && k < p.d; ++run, k += lanes) {
-                std::int32_t a[Outputs];
-                for (std::uint32_t g = 0; g < Outputs; ++g) {
-                    a[g] = rows[g][k];
-                }
+            std::int64_t low[Tokens][rows_at_once] = {};
+            std::int64_t high[Tokens][rows_at_once] = {};
+            const std::uint32_t left = (p.d - k - 1) / lanes + 1;
+            const std::uint32_t end = k + (left < terms<I> ? left : terms<I>)*lanes;
+            for (; k < end; k += lanes) {
+                const integer_quad a[2] = {rows[2 * std::size_t{k}], rows[2 * std::size_t{k} + 1]};
+                const std::uint32_t at = k * bits / 64;
+                const std::uint32_t shift = k * bits % 64;
                 for (std::uint32_t j = 0; j < Tokens; ++j) {
-                    const std::uint32_t at = k * bits / 64;
-                    const std::uint32_t shift = k * bits % 64;
                     const word x = ((packed[j][at] >> shift) | (packed[j][at + 1] << 1 << (63 - shift))) &
                                    (~word{0} >> (64 - bits));
                     malformed |= (x < q ? 0U : 1U) << j;  // what came from outside is public
                     const auto lower = static_cast<std::int32_t>(x & ((word{1} << half<I>)-1));
                     const auto upper = static_cast<std::int32_t>(x >> half<I>);
-                    for (std::uint32_t g = 0; g < Outputs; ++g) {
-                        low[j][g] = arith::multiply_add_signed(lower, a[g], low[j][g]);
-                        high[j][g] = arith::multiply_add_signed(upper, a[g], high[j][g]);
+                    for (std::uint32_t g = 0; g < rows_at_once; ++g) {
+                        const std::int32_t integer = a[g / 4].values[g % 4];
+                        low[j][g] = arith::multiply_add_signed(lower, integer, low[j][g]);
+                        high[j][g] = arith::multiply_add_signed(upper, integer, high[j][g]);
                     }
                 }
             }
             for (std::uint32_t j = 0; j < Tokens; ++j) {
-                for (std::uint32_t g = 0; g < Outputs; ++g) {
-                    word& sum = sums[j * Outputs + g][t];
+                for (std::uint32_t g = 0; g < rows_at_once; ++g) {
+                    // One after the other, for two blocks at once on a multiprocessor.
+                    const int at =
+                        Tokens == 1 ? static_cast<int>(t) : arith::rematerialized(static_cast<int>(t));
+                    word& sum = sums[j * rows_at_once + g][at];
                     sum = arith::subtract_if_not_below(sum + folded<I>(low[j][g], high[j][g]), q);
                 }
             }
@@ -216,21 +220,21 @@ struct multiply_tokens_kernel {
         if (malformed != 0) {
             for (std::uint32_t j = 0; j < Tokens; ++j) {
                 if ((malformed >> j & 1) != 0) {
-                    ctx.atomic_or(p.status + at_most(first_token(tile) + j, p.tokens), std::uint32_t{1} << I);
+                    ctx.atomic_or(p.status + token_of(tile, j), std::uint32_t{1} << I);
                 }
             }
         }
     }
 };
 
-template <class Basis, std::uint32_t Tokens, std::uint32_t Outputs, class Where>
+template <class Basis, std::uint32_t Tokens, class Where>
 void launch_token_products(const Where& where, const token_products<Basis>& p) {
-    using kernel = multiply_tokens_kernel<Basis, Tokens, Outputs>;
+    using kernel = multiply_tokens_kernel<Basis, Tokens>;
     constexpr auto threads = static_cast<std::uint32_t>(kernel::threads);
     constexpr auto limbs = static_cast<std::uint32_t>(Basis::limbs);
     constexpr std::uint32_t wanted_blocks = 264;  // two for each of 132 multiprocessors
     const std::uint32_t token_tiles = blocks_for(p.tokens, Tokens);
-    const std::uint32_t tiles = token_tiles * blocks_for(p.outputs, Outputs);
+    const std::uint32_t tiles = token_tiles * blocks_for(p.outputs, rows_at_once);
     std::uint32_t lanes = threads;
     while (lanes > 32 && blocks_for(tiles, threads / lanes) * limbs > wanted_blocks) {
         lanes /= 2;
@@ -446,13 +450,7 @@ struct answer_token_kernel {
             ctx.each([&](int t) {
                 const std::uint32_t bytes = (count * bits + 7) / 8;
                 for (auto i = static_cast<std::uint32_t>(t); i < bytes; i += at_once) {
-                    std::uint32_t k = 8 * i / bits;
-                    std::uint32_t byte = shared.values[k] >> (8 * i - k * bits);
-                    for (std::uint32_t filled = (k + 1) * bits - 8 * i; filled < 8 && ++k < count;
-                         filled += bits) {
-                        byte |= shared.values[k] << filled;
-                    }
-                    to[i] = static_cast<std::uint8_t>(byte);
+                    to[i] = packed_byte(shared.values, count, bits, i);
                 }
             });
             to += at_once / 8 * bits;
@@ -486,50 +484,20 @@ struct block_words_kernel {
             return;
         }
         const std::uint32_t n = std::uint32_t{1} << log_n;
-        auto& shared = ctx.shared();
-        // Calls f with limb and lane: all lanes of a warp have one limb.
-        const auto each_lane = [&](int t, auto f) {
-            with_index<Basis::limbs>(
-                t / 32, [&]<int I>() { f.template operator()<I>(static_cast<std::uint32_t>(t % 32)); });
-        };
-        ctx.each([&](int t) {
-            each_lane(t, [&]<int I>(std::uint32_t lane) {
-                for (std::uint32_t k = lane; k < n; k += 32) {
-                    const word* const from =
-                        zero_sums + ((std::size_t{product} * static_cast<std::size_t>(Basis::limbs) +
-                                      static_cast<std::size_t>(I)) *
-                                         n +
-                                     k) *
-                                        parts;
-                    word sum = from[0];
-                    for (std::uint32_t i = 1; i < parts; ++i) {
-                        sum = arith::subtract_if_not_below(sum + from[i], Basis::template prime<I>);
-                    }
-                    shared.words[I][k] = sum;
-                }
-            });
+        auto& words = ctx.shared().words;
+        fold_block_sums<Basis>(ctx, words, factors, log_n, [&]<int I>(std::uint32_t k) {
+            const std::size_t limb =
+                std::size_t{product} * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I);
+            return sum_of_parts<Basis::template prime<I>>(zero_sums + (limb * n + k) * parts, parts);
         });
-        for (std::uint32_t log_half = 0; log_half < log_n; ++log_half) {
-            ctx.each([&](int t) {
-                each_lane(t, [&]<int I>(std::uint32_t lane) {
-                    if (lane < n / 2) {
-                        fold_butterfly<Basis::template prime<I>>(
-                            shared.words[I], factors + static_cast<std::uint32_t>(I) * n, lane, log_half, n);
-                    }
-                });
-            });
-        }
+        word* const to = blocks[session] + product % outputs;
         ctx.last([&](int t) {
-            each_lane(t, [&]<int I>(std::uint32_t lane) {
-                for (std::uint32_t k = lane; k < n; k += 32) {
-                    constexpr word q = Basis::template prime<I>;
-                    const word coefficient =
-                        fold_scale<q>(shared.words[I][k], factors + static_cast<std::uint32_t>(I) * n);
-                    blocks[session][(std::size_t{static_cast<std::uint32_t>(I)} * n + k) * outputs +
-                                    product % outputs] =
-                        arith::plus_small<q>(coefficient, e0[std::size_t{product} * n + k]);
-                    shared.words[I][k] = 0;
-                }
+            each_word<Basis>(t, n, [&]<int I>(std::uint32_t k) {
+                constexpr word q = Basis::template prime<I>;
+                const word coefficient =
+                    fold_scale<q>(words[I][k], factors + static_cast<std::uint32_t>(I) * n);
+                to[(static_cast<std::size_t>(I) * n + k) * outputs] =
+                    arith::plus_small<q>(coefficient, e0[std::size_t{product} * n + k]);
             });
         });
     }
@@ -540,13 +508,13 @@ struct block_words_kernel {
 /// The inner products of all rows with the residues of all tokens, in one launch, those of the rows once from
 /// memory for neighbouring tokens: each integer meets the two digits of a residue, and sums are reduced when
 /// they are done. No branch or index depends on a row.
-/// @pre  d <= 2^24; all primes above 2^28
+/// @pre  all primes above 2^28; d <= 2^24
 template <class Basis, class Where>
 void multiply_tokens(const Where& where, const token_products<Basis>& p) {
     if (p.tokens == 1) {
-        return detail::launch_token_products<Basis, 1, 4>(where, p);
+        return detail::launch_token_products<Basis, 1>(where, p);
     }
-    return detail::launch_token_products<Basis, 4, 4>(where, p);
+    return detail::launch_token_products<Basis, 2>(where, p);
 }
 
 /// Sums into replies, in one launch, as lora::server does: with the zeros of their positions, which are

@@ -9,15 +9,33 @@ namespace {
 using private_range = lora::protects_adapter_rows<>;
 using narrow_range = lora::protects_adapter_rows<lora::average_case<6>>;
 
-// What a block keeps: an explicit instantiation may name private members.
-using block = device::server_block<two_limbs, host_blocks>;
-using zeros = memory::buffer<word, memory::host_space, memory::wipe_on_release>;
-template <zeros block::*Member>
+// What nobody gets to see: an explicit instantiation may name private members.
+using sides_type = both_sides<two_limbs, private_range, host_blocks>;
+template <class Tag, typename Tag::type Member>
 struct opened {
-    friend zeros block::*zeros_of_block() { return Member; }
+    friend typename Tag::type member_of(Tag) { return Member; }
 };
-zeros block::*zeros_of_block();
-template struct opened<&block::zeros_>;
+struct zeros_tag {
+    using type = memory::buffer<word, memory::host_space, memory::wipe_on_release>
+        device::server_block<two_limbs, host_blocks>::*;
+    friend type member_of(zeros_tag);
+};
+struct block_replies_tag {
+    using type = memory::buffer<std::uint8_t> sides_type::device_server::preparation::*;
+    friend type member_of(block_replies_tag);
+};
+struct replies_tag {
+    using type =
+        device::staging_area<host_blocks>::piece<std::uint8_t> sides_type::device_server::workspace::*;
+    friend type member_of(replies_tag);
+};
+template struct opened<zeros_tag, &device::server_block<two_limbs, host_blocks>::zeros_>;
+template struct opened<block_replies_tag, &sides_type::device_server::preparation::replies_>;
+template struct opened<replies_tag, &sides_type::device_server::workspace::replies_>;
+
+bool all_zeros(const auto& bytes) {
+    return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte == 0; });
+}
 
 }  // namespace
 
@@ -53,14 +71,41 @@ TEST_CASE("malformed requests spoil their own replies, and work without staging 
 }
 
 TEST_CASE("what hid an answer is wiped, and nothing else") {
-    both_sides<two_limbs, private_range, host_blocks> sides(host_blocks(), 4, 3, 37, 1, 1);
+    sides_type sides(host_blocks(), 4, 3, 37, 1, 1);
     sides.prepare({0});
-    const auto& words = sides.sessions[0].on_device.*zeros_of_block();
+    const auto& words = sides.sessions[0].on_device.*member_of(zeros_tag());
     REQUIRE(words.size() == 2 * 4 * 3);
     sides.answer(sides.tokens(1));
     for (std::size_t k = 0; k < words.size(); ++k) {
         CHECK((words[k] == 0) == (k % 12 < 3));
     }
+}
+
+TEST_CASE("replayed work and malformed requests leave nothing but zeros") {
+    in_every_order([](const host_blocks& where) {
+        sides_type sides(where, 4, 3, 37, 1, 1);
+        sides.prepare({0});
+        const auto& of_blocks = sides.ahead.*member_of(block_replies_tag());
+        const auto& of_tokens = (sides.online.*member_of(replies_tag())).host;
+        CHECK(!all_zeros(of_blocks));
+        sides.on_device.prepare(where, sides.ahead);
+        CHECK(all_zeros(of_blocks));
+
+        sides.answer(sides.tokens(1));
+        CHECK(!all_zeros(of_tokens));
+        sides.on_device.answer(where, sides.online);
+        CHECK(all_zeros(of_tokens));
+        sides.answer(sides.tokens(1));
+        CHECK(!all_zeros(of_tokens));
+        auto malformed = sides.tokens(1);
+        std::fill_n(malformed.queries[0].request.c0.end() - 8, 8, std::uint8_t{0xff});
+        sides.answer(malformed);
+        CHECK(all_zeros(of_tokens));
+        const auto& words = sides.sessions[0].on_device.*member_of(zeros_tag());
+        for (std::size_t k = 0; k < words.size(); ++k) {
+            CHECK((words[k] == 0) == (k % 12 < 9));
+        }
+    });
 }
 
 TEST_CASE("blocks take the launches that docs/design/device.md counts") {

@@ -27,7 +27,7 @@
 namespace tensafe::device {
 
 /// As lora::server_block, in the memory of a device: what hides the answers to the tokens of one client's
-/// block. Stays where it is, and is not given to `take`, from the staging of a token to where.wait().
+/// block. From the staging of a token to where.wait() not to be destroyed, replaced, or given to `take`.
 template <ckks::parameter_set P, execution Where>
 class server_block : public lora::detail::block_positions {
   public:
@@ -66,7 +66,7 @@ struct block_token {
 /// Ahead: stage(preparation), prepare, where.wait(), take. Online: stage(workspace), answer, where.wait(),
 /// reply. Both only enqueue work, and a batch that is replayed without a new staging gives zeros.
 ///
-/// Plaintexts lie in evaluation form, 8 N limbs * inputs * outputs bytes, 36 MB for 32 x 2048 of
+/// Plaintexts lie in evaluation form, 8 N limbs * inputs * outputs bytes, 33.6 MB for 32 x 2048 of
 /// private_n4096 and 32 tokens: read once for a batch of blocks, where lora::server transforms windows of A
 /// for each. The rows themselves take 4 bytes an entry. Both are wiped on release.
 ///

@@ -11,6 +11,7 @@
 #include <tensafe/device/encoding/decode.hpp>
 #include <tensafe/device/encoding/slot_transform.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
+#include <tensafe/device/lora/block_server.hpp>
 #include <tensafe/device/lora/client.hpp>
 #include <tensafe/device/lora/engine.hpp>
 #include <tensafe/device/lora/server.hpp>

@@ -44,6 +44,75 @@ struct rerandomization {
 
 namespace detail {
 
+/// As ckks::flood::add_to.
+template <word Q>
+TENSAFE_HD_INLINE word plus_flood(word x, arith::uint128 flood, word minus_centre) noexcept {
+    using modulus = arith::fixed_modulus<Q>;
+    constexpr arith::shoup<modulus> fixed{};
+    constexpr auto one = fixed.prepare(1);
+    constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::uint128{1} << 64));
+    const arith::below<4, modulus> sum =
+        fixed.multiply_word(arith::high_word(flood), power) + fixed.reduce_word(arith::low_word(flood), one);
+    const arith::below<2, modulus> shifted{x + minus_centre};
+    return arith::reduce<1>(modulus{}, shifted + sum).value;
+}
+/// minus_centre[I] of it.
+template <class Basis, int Terms>
+void set_minus_centre(ckks::flood<Terms> flood, word (&minus_centre)[Basis::limbs]) {
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr word q = Basis::template prime<I>;
+        minus_centre[I] = q - rns::variable_arithmetic<q>.reduce_any(flood.centre());
+    });
+}
+
+/// Calls f<I>(k) for words k < n of each limb I, in a block that has a warp for each limb.
+template <class Basis, class F>
+TENSAFE_HD_INLINE void each_word(int t, std::uint32_t n, const F& f) {
+    with_index<Basis::limbs>(t / 32, [&]<int I>() {
+        for (auto k = static_cast<std::uint32_t>(t % 32); k < n; k += 32) {
+            f.template operator()<I>(k);
+        }
+    });
+}
+/// In such a block: takes the 2^log_n block sums load<I>(k) of each limb to coefficients, but for fold_scale.
+template <class Basis, class Context, std::size_t Room, class Load>
+TENSAFE_HD_INLINE void fold_block_sums(Context& ctx, word (&words)[Basis::limbs][Room],
+                                       const trace_factor* factors, std::uint32_t log_n, const Load& load) {
+    const std::uint32_t n = std::uint32_t{1} << log_n;
+    ctx.each([&](int t) {
+        each_word<Basis>(t, n, [&]<int I>(std::uint32_t k) { words[I][k] = load.template operator()<I>(k); });
+    });
+    // Gentleman-Sande stages: blocks of 2, 4, ... n words.
+    for (std::uint32_t log_half = 0; log_half < log_n; ++log_half) {
+        ctx.each([&](int t) {
+            each_word<Basis>(t, n / 2, [&]<int I>(std::uint32_t k) {
+                fold_butterfly<Basis::template prime<I>>(
+                    words[I], factors + static_cast<std::uint32_t>(I) * n, k, log_half, n);
+            });
+        });
+    }
+}
+
+template <word Q>
+TENSAFE_HD_INLINE word sum_of_parts(const word* parts, std::uint32_t count) noexcept {
+    word sum = parts[0];
+    for (std::uint32_t i = 1; i < count; ++i) {
+        sum = arith::subtract_if_not_below(sum + parts[i], Q);
+    }
+    return sum;
+}
+
+/// Byte i of `count` values of so many bits, packed.
+TENSAFE_HD_INLINE std::uint8_t packed_byte(const std::uint32_t* values, std::uint32_t count,
+                                           std::uint32_t bits, std::uint32_t i) noexcept {
+    std::uint32_t k = 8 * i / bits;
+    std::uint32_t byte = values[k] >> (8 * i - k * bits);
+    for (std::uint32_t filled = (k + 1) * bits - 8 * i; filled < 8 && ++k < count; filled += bits) {
+        byte |= values[k] << filled;
+    }
+    return static_cast<std::uint8_t>(byte);
+}
+
 /// c0 of one product in each block: a warp for each limb.
 template <class Basis>
 struct rerandomize_c0_kernel {
@@ -65,35 +134,12 @@ struct rerandomize_c0_kernel {
         const std::size_t product = ctx.block().x;
         const std::uint32_t n = std::uint32_t{1} << log_n;
         auto& shared = ctx.shared();
-        // Calls f with limb and lane: all lanes of a warp have one limb.
-        const auto each_lane = [&](int t, auto f) {
-            with_index<Basis::limbs>(
-                t / 32, [&]<int I>() { f.template operator()<I>(static_cast<std::uint32_t>(t % 32)); });
-        };
+        fold_block_sums<Basis>(ctx, shared.words, factors, log_n,
+                               [&]<int I>(std::uint32_t k) { return load<I>(product, k, n); });
         ctx.each([&](int t) {
-            each_lane(t, [&]<int I>(std::uint32_t lane) {
-                for (std::uint32_t k = lane; k < n; k += 32) {
-                    shared.words[I][k] = load<I>(product, k, n);
-                }
-            });
-        });
-        // Gentleman-Sande stages: blocks of 2, 4, ... n words.
-        for (std::uint32_t log_half = 0; log_half < log_n; ++log_half) {
-            ctx.each([&](int t) {
-                each_lane(t, [&]<int I>(std::uint32_t lane) {
-                    if (lane < n / 2) {
-                        fold_butterfly<Basis::template prime<I>>(
-                            shared.words[I], factors + static_cast<std::uint32_t>(I) * n, lane, log_half, n);
-                    }
-                });
-            });
-        }
-        ctx.each([&](int t) {
-            each_lane(t, [&]<int I>(std::uint32_t lane) {
-                for (std::uint32_t k = lane; k < n; k += 32) {
-                    shared.words[I][k] =
-                        rns::detail::share_of<Basis, I>(noisy<I>(shared.words[I][k], product, k, n));
-                }
+            each_word<Basis>(t, n, [&]<int I>(std::uint32_t k) {
+                shared.words[I][k] =
+                    rns::detail::share_of<Basis, I>(noisy<I>(shared.words[I][k], product, k, n));
             });
         });
         const auto o = static_cast<std::uint32_t>(product % p.outputs);
@@ -112,35 +158,21 @@ struct rerandomize_c0_kernel {
             const std::uint32_t wanted = p.places[o].wanted;
             const std::uint32_t bytes = (wanted * bits + 7) / 8;
             for (std::uint32_t i = static_cast<std::uint32_t>(t); i < bytes; i += threads) {
-                std::uint32_t k = 8 * i / bits;
-                std::uint32_t byte = shared.values[k] >> (8 * i - k * bits);
-                for (std::uint32_t filled = (k + 1) * bits - 8 * i; filled < 8 && ++k < wanted;
-                     filled += bits) {
-                    byte |= shared.values[k] << filled;
-                }
-                to[i] = static_cast<std::uint8_t>(byte);
+                to[i] = packed_byte(shared.values, wanted, bits, i);
             }
         });
     }
 
   private:
     template <int I>
-    TENSAFE_HOST_DEVICE static word sum_of(const word* parts, std::uint32_t count) {
-        word sum = parts[0];
-        for (std::uint32_t i = 1; i < count; ++i) {
-            sum = arith::subtract_if_not_below(sum + parts[i], Basis::template prime<I>);
-        }
-        return sum;
-    }
-
-    template <int I>
     TENSAFE_HOST_DEVICE word load(std::size_t product, std::uint32_t k, std::uint32_t n) const {
         const std::size_t place =
             (product * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I)) * n + k;
-        word sum = sum_of<I>(p.c0_sums + place * p.c0_parts, p.c0_parts);
+        word sum = sum_of_parts<Basis::template prime<I>>(p.c0_sums + place * p.c0_parts, p.c0_parts);
         if (p.zero_sums != nullptr) {
-            sum = arith::subtract_if_not_below(
-                sum + sum_of<I>(p.zero_sums + place * p.zero_parts, p.zero_parts), Basis::template prime<I>);
+            sum = arith::subtract_if_not_below(sum + sum_of_parts<Basis::template prime<I>>(
+                                                         p.zero_sums + place * p.zero_parts, p.zero_parts),
+                                               Basis::template prime<I>);
         }
         return sum;
     }
@@ -149,21 +181,10 @@ struct rerandomize_c0_kernel {
     template <int I>
     TENSAFE_HOST_DEVICE word noisy(word sum_of_block, std::size_t product, std::uint32_t k,
                                    std::uint32_t n) const {
-        using modulus = arith::fixed_modulus<Basis::template prime<I>>;
-        constexpr modulus m{};
-        constexpr arith::shoup<modulus> fixed{};
-        constexpr auto one = fixed.prepare(1);
-        constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::uint128{1} << 64));
-        const word coefficient =
-            fold_scale<modulus::value()>(sum_of_block, factors + static_cast<std::uint32_t>(I) * n);
-        const word with_error =
-            arith::plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
-        // As ckks::flood::add_to.
-        const arith::uint128 flood = p.floods[product * p.flood_stride + k];
-        const arith::below<4, modulus> sum = fixed.multiply_word(arith::high_word(flood), power) +
-                                             fixed.reduce_word(arith::low_word(flood), one);
-        const arith::below<2, modulus> shifted{with_error + minus_centre[I]};
-        return arith::reduce<1>(m, shifted + sum).value;
+        constexpr word q = Basis::template prime<I>;
+        const word coefficient = fold_scale<q>(sum_of_block, factors + static_cast<std::uint32_t>(I) * n);
+        const word with_error = arith::plus_small<q>(coefficient, p.e0[product * p.e0_stride + k]);
+        return plus_flood<q>(with_error, p.floods[product * p.flood_stride + k], minus_centre[I]);
     }
 };
 
@@ -258,10 +279,7 @@ void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where
     kernel.p = p;
     kernel.factors = trace.factors();
     kernel.log_n = static_cast<std::uint32_t>(trace.log_n());
-    rns::for_each_limb<Basis>([&]<int I>() {
-        constexpr word q = Basis::template prime<I>;
-        kernel.minus_centre[I] = q - rns::variable_arithmetic<q>.reduce_any(flood.centre());
-    });
+    detail::set_minus_centre<Basis>(flood, kernel.minus_centre);
     where.launch(kernel, grid_shape{p.tokens * p.outputs});
 }
 

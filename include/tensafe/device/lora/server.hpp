@@ -7,11 +7,13 @@
 #include <tensafe/device/lora/staging.hpp>
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/device/random/samplers.hpp>
+#include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/device/rns/products.hpp>
 #include <tensafe/device/rns/trace.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/random/generator.hpp>
+#include <tensafe/random/input_hash.hpp>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +24,64 @@
 #include <vector>
 
 namespace tensafe::device {
+
+namespace detail {
+
+/// The clients of a server: the keys with which their replies are hidden, in the memory of a device.
+template <ckks::parameter_set P, execution Where>
+class zero_clients {
+    using basis = typename P::template basis_at<lora::request_level<P>>;
+
+  public:
+    explicit zero_clients(std::size_t largest)
+        : largest_(largest), a_(largest * words_of_poly<basis>), b_(largest * words_of_poly<basis>) {
+        throw_if<parameter_error>(largest == 0, "device::server: got room for 0 clients, expected 1 or more");
+    }
+
+    std::size_t count() const noexcept { return generators_.size(); }
+    const word* a() const noexcept { return a_.data(); }  ///< [client][limb][N], evaluation form
+    const word* b() const noexcept { return b_.data(); }
+    random::generator& generator(std::uint32_t client) { return generators_[client]; }
+    /// A hash of the key, for hedged seeds.
+    const random::seed& of_key(std::uint32_t client) const { return of_keys_[client]; }
+
+    /// @throws as server::add_client
+    std::uint32_t add(const Where& where, const random::seed& nonce,
+                      const ckks::rerandomization_key<P, lora::request_level<P>>& key,
+                      random::generator generator) {
+        throw_if<parameter_error>(count() == largest_,
+                                  "device::server::add_client: got one client more than the ", largest_,
+                                  " there is room for");
+        throw_if<parameter_error>(
+            key.server_nonce != nonce,
+            "device::server::add_client: the client made this re-randomization key for another server nonce");
+        ckks::check_residues<basis>(key.b, "device::server::add_client", "the re-randomization key");
+        const auto a = ckks::detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, nonce));
+        generators_.reserve(count() + 1);
+        of_keys_.resize(count());  // one more may be left of a call that failed
+        of_keys_.push_back(random::input_hash::of(a.template limb<0>(), key.b.words()));
+        where.upload(a.words(), a_.data() + count() * words_of_poly<basis>);
+        where.upload(key.b.words(), b_.data() + count() * words_of_poly<basis>);
+        where.wait();
+        generators_.push_back(std::move(generator));
+        return static_cast<std::uint32_t>(count() - 1);
+    }
+
+    /// @throws parameter_error for a client that was not added
+    void check(std::uint32_t client) const {
+        throw_if<parameter_error>(client >= count(), "device::server::stage: got client number ", client,
+                                  ", expected less than ", count());
+    }
+
+  private:
+    std::size_t largest_;
+    memory::buffer<word, typename Where::space> a_;
+    memory::buffer<word, typename Where::space> b_;
+    std::vector<random::generator> generators_;
+    std::vector<random::seed> of_keys_;
+};
+
+}  // namespace detail
 
 /// The server's side of encrypted LoRA on a device: a packed matrix, stacked adapters being simply more rows,
 /// and the re-randomization keys of its clients, one or many in the same launches. Replies are those of
@@ -124,13 +184,9 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
           plan_(where),
           fold_(where, layout_type::subring_log_n()),
           weights_(layout_.outputs() * layout_.inputs() * words_, memory::uninitialized),
-          zero_a_(largest_clients * words_),
-          zero_b_(largest_clients * words_),
+          clients_(largest_clients),
           places_(layout_),
-          outputs_(uploaded(where, places_.outputs)),
-          largest_clients_(largest_clients) {
-        detail::throw_if<parameter_error>(largest_clients == 0,
-                                          "device::server: got room for 0 clients, expected 1 or more");
+          outputs_(uploaded(where, places_.outputs)) {
         layout_.check_matrix(a);
         for (std::size_t o = 0; o < layout_.outputs(); ++o) {
             for (std::size_t i = 0; i < layout_.inputs(); ++i) {
@@ -145,7 +201,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     const layout_type& layout() const noexcept { return layout_; }
     /// In the memory of Where: what every batch reads, for a device::l2_window.
     const auto& weights() const noexcept { return weights_; }
-    std::size_t clients() const noexcept { return zero_generators_.size(); }
+    std::size_t clients() const noexcept { return clients_.count(); }
 
     /// Adds a client: the key with which its replies are hidden. Returns its number, from 0 on.
     /// @param nonce      random::fresh_seed(), drawn by this server for the session and sent to the client
@@ -155,20 +211,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     ///         key is malformed
     std::uint32_t add_client(const Where& where, const random::seed& nonce, const rerandomization_key& key,
                              random::generator generator = random::generator()) {
-        detail::throw_if<parameter_error>(clients() == largest_clients_,
-                                          "device::server::add_client: got one client more than the ",
-                                          largest_clients_, " there is room for");
-        detail::throw_if<parameter_error>(
-            key.server_nonce != nonce,
-            "device::server::add_client: the client made this re-randomization key for another server nonce");
-        ckks::check_residues<basis>(key.b, "device::server::add_client", "the re-randomization key");
-        const auto a = ckks::detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, nonce));
-        zero_generators_.reserve(clients() + 1);
-        where.upload(a.words(), zero_a_.data() + clients() * words_);
-        where.upload(key.b.words(), zero_b_.data() + clients() * words_);
-        where.wait();
-        zero_generators_.push_back(std::move(generator));
-        return static_cast<std::uint32_t>(clients() - 1);
+        return clients_.add(where, nonce, key, std::move(generator));
     }
 
     /// First step, on the host: fresh seeds for a batch.
@@ -183,9 +226,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
                                       "device::server::stage: got ", client_of.size(),
                                       " tokens, expected 1 to ", work.largest_);
         for (const std::uint32_t client : client_of) {
-            detail::throw_if<parameter_error>(client >= clients(),
-                                              "device::server::stage: got client number ", client,
-                                              ", expected less than ", clients());
+            clients_.check(client);
         }
         std::copy(client_of.begin(), client_of.end(), work.client_of_.host.begin());
         generator_.next_seeds(work.flood_seeds_.host.first(client_of.size()));
@@ -195,8 +236,8 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
             while (end < client_of.size() && client_of[end] == client_of[first]) {
                 ++end;
             }
-            zero_generators_[client_of[first]].next_seeds(
-                work.zero_seeds_.host.subspan(first * outputs, (end - first) * outputs));
+            clients_.generator(client_of[first])
+                .next_seeds(work.zero_seeds_.host.subspan(first * outputs, (end - first) * outputs));
         }
         work.record_.host[0] = {work.record_.host[0].number + 1, client_of.size(), nullptr, 1};
         std::fill(work.host_status_.data(), work.host_status_.data() + work.largest_, status_pending);
@@ -236,8 +277,8 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         products.c0 = work.c0_.data();
         products.c1 = work.c1_.data();
         products.v = work.product_c1_.data();
-        products.b = zero_b_.data();
-        products.a = zero_a_.data();
+        products.b = clients_.b();
+        products.a = clients_.a();
         products.client_of = work.client_of_.device;
         products.c0_sums = work.product_c0_.data();
         products.c1_out = work.product_c1_.data();
@@ -277,24 +318,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     /// The same as an exception, for the first token that has one; the other replies stand.
     /// @throws format_error if a residue of a request is not below its prime; error if the batch was applied
     ///         again without staging, or not at all
-    void check(const workspace& work) const {
-        for (std::size_t t = 0; t < work.tokens_; ++t) {
-            const std::uint32_t flags = status(work)[t];
-            detail::throw_if<error>(
-                (flags & status_pending) != 0,
-                "device::server: the batch is not answered yet; call apply() and where.wait()");
-            detail::throw_if<error>(
-                (flags & status_stale) != 0,
-                "device::server::apply: this batch was applied before, or recorded for another number of "
-                "tokens; call "
-                "stage() each time, and keep a graph for each batch size");
-            for (int limb = 0; limb < basis::limbs; ++limb) {
-                detail::throw_if<format_error>((flags >> limb & 1) != 0, "device::server::apply: token ", t,
-                                               ": a residue of limb ", limb, " is not below its prime ",
-                                               basis::primes[static_cast<std::size_t>(limb)]);
-            }
-        }
-    }
+    void check(const workspace& work) const { detail::check_answered<basis>("apply", status(work)); }
 
   private:
     static_assert(layout_type::subring_log_n() <= most_subring_log_n,
@@ -336,12 +360,9 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     plan<basis, typename Where::space> plan_;
     trace_tables<basis, typename Where::space> fold_;
     memory::buffer<word, typename Where::space, memory::wipe_on_release> weights_;
-    memory::buffer<word, typename Where::space> zero_a_;
-    memory::buffer<word, typename Where::space> zero_b_;
+    detail::zero_clients<P, Where> clients_;
     output_places places_;
     memory::buffer<output_place, typename Where::space> outputs_;
-    std::size_t largest_clients_;
-    std::vector<random::generator> zero_generators_;
 };
 
 }  // namespace tensafe::device

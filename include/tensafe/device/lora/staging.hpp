@@ -229,6 +229,25 @@ class batch_size {
 
 namespace detail {
 
+/// Status words that a server gave to its tokens, as an exception for the first that is not 0.
+/// @param call  what should have answered them
+/// @throws format_error if a residue is not below its prime; error if the batch was not answered, or again
+template <class Basis>
+void check_answered(const char* call, std::span<const std::uint32_t> status) {
+    for (std::size_t t = 0; t < status.size(); ++t) {
+        throw_if<error>((status[t] & status_pending) != 0,
+                        "device::server: the batch is not answered yet; call ", call, "() and where.wait()");
+        throw_if<error>((status[t] & status_stale) != 0, "device::server::", call,
+                        ": this batch was applied before, or recorded for another number of tokens; call "
+                        "stage() each time, and keep a graph for each batch size");
+        for (int limb = 0; limb < Basis::limbs; ++limb) {
+            throw_if<format_error>((status[t] >> limb & 1) != 0, "device::server::", call, ": token ", t,
+                                   ": a residue of limb ", limb, " is not below its prime ",
+                                   Basis::primes[static_cast<std::size_t>(limb)]);
+        }
+    }
+}
+
 /// A batch on its way through a client: what the workspaces of all packings have. Holds hidden states, errors
 /// and answers: wiped on release.
 template <ckks::parameter_set P, class Where, class Layout>

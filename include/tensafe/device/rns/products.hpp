@@ -59,7 +59,7 @@ constexpr std::size_t choose_tile(std::uint32_t tokens, std::uint32_t outputs) n
     return tokens > 1 ? 2 : (outputs < 64 ? 0 : 1);
 }
 
-template <class Basis, std::uint32_t Tokens, std::uint32_t Outputs>
+template <class Basis, std::uint32_t Tokens, std::uint32_t Outputs, bool WithC0 = true>
 struct multiply_kernel {
     static constexpr int threads = Tokens * Outputs == 1 ? 128 : 256;
     static constexpr std::uint32_t lanes = 32;  // neighbouring coefficients, of one tile each
@@ -195,7 +195,7 @@ struct multiply_kernel {
                 const std::uint32_t room = most - (c0_terms > c1_terms ? c0_terms : c1_terms);
                 std::uint32_t run = left < room ? left : room;
                 left -= run;
-                c0_terms += run;
+                c0_terms += WithC0 ? run : 0;
                 c1_terms += run;
                 for (; run > 0; --run) {
                     word w[Outputs];
@@ -204,11 +204,13 @@ struct multiply_kernel {
                         weights[g] += stride;
                     }
                     for (std::uint32_t j = 0; j < Tokens; ++j) {
-                        const word x0 = p.c0[at[j]];
+                        [[maybe_unused]] const word x0 = WithC0 ? p.c0[at[j]] : 0;
                         const word x1 = p.c1[at[j]];
                         at[j] += stride;
                         for (std::uint32_t g = 0; g < Outputs; ++g) {
-                            c0[j][g] += arith::mul_wide(x0, w[g]);
+                            if constexpr (WithC0) {
+                                c0[j][g] += arith::mul_wide(x0, w[g]);
+                            }
                             c1[j][g] += arith::mul_wide(x1, w[g]);
                         }
                     }
@@ -255,9 +257,9 @@ struct multiply_kernel {
     }
 };
 
-template <class Basis, std::uint32_t Tokens, std::uint32_t Outputs, class Where>
+template <class Basis, std::uint32_t Tokens, std::uint32_t Outputs, bool WithC0, class Where>
 void launch_products(const Where& where, const product_batch& p) {
-    using kernel = multiply_kernel<Basis, Tokens, Outputs>;
+    using kernel = multiply_kernel<Basis, Tokens, Outputs, WithC0>;
     const std::uint32_t span = static_cast<std::uint32_t>(Basis::degree) / p.blocks;
     const std::uint32_t tiles = tiles_of({Tokens, Outputs}, p.tokens, p.outputs);
     kernel k{};
@@ -312,9 +314,10 @@ constexpr std::uint32_t most_product_sums(std::uint32_t trace) {
 ///
 /// Cost: each ciphertext, result and addend or v once from memory, the weights once for each 8 to 16 tokens.
 /// Below about 16 inputs memory is the bound, beyond it products of words.
+/// @tparam WithC0  without it plaintexts meet c1 alone, and c0_sums are those of v*b
 /// @throws shape_error if there are no tokens or outputs, or neither inputs nor a v, or if `blocks` is
 ///         no power of two up to N
-template <class Basis, class Where>
+template <class Basis, bool WithC0 = true, class Where>
 void multiply(const Where& where, const product_batch& p) {
     static_assert(Basis::degree >= 32, "device::multiply: the degree must be at least 32");
     detail::throw_if<shape_error>(p.tokens == 0 || p.outputs == 0 || (p.inputs == 0 && p.v == nullptr),
@@ -325,11 +328,11 @@ void multiply(const Where& where, const product_batch& p) {
                                   " blocks of c0, expected a power of two up to the degree ", Basis::degree);
     switch (detail::choose_tile(p.tokens, p.outputs)) {
         case 0:
-            return detail::launch_products<Basis, 1, 1>(where, p);
+            return detail::launch_products<Basis, 1, 1, WithC0>(where, p);
         case 1:
-            return detail::launch_products<Basis, 1, 4>(where, p);
+            return detail::launch_products<Basis, 1, 4, WithC0>(where, p);
         default:
-            return detail::launch_products<Basis, 2, 4>(where, p);
+            return detail::launch_products<Basis, 2, 4, WithC0>(where, p);
     }
 }
 

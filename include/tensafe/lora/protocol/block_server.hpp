@@ -197,17 +197,11 @@ class block_weights {
 
 }  // namespace detail
 
-/// What a server keeps of a block that it prepared for a client: for each position what its answers are
-/// hidden under. Each position is answered once, in any order. Belongs to one client, to the version of A
-/// that prepared it and to its process. Move-only, wiped on release; for one thread at a time.
-template <ckks::parameter_set P>
-class server_block {
-  public:
-    server_block() = default;
-    server_block(server_block&&) noexcept = default;
-    server_block& operator=(server_block&&) noexcept = default;
-    server_block(const server_block&) = delete;  // two copies would answer a position twice
+namespace detail {
 
+/// Which positions of a block were answered, and who may answer the others.
+class block_positions {
+  public:
     std::size_t tokens() const noexcept { return used_.size(); }
     /// Whether this position can still be answered.
     bool is_open(std::size_t position) const noexcept {
@@ -219,13 +213,68 @@ class server_block {
                                     : 0;
     }
 
+  protected:
+    block_positions() = default;
+    /// All of them, for the server with this number.
+    block_positions(std::uint64_t server, std::size_t tokens) : of_(server), used_(tokens) {}
+
+    /// @param bytes  of a request
+    /// @throws as server::answer
+    void check(std::uint64_t server, std::size_t d, std::size_t bytes, const token_request& r) const {
+        require<parameter_error>(of_ == server && owner_ == ::getpid(),
+                                 {"server::answer: got a block that this server did not prepare in this "
+                                  "process, or one that was moved; prepare one here"});
+        require<shape_error>(r.d == d && r.position < tokens(),
+                             {"server::answer: got position ", r.position, " of a hidden state of ", r.d,
+                              " entries, expected one below ", tokens(), " and ", d, " entries"});
+        require<parameter_error>(is_open(r.position),
+                                 {"server::answer: position ", r.position,
+                                  " of this block was answered already; encrypt anew at the next one"});
+        check_count("server::answer: got ", r.c0.size(), " bytes, expected ", bytes);
+    }
+
+    /// Uses up the positions of these tokens, which were checked, all or none.
+    /// @throws parameter_error for one that comes twice
+    template <class Token>
+    static void use_up(std::span<const Token> tokens) {
+        for (std::size_t k = 0; k < tokens.size(); ++k) {
+            const std::size_t position = tokens[k].request->position;
+            std::uint8_t& used = tokens[k].block->used_[position];
+            if (used != 0) {
+                while (k-- > 0) {
+                    tokens[k].block->used_[tokens[k].request->position] = 0;
+                }
+                throw parameter_error({"server::answer: got position ", position, " of a block twice"});
+            }
+            used = 1;
+        }
+    }
+
+  private:
+    std::uint64_t of_ = 0;  ///< the server's number
+    pid_t owner_ = ::getpid();
+    std::vector<std::uint8_t> used_;
+};
+
+}  // namespace detail
+
+/// What a server keeps of a block that it prepared for a client: for each position what its answers are
+/// hidden under. Each position is answered once, in any order. Belongs to one client, to the version of A
+/// that prepared it and to its process. Move-only, wiped on release; for one thread at a time.
+template <ckks::parameter_set P>
+class server_block : public detail::block_positions {
+  public:
+    server_block() = default;
+    server_block(server_block&&) noexcept = default;
+    server_block& operator=(server_block&&) noexcept = default;
+    server_block(const server_block&) = delete;  // two copies would answer a position twice
+
   private:
     template <ckks::parameter_set, class, class>
     friend class server;
 
-    std::uint64_t of_ = 0;  ///< the server's number
-    pid_t owner_ = ::getpid();
-    std::vector<std::uint8_t> used_;
+    server_block(std::uint64_t server, std::size_t tokens) : detail::block_positions(server, tokens) {}
+
     memory::secret_buffer<random::seed> flood_secret_{1};
     /// Encryptions of zero: a word for each output of position 0, then of position 1, ...
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> c0_;
@@ -360,17 +409,7 @@ class server<P, token_blocks, Protection> {
         for (std::size_t k = 0; k < tokens.size(); ++k) {
             read(tokens, k, work);
         }
-        for (std::size_t k = 0; k < tokens.size(); ++k) {
-            const std::size_t position = tokens[k].request->position;
-            std::uint8_t& used = tokens[k].block->used_[position];
-            if (used != 0) {
-                while (k-- > 0) {
-                    tokens[k].block->used_[tokens[k].request->position] = 0;
-                }
-                throw parameter_error({"server::answer: got position ", position, " of a block twice"});
-            }
-            used = 1;
-        }
+        server_block<P>::use_up(tokens);
         for (std::size_t k = 0; k < tokens.size(); ++k) {
             answer_read(tokens, k, work);
         }
@@ -389,7 +428,7 @@ class server<P, token_blocks, Protection> {
     /// Token k, checked, to residues.
     void read(std::span<const block_token<P>> tokens, std::size_t k, workspace& work) const {
         const token_request& r = *tokens[k].request;
-        check(*tokens[k].block, r);
+        tokens[k].block->check(number_, plan_.d(), packed_residues_bytes<P>(plan_.d()), r);
         detail::unpack_residues<P>("server::answer", r.c0, plan_.d(), [&]<int I>() {
             return detail::make_room(work.tokens[I], tokens.size() * plan_.d())
                 .subspan(k * plan_.d(), plan_.d());
@@ -440,21 +479,6 @@ class server<P, token_blocks, Protection> {
         });
     }
 
-    void check(const server_block<P>& block, const token_request& r) const {
-        require<parameter_error>(block.of_ == number_ && block.owner_ == ::getpid(),
-                                 {"server::answer: got a block that this server did not prepare in this "
-                                  "process, or one that was moved; prepare one here"});
-        require<shape_error>(
-            r.d == plan_.d() && r.position < block.tokens(),
-            {"server::answer: got position ", r.position, " of a hidden state of ", r.d,
-             " entries, expected one below ", block.tokens(), " and ", plan_.d(), " entries"});
-        require<parameter_error>(block.is_open(r.position),
-                                 {"server::answer: position ", r.position,
-                                  " of this block was answered already; encrypt anew at the next one"});
-        check_count("server::answer: got ", r.c0.size(), " bytes, expected ",
-                    packed_residues_bytes<P>(plan_.d()));
-    }
-
     /// Output o, of which the products are number k in the slot: with its encryption of zero, into bytes.
     void finish(std::size_t o, std::size_t k, zero_pool& zeros, workspace& work,
                 typename workspace::slot& slot, server_block<P>& made, block_reply& to) const {
@@ -480,9 +504,7 @@ class server<P, token_blocks, Protection> {
     /// A block, with reservations of fresh encryptions of zero.
     server_block<P> open_block(const random::seed& seed, zero_pool& zeros, workspace& work) const {
         const std::size_t outputs = plan_.outputs();
-        server_block<P> made;
-        made.of_ = number_;
-        made.used_.resize(layout().tokens);
+        server_block<P> made(number_, layout().tokens);
         for (auto& limb : made.c0_) {
             limb = memory::secret_buffer<arith::word>(layout().tokens * outputs, memory::uninitialized);
         }

@@ -1,0 +1,38 @@
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+
+#include <cstddef>
+#include <utility>
+
+#include "device_checks.hpp"
+#include "lora/block_checks.hpp"
+
+using namespace tests;
+using namespace tests::block_checks;
+
+#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
+namespace {
+/// Records what is enqueued for each key, and replays it.
+struct run_recorded {
+    device::graph_cache<std::size_t> graphs;
+
+    template <class F>
+    void operator()(const device::cuda& where, std::size_t key, F&& f) {
+        graphs.run(where, key, std::forward<F>(f));
+    }
+};
+}  // namespace
+#else
+using run_recorded = run_directly;
+#endif
+using private_range = lora::protects_adapter_rows<>;
+using narrow_range = lora::protects_adapter_rows<lora::average_case<6>>;
+
+DEVICE_CHECK_SMALL(check_blocks<two_limbs, private_range>(where, 8, 6, 301, {1, 3, 4, 5}))
+DEVICE_CHECK(check_blocks<one_limb, narrow_range>(where, 8, 261, 33, {1, 18}))
+DEVICE_CHECK(check_blocks<one_limb, private_range>(where, 4, 1, 2500, {5}))
+DEVICE_CHECK(check_blocks<ckks::private_n4096, private_range>(where, 32, 5, 777, {9}))
+DEVICE_CHECK(check_spoilt_work<two_limbs, private_range>(where))
+// Recorded as graphs and replayed.
+DEVICE_CHECK(check_spoilt_work<two_limbs, private_range>(where, run_recorded()))
+DEVICE_CHECK(check_blocks<two_limbs, private_range>(where, 8, 2, 50, {3, 1, 3}, run_recorded()))

@@ -3,7 +3,7 @@
 #   cmake -DNVCC=<nvcc> -DINCLUDE=<folder> -DSOURCE=<x.cu> -DWORK=<folder> [-DEXTRA_ARCHITECTURE=100] [-DTABLE=<resources.txt>]
 #         [-DOUTPUT=-c] -P compile.cmake
 # What the host runs is left out unless OUTPUT is -c; -O1 is for it alone, kernels always have -O3. PTX is made once: no
-# header asks for more than compute_80, and what nvcc 13.0 makes for compute_90 differs in its .target alone.
+# header asks for more than compute_80, and what nvcc 13.0 makes for compute_90 differs by the order of a few instructions.
 # Writes <WORK>/<x>.resources: unit, registers for each of the architectures, kernel; without TABLE nothing is compared with it.
 
 cmake_minimum_required(VERSION 3.25)

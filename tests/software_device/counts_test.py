@@ -49,8 +49,7 @@ def main(ntt, encoding, ptx, file):
     names = {name for f in glob.glob(f'{ptx}/*.ptx') for name in re.findall(r'\.entry (\w+)', open(f).read())}
     with open(f'{file}.resources', 'w') as resources:
         resources.writelines(f'{name} 64 1000\n' for name in names)
-    gpu = 'A100' if os.environ.get('SOFTWARE_DEVICE_SM') == '80' else 'H100'
-    scaled = counted(file, encoding, 'check_slots<15>', SOFTWARE_DEVICE_MODEL=gpu, SOFTWARE_DEVICE_RESOURCES=f'{file}.resources')
+    scaled = counted(file, encoding, 'check_slots<15>', SOFTWARE_DEVICE_MODEL='H200', SOFTWARE_DEVICE_RESOURCES=f'{file}.resources')
     for all_blocks, some in zip(slots, scaled, strict=True):
         check('sampled', some, 'counts that differ', [w for w in some if some[w] != all_blocks[w] and w != 'launch sectors'], [])
     print(found, f'{wrong} wrong')

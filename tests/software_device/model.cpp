@@ -13,9 +13,9 @@ namespace {
 
 // L2 gives two thirds of 5,120 bytes a cycle; memory nine tenths of its data sheet.
 constexpr machine_model models[] = {
-    {"A100", 80, 108, 1.41, 32, 0.9 * 2039, 3400 * 1.41, 40e6, 164e3, 22},
-    {"H100", 90, 132, 1.755, 64, 0.9 * 3350, 3400 * 1.755, 50e6, 227e3, 45},
-    {"H200", 90, 132, 1.755, 64, 0.9 * 4800, 3400 * 1.755, 50e6, 227e3, 45},
+    {"A100", 108, 1.41, 32, 0.9 * 2039, 3400 * 1.41, 40e6, 164e3, 22},
+    {"H100", 132, 1.755, 64, 0.9 * 3350, 3400 * 1.755, 50e6, 227e3, 45},
+    {"H200", 132, 1.755, 64, 0.9 * 4800, 3400 * 1.755, 50e6, 227e3, 45},
 };
 
 constexpr double launch_gap = 1.0;         // microseconds from a kernel of a graph to the next

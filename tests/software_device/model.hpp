@@ -16,7 +16,6 @@ struct resources {
 /// A GPU by its data sheet. A multiprocessor issues four instructions a cycle, each for 32 threads.
 struct machine_model {
     const char* name;
-    int architecture;
     double multiprocessors;
     double gigahertz;
     double double_lanes;       ///< of a multiprocessor, results a cycle; integers and products: 64

@@ -114,7 +114,6 @@ struct device_state {
                              "SOFTWARE_DEVICE_RESOURCES a file of kernels\n");
                 std::abort();
             }
-            architecture = model->architecture;
         }
     }
     device_memory& buffers() {

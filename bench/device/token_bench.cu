@@ -188,10 +188,9 @@ void batch(const device::cuda& where, bench::table& results, const std::string& 
             device::capture(l.stream.where(), [&](const device::cuda& w) { l.sides.enqueue(w, on_device); }));
     }
     if (streams == 1) {
-        results.report(full + "/device_only",
-                       bench::median_microseconds(lanes[0]->stream.where(),
-                                                  [&] { lanes[0]->graph->launch(lanes[0]->stream.where()); }) /
-                           static_cast<double>(tokens));
+        results.report(full + "/device_only", bench::median_microseconds(lanes[0]->stream.where(), [&] {
+                                                  lanes[0]->graph->launch(lanes[0]->stream.where());
+                                              }) / static_cast<double>(tokens));
     }
     if (!results.host_clock()) {
         return;

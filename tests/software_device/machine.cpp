@@ -148,11 +148,25 @@ std::string readable(const char* name) {
     return result;
 }
 
-const char* const counts::names[] = {
-    "blocks",         "threads",       "integer",        "multiply",      "double",
-    "convert",        "global",        "shared",         "control",       "load requests",
-    "load sectors",   "store requests", "store sectors",  "block sectors", "launch sectors",
-    "shared requests", "shared wavefronts", "phases",     "load phases"};
+const char* const counts::names[] = {"blocks",
+                                     "threads",
+                                     "integer",
+                                     "multiply",
+                                     "double",
+                                     "convert",
+                                     "global",
+                                     "shared",
+                                     "control",
+                                     "load requests",
+                                     "load sectors",
+                                     "store requests",
+                                     "store sectors",
+                                     "block sectors",
+                                     "launch sectors",
+                                     "shared requests",
+                                     "shared wavefronts",
+                                     "phases",
+                                     "load phases"};
 
 registry::registry(int architecture, const kernel* kernels, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -288,12 +302,11 @@ void run(const launch& what, device_memory& memory, thread_order order, counts* 
     found[counts::block_sectors] = static_cast<double>(all_sectors.size());
     for (u32 i = 0; i < what.code->basic_blocks; ++i) {
         for (std::size_t c = 0; c < counts::classes; ++c) {
-            found[counts::integer + c] +=
-                static_cast<double>(b.visits[i]) * what.code->instructions[i][c];
+            found[counts::integer + c] += static_cast<double>(b.visits[i]) * what.code->instructions[i][c];
         }
     }
-    const double scale = static_cast<double>(what.grid[0]) * what.grid[1] * what.grid[2] /
-                         static_cast<double>(chosen.size());
+    const double scale =
+        static_cast<double>(what.grid[0]) * what.grid[1] * what.grid[2] / static_cast<double>(chosen.size());
     count->add(found, scale);
     // What several blocks touch, all do; what one alone does, each of the others has for itself.
     std::sort(all_sectors.begin(), all_sectors.end());

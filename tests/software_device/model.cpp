@@ -18,11 +18,11 @@ constexpr machine_model models[] = {
     {"H200", 132, 1.755, 64, 0.9 * 4800, 3400 * 1.755, 50e6, 227e3, 45},
 };
 
-constexpr double launch_gap = 1.0;         // microseconds from a kernel of a graph to the next
-constexpr double pipe_share = 0.85;        // of its cycles in which the busiest pipe works
-constexpr double load_latency = 600;       // cycles until device memory answers
-constexpr double barrier_latency = 40;     // cycles
-constexpr double dependent_issue = 2;      // cycles from an instruction of a warp to its next, on average
+constexpr double launch_gap = 1.0;      // microseconds from a kernel of a graph to the next
+constexpr double pipe_share = 0.85;     // of its cycles in which the busiest pipe works
+constexpr double load_latency = 600;    // cycles until device memory answers
+constexpr double barrier_latency = 40;  // cycles
+constexpr double dependent_issue = 2;   // cycles from an instruction of a warp to its next, on average
 constexpr double registers_of_multiprocessor = 65536;
 constexpr double threads_of_multiprocessor = 2048;
 constexpr double blocks_of_multiprocessor = 32;
@@ -59,8 +59,8 @@ prediction predict_launch(const machine_model& gpu, const launch& what, const co
     const auto of_block = [&](int what_for) { return count[static_cast<std::size_t>(what_for)] / blocks; };
     const double products = of_block(counts::multiply) / 32;
     const double reals = of_block(counts::doubles) / 32;
-    const double others = std::max(of_code - products - reals - (of_block(counts::global) +
-                                                                 of_block(counts::shared)) / 32, 0.0);
+    const double others = std::max(
+        of_code - products - reals - (of_block(counts::global) + of_block(counts::shared)) / 32, 0.0);
     const std::pair<double, const char*> parts[] = {
         {of_code / 4, "instructions"},
         {others / 2, "integers"},

@@ -18,12 +18,12 @@ struct machine_model {
     const char* name;
     double multiprocessors;
     double gigahertz;
-    double double_lanes;       ///< of a multiprocessor, results a cycle; integers and products: 64
-    double memory_bytes;       ///< a nanosecond
-    double cache_bytes;        ///< of L2, a nanosecond
-    double cache_size;         ///< of L2
-    double shared_size;        ///< of a multiprocessor, for thread blocks
-    double host_bytes;         ///< between host and device, a nanosecond
+    double double_lanes;  ///< of a multiprocessor, results a cycle; integers and products: 64
+    double memory_bytes;  ///< a nanosecond
+    double cache_bytes;   ///< of L2, a nanosecond
+    double cache_size;    ///< of L2
+    double shared_size;   ///< of a multiprocessor, for thread blocks
+    double host_bytes;    ///< between host and device, a nanosecond
 };
 
 /// Null for a name that is unknown.

@@ -1,10 +1,10 @@
 // What the model must say of launches whose answer is known: each part of a GPU binds where it alone is used.
 
+#include "model.hpp"
+
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-
-#include "model.hpp"
 
 namespace {
 
@@ -63,7 +63,8 @@ int main() {
 
     // One block more than there are multiprocessors takes a second turn.
     const auto of_whole_block = [&](double blocks) {
-        return predict_launch(h200, of_threads(256, 200 << 10), of_blocks(blocks, counts::integer, 10000), few)
+        return predict_launch(h200, of_threads(256, 200 << 10), of_blocks(blocks, counts::integer, 10000),
+                              few)
                    .microseconds -
                gap;
     };

@@ -58,7 +58,7 @@ struct stream_state {
     std::deque<work> queue;
     u64 enqueued = 0;
     u64 done = 0;
-    double now = 0;  ///< microseconds of its work, predicted
+    double now = 0;                          ///< microseconds of its work, predicted
     struct graph_state* recorded = nullptr;  ///< what it records into
     bool spoilt = false;
 };
@@ -81,9 +81,9 @@ struct device_state {
     const char* counts_file = std::getenv("SOFTWARE_DEVICE_COUNTS");
     std::map<std::pair<std::string, std::string>, counts> counted;  ///< by kernel and grid
     const machine_model* model = nullptr;
-    std::map<std::string, resources> needs;                            ///< of kernels, by name
+    std::map<std::string, resources> needs;                                       ///< of kernels, by name
     std::map<std::tuple<const kernel*, std::vector<u8>, u32>, double> predicted;  ///< by parameters and grid
-    std::string lost;                                                  ///< why nothing works any more, if so
+    std::string lost;  ///< why nothing works any more, if so
 
     device_state() {
         const char* const sm = std::getenv("SOFTWARE_DEVICE_SM");

@@ -222,8 +222,8 @@ struct slot_cut {
 
     /// The number of the slot that stands at place `i` of a block: part after part.
     TENSAFE_HD_INLINE static std::uint32_t slot(std::uint32_t block, std::uint32_t i) noexcept {
-        const auto part = static_cast<std::uint32_t>(
-            ntt::bit_reverse(block << log_parts | i >> log_part, outer_bits));
+        const auto part =
+            static_cast<std::uint32_t>(ntt::bit_reverse(block << log_parts | i >> log_part, outer_bits));
         return part << log_part | (i & ((1U << log_part) - 1));
     }
 };

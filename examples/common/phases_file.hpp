@@ -32,8 +32,8 @@ inline constexpr roofline::measured_phases recorded_phases{0.057, 0.024,  0.041,
 /// The same with encryptions of zero from a pool.
 inline constexpr roofline::measured_phases recorded_pooled_phases{0.057, 0.024,  0.041, 0.079,
                                                                   0.010, 0.0087, 0.042};
-/// docs/gpu.md, "Predicted times": one protected token in a CUDA graph, on an H200. Predicted from counted
-/// instructions and bytes; no GPU has run it. B stays on the CPU.
+/// docs/gpu.md, "Predicted times": one protected token in a CUDA graph, the device's part, on an H200.
+/// Predicted from counted instructions and bytes; no GPU has run it. B stays on the CPU.
 inline constexpr double predicted_gpu_milliseconds = 0.055;
 
 namespace detail {

@@ -166,7 +166,7 @@ int main() {
         std::printf("%zu tokens of two adapters: relative error %.2e against plaintext LoRA (worst token)\n",
                     tokens, worst);
         return worst < 1e-3 ? 0 : 1;
-    } catch (const tensafe::error& e) {
+    } catch (const std::exception& e) {
         std::fprintf(stderr, "thrust_lora: %s\n", e.what());
         return 1;
     }

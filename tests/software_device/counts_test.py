@@ -9,12 +9,14 @@ Some blocks of a launch, scaled, count what all do.
 import glob
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
 
 
 def counted(file, program, *checks, **more):
+    pathlib.Path(file).unlink(missing_ok=True)
     result = subprocess.run([program, *checks], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                             env={**os.environ, 'SOFTWARE_DEVICE_COUNTS': file, **more})
     if result.returncode != 0 and not more:  # a model computes nothing that is right

@@ -1,4 +1,4 @@
-// Assumptions, all of them: docs/gpu.md lists them.
+// docs/gpu.md lists what is assumed.
 
 #include "model.hpp"
 
@@ -13,9 +13,9 @@ namespace {
 
 // L2 gives two thirds of 5,120 bytes a cycle; memory nine tenths of its data sheet.
 constexpr machine_model models[] = {
-    {"A100", 108, 1.41, 32, 0.9 * 2039, 3400 * 1.41, 40e6, 164e3, 22},
-    {"H100", 132, 1.755, 64, 0.9 * 3350, 3400 * 1.755, 50e6, 227e3, 45},
-    {"H200", 132, 1.755, 64, 0.9 * 4800, 3400 * 1.755, 50e6, 227e3, 45},
+    {"A100", 108, 1.41, 32, 0.9 * 2039, 3400 * 1.41, 40e6, 164 << 10, 22},
+    {"H100", 132, 1.755, 64, 0.9 * 3350, 3400 * 1.755, 50e6, 228 << 10, 45},
+    {"H200", 132, 1.755, 64, 0.9 * 4800, 3400 * 1.755, 50e6, 228 << 10, 45},
 };
 
 constexpr double launch_gap = 1.0;      // microseconds from a kernel of a graph to the next
@@ -74,7 +74,7 @@ prediction predict_launch(const machine_model& gpu, const launch& what, const co
     const double pipe = busiest.first / pipe_share;
 
     // Blocks that a multiprocessor holds at once, and that the fullest one gets.
-    const double registers = std::max(needs.registers, 16.0) * 32 * warps;
+    const double registers = std::ceil(std::max(needs.registers, 16.0) / 8) * 8 * 32 * warps;
     const double room =
         std::min({blocks_of_multiprocessor, std::floor(threads_of_multiprocessor / (32 * warps)),
                   std::floor(registers_of_multiprocessor / registers),

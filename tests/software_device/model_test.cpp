@@ -11,6 +11,13 @@ namespace {
 using namespace software_device;
 
 const kernel idle{};  // no basic blocks: nothing to correct
+const u16 twenty[][counts::classes] = {{20}};
+const kernel of_twenty = [] {
+    kernel result{};
+    result.basic_blocks = 1;
+    result.instructions = twenty;
+    return result;
+}();
 
 int wrong = 0;
 
@@ -60,6 +67,38 @@ int main() {
         predict_launch(a100, of_threads(256), of_blocks(108000, counts::doubles, 1000), few);
     check("doubles: one warp a cycle on an A100", is_near(reals.microseconds - gap, 2 * cycles / 1410));
     check("doubles bind", std::strcmp(reals.binds, "doubles") == 0);
+
+    const prediction products =
+        predict_launch(h200, of_threads(256), of_blocks(132000, counts::multiply, 1000), few);
+    check("products bind", std::strcmp(products.binds, "products") == 0);
+    check("products: two warps a cycle", is_near(products.microseconds - gap, cycles / 1755));
+    counts shared = of_blocks(132000);
+    shared[counts::shared_wavefronts] = 132000 * 4000.0;
+    const prediction wavefronts = predict_launch(h200, of_threads(256), shared, few);
+    check("shared memory binds", std::strcmp(wavefronts.binds, "shared memory") == 0);
+    check("one wavefront a cycle", is_near(wavefronts.microseconds - gap, cycles / 1755));
+
+    // Of a kernel without loops ptxas made 16 instructions where 20 were expected.
+    launch corrected = of_threads(256);
+    corrected.code = &of_twenty;
+    check(
+        "integers: as many as ptxas makes",
+        is_near(
+            predict_launch(h200, corrected, of_blocks(132000, counts::integer, 1000), {32, 16}).microseconds -
+                gap,
+            0.8 * cycles / 1755));
+
+    // Eight blocks on each multiprocessor, which wait 6,000 cycles: all at once, or with many registers two
+    // at a time.
+    counts waiting = of_blocks(8 * 132);
+    waiting[counts::load_phases] = 10 * 8 * 132;
+    const auto waits = [&](double registers) {
+        return predict_launch(h200, of_threads(256), waiting, {registers, 0});
+    };
+    check("latency binds", std::strcmp(waits(32).binds, "latency") == 0);
+    check("waits for ten loads", is_near(waits(32).microseconds - gap, 6000 / 1755.0));
+    check("waits in four turns", is_near(waits(128).microseconds - gap, 4 * 6000 / 1755.0));
+    check("registers come by eights", is_near(waits(33).microseconds - gap, 8.0 / 6 * 6000 / 1755.0));
 
     // One block more than there are multiprocessors takes a second turn.
     const auto of_whole_block = [&](double blocks) {

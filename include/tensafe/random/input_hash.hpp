@@ -15,6 +15,22 @@
 
 namespace tensafe::random {
 
+/// The integers modulo 2^61 - 1.
+struct mersenne_61 {
+    static constexpr arith::word prime = (arith::word{1} << 61) - 1;
+
+    /// Below 2^61 + 8 for x below 2^124.
+    TENSAFE_HOST_DEVICE static constexpr arith::word reduced(arith::uint128 x) noexcept {
+        const arith::word once = (static_cast<arith::word>(x) & prime) + static_cast<arith::word>(x >> 61);
+        return (once & prime) + (once >> 61);
+    }
+    /// In [0, prime) for x below 2^61 + 8.
+    TENSAFE_HOST_DEVICE static constexpr arith::word canonical(arith::word x) noexcept {
+        const arith::word once = (x & prime) + (x >> 61);
+        return once & ~(arith::word{0} - ((once + 1) >> 61));  // the prime itself is 0
+    }
+};
+
 /// A seed from a fresh one and from what it will hide: where a machine was copied with its generator, the
 /// copies' seeds differ as soon as their inputs do. A polynomial hash of the input at two secret points,
 /// then ChaCha20 (docs/design/random-streams.md, "Hedged seeds"). Inputs of n words of 32 bits each give the
@@ -30,7 +46,7 @@ class input_hash {
         for (std::size_t i = 0; i < points_.size(); ++i) {
             point& p = points_[i];
             std::memcpy(&p.powers[0], block.data() + i * sizeof(arith::word), sizeof(arith::word));
-            p.powers[0] &= prime;
+            p.powers[0] &= mersenne_61::prime;
             for (std::size_t k = 1; k < p.powers.size(); ++k) {
                 p.powers[k] = reduced(wide(p.powers[k - 1]) * p.powers[0]);
             }
@@ -66,8 +82,7 @@ class input_hash {
     seed result() const noexcept {
         std::array<arith::word, 2> sums;
         for (std::size_t i = 0; i < sums.size(); ++i) {
-            sums[i] = (points_[i].sum & prime) + (points_[i].sum >> 61);
-            sums[i] &= ~(arith::word{0} - ((sums[i] + 1) >> 61));  // the prime itself is 0
+            sums[i] = mersenne_61::canonical(points_[i].sum);
         }
         const arith::word counter = (sums[0] >> 32 & 0xffff) | (sums[1] >> 32 & 0xffff) << 16;
         auto block =
@@ -81,18 +96,13 @@ class input_hash {
 
   private:
     using wide = arith::uint128;
-    static constexpr arith::word prime = (arith::word{1} << 61) - 1;
 
     struct point {
         std::array<arith::word, 4> powers;  ///< of the point, from the first
         arith::word sum = 1;                ///< below 2^61 + 8
     };
 
-    /// Below 2^61 + 8 for x below 2^124.
-    static arith::word reduced(wide x) noexcept {
-        const arith::word once = (static_cast<arith::word>(x) & prime) + static_cast<arith::word>(x >> 61);
-        return (once & prime) + (once >> 61);
-    }
+    static arith::word reduced(wide x) noexcept { return mersenne_61::reduced(x); }
 
     void append(std::span<const std::byte> bytes) noexcept {
         std::array<std::uint32_t, 4> words;

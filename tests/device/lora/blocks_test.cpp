@@ -70,7 +70,7 @@ TEST_CASE("malformed requests spoil their own replies, and work without staging 
     check_blocks<two_limbs, private_range>(where, 8, 2, 50, {3, 1, 3}, run_recorded());
 }
 
-TEST_CASE("what hid an answer is wiped, and nothing else") {
+TEST_CASE("the words of a position are wiped when it is answered, and no others") {
     sides_type sides(host_blocks(), 4, 3, 37, 1, 1);
     sides.prepare({0});
     const auto& words = sides.sessions[0].on_device.*member_of(zeros_tag());

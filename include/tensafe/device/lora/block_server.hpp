@@ -32,9 +32,6 @@ template <ckks::parameter_set P, execution Where>
 class server_block : public lora::detail::block_positions {
   public:
     server_block() = default;
-    server_block(server_block&&) noexcept = default;
-    server_block& operator=(server_block&&) noexcept = default;
-    server_block(const server_block&) = delete;  // two copies would answer a position twice
 
   private:
     template <ckks::parameter_set, execution, class, class>
@@ -205,19 +202,28 @@ class server<P, Where, lora::token_blocks, Protection> {
         return clients_.add(where, nonce, key, std::move(generator));
     }
 
+    /// What `stage` asks of each request: look at it when it comes, and it stops nobody else's batch.
+    /// @throws as stage
+    void check(const lora::block_request& r) const {
+        detail::throw_if<shape_error>(r.d != plan_.d() || r.tokens != layout().tokens,
+                                      "server::prepare: got a block of ", r.tokens, " hidden states of ", r.d,
+                                      " entries, expected ", layout().tokens, " of ", plan_.d(), " entries");
+    }
+    void check(const block_type& block, const lora::token_request& r) const {
+        block.check(number_, plan_.d(), lora::packed_residues_bytes<P>(plan_.d()), r);
+    }
+
     /// First step ahead, on the host: fresh encryptions of zero for each block, which belong to it for good.
+    /// Ends the batch before, also when it throws: take its blocks first.
     /// @throws shape_error for another layout, no blocks, more than there is room for, or a workspace of
     ///         another server; parameter_error for a client that was not added; entropy_error. Nothing is
     ///         staged then
     void stage(preparation& work, std::span<const asked_block> blocks) {
         unstage(work);
+        std::ranges::fill(work.host_status_.span(), status_pending);
         check_batch("device::server::stage", work, blocks.size(), "blocks");
         for (const asked_block& asked : blocks) {
-            const lora::block_request& r = *asked.request;
-            detail::throw_if<shape_error>(r.d != plan_.d() || r.tokens != layout().tokens,
-                                          "server::prepare: got a block of ", r.tokens, " hidden states of ",
-                                          r.d, " entries, expected ", layout().tokens, " of ", plan_.d(),
-                                          " entries");
+            check(*asked.request);
             clients_.check(asked.client);
         }
         const std::size_t outputs = plan_.outputs();
@@ -245,7 +251,6 @@ class server<P, Where, lora::token_blocks, Protection> {
             work.zeros_.host[s] = work.made_[s].zeros_.data();
         }
         work.record_.host[0] = {work.record_.host[0].number + 1, blocks.size(), nullptr, 1};
-        std::fill(work.host_status_.data(), work.host_status_.data() + work.largest_, status_pending);
         work.tokens_ = blocks.size();
     }
 
@@ -327,15 +332,17 @@ class server<P, Where, lora::token_blocks, Protection> {
         }
     }
 
-    /// First step online, on the host: the positions of these tokens are used up, all or none.
+    /// First step online, on the host: the positions of these tokens are used up, all or none. Ends the
+    /// batch before, also when it throws: take its replies first.
     /// @throws as lora::server::answer, but for residues, which are looked at on the device: what holds
     ///         others loses its position. shape_error too for no tokens, more than there is room for, or a
     ///         workspace of another server. Nothing is staged then
     void stage(workspace& work, std::span<const token_type> tokens) const {
         unstage(work);
+        std::ranges::fill(work.status_.host, status_pending);
         check_batch("device::server::stage", work, tokens.size(), "tokens");
         for (const token_type& token : tokens) {
-            token.block->check(number_, plan_.d(), lora::packed_residues_bytes<P>(plan_.d()), *token.request);
+            check(*token.block, *token.request);
         }
         block_type::use_up(tokens);
         for (std::size_t k = 0; k < tokens.size(); ++k) {
@@ -351,7 +358,6 @@ class server<P, Where, lora::token_blocks, Protection> {
                                               });
         }
         work.record_.host[0] = {work.record_.host[0].number + 1, tokens.size(), nullptr, 1};
-        std::ranges::fill(work.status_.host, status_pending);
         work.tokens_ = tokens.size();
     }
 

@@ -11,6 +11,7 @@
 #include <tensafe/device/rns/trace.hpp>
 #include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/random/chacha20_block.hpp>
+#include <tensafe/random/input_hash.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/rns/basis.hpp>
 
@@ -244,19 +245,7 @@ void launch_token_products(const Where& where, const token_products<Basis>& p) {
 
 /// The seed that random::input_hash makes of a block's secret, a position and a token's sums, in pieces that
 /// the threads of a block add up.
-struct token_hash {
-    static constexpr word prime = (word{1} << 61) - 1;
-
-    /// Below 2^61 + 8 for x below 2^124.
-    TENSAFE_HD_INLINE static word reduced(arith::uint128 x) noexcept {
-        const word once = (static_cast<word>(x) & prime) + static_cast<word>(x >> 61);
-        return (once & prime) + (once >> 61);
-    }
-    /// In [0, prime), for sums below 2^61 + 8.
-    TENSAFE_HD_INLINE static word canonical(word sum) noexcept {
-        const word once = (sum & prime) + (sum >> 61);
-        return once & ~(word{0} - ((once + 1) >> 61));
-    }
+struct token_hash : random::mersenne_61 {
     /// Both points.
     TENSAFE_HD_INLINE static void points(const std::uint32_t* secret, word* to) noexcept {
         const std::uint32_t nonce[3] = {static_cast<std::uint32_t>(random::stream_domain::hedge_points), 0,

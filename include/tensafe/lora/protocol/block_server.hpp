@@ -195,10 +195,6 @@ class block_weights {
     memory::secret_buffer<std::uint32_t> integers_;  ///< eight rows at a time, with rns::limb::integer_offset
 };
 
-}  // namespace detail
-
-namespace detail {
-
 /// Which positions of a block were answered, and who may answer the others.
 class block_positions {
   public:
@@ -215,6 +211,8 @@ class block_positions {
 
   protected:
     block_positions() = default;
+    block_positions(block_positions&&) noexcept = default;  // two copies would answer a position twice
+    block_positions& operator=(block_positions&&) noexcept = default;
     /// All of them, for the server with this number.
     block_positions(std::uint64_t server, std::size_t tokens) : of_(server), used_(tokens) {}
 
@@ -265,9 +263,6 @@ template <ckks::parameter_set P>
 class server_block : public detail::block_positions {
   public:
     server_block() = default;
-    server_block(server_block&&) noexcept = default;
-    server_block& operator=(server_block&&) noexcept = default;
-    server_block(const server_block&) = delete;  // two copies would answer a position twice
 
   private:
     template <ckks::parameter_set, class, class>

@@ -1,10 +1,10 @@
 // What the model must say of launches whose answer is known: each part of a GPU binds where it alone is used.
 
-#include "model.hpp"
-
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+
+#include "model.hpp"
 
 namespace {
 

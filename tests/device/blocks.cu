@@ -1,30 +1,12 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 
-#include <cstddef>
-#include <utility>
-
 #include "device_checks.hpp"
 #include "lora/block_checks.hpp"
 
 using namespace tests;
 using namespace tests::block_checks;
 
-#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-namespace {
-/// Records what is enqueued for each key, and replays it.
-struct run_recorded {
-    device::graph_cache<std::size_t> graphs;
-
-    template <class F>
-    void operator()(const device::cuda& where, std::size_t key, F&& f) {
-        graphs.run(where, key, std::forward<F>(f));
-    }
-};
-}  // namespace
-#else
-using run_recorded = run_directly;
-#endif
 using private_range = lora::protects_adapter_rows<>;
 using narrow_range = lora::protects_adapter_rows<lora::average_case<6>>;
 

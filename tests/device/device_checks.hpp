@@ -11,6 +11,8 @@
 
 #if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
 #include <tensafe/device/exec/thread_blocks.hpp>
+
+#include "device_data.hpp"
 #else
 #include <tensafe/device/cuda/stream.cuh>
 #endif
@@ -18,6 +20,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace device_tests {
@@ -43,6 +46,24 @@ inline bool add_check(const named_check& check) {
 }
 
 }  // namespace device_tests
+
+namespace tests {
+
+#if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
+using run_recorded = run_directly;
+#else
+/// Records what is enqueued for each key, and replays it.
+struct run_recorded {
+    tensafe::device::graph_cache<std::size_t> graphs;
+
+    template <class F>
+    void operator()(const tensafe::device::cuda& where, std::size_t key, F&& f) {
+        graphs.run(where, key, std::forward<F>(f));
+    }
+};
+#endif
+
+}  // namespace tests
 
 #define DEVICE_TESTS_ADD(small, name, ...)                                                    \
     [[maybe_unused]] static const bool DEVICE_TESTS_JOIN(device_tests_added_, __COUNTER__) =  \

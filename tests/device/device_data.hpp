@@ -88,4 +88,13 @@ std::vector<T> to_host(const Where& where, const memory::buffer<T, typename Wher
     return result;
 }
 
+/// Does what is enqueued at once, where another may record and replay it: run(where, key, f) does f(where),
+/// or what f enqueued for an equal key before.
+struct run_directly {
+    template <class Where, class F>
+    void operator()(const Where& where, std::size_t, F&& f) const {
+        f(where);
+    }
+};
+
 }  // namespace tests

@@ -1,29 +1,11 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 
-#include <cstddef>
-#include <utility>
-
 #include "device_checks.hpp"
 #include "lora/token_checks.hpp"
 
 using namespace tests;
 
-#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-namespace {
-/// Records what is enqueued for each key, and replays it.
-struct run_recorded {
-    device::graph_cache<std::size_t> graphs;
-
-    template <class F>
-    void operator()(const device::cuda& where, std::size_t key, F&& f) {
-        graphs.run(where, key, std::forward<F>(f));
-    }
-};
-}  // namespace
-#else
-using run_recorded = token_checks::run_directly;
-#endif
 using private_range = lora::protects_adapter_rows<>;
 using reduced_range = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
 

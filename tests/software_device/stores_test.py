@@ -32,13 +32,13 @@ def halves(kernel):
 def main(places):
     counts = collections.Counter()
     for path in ptx_files(places):
-        for kernel in kernels_of(path):
+        for kernel in kernels_of(path, r'\bst(\.global)?\.[ufb]64'):
             counts[kernel.name] = max(counts[kernel.name], len(halves(kernel)))
     bad = {name: n for name, n in counts.items() if n}
     names = subprocess.run(['c++filt'], input='\n'.join(bad), capture_output=True, text=True).stdout.splitlines()
     for name, n in zip(names, bad.values()):
         print(f'{n} pairs by halves: {name}')
-    print(f'{len(counts)} kernels, {len(bad)} of them store pairs by halves')
+    print(f'{len(counts)} kernels store single words, {len(bad)} of them pairs by halves')
     return 1 if bad or not counts else 0
 
 

@@ -17,6 +17,7 @@ import re
 import sys
 
 WIDTHS = {'8': 8, '16': 16, '32': 32, '64': 64}
+BRACE = re.compile('[{}]')
 COMPARE = {'eq': '==', 'ne': '!=', 'lt': '<', 'le': '<=', 'gt': '>', 'ge': '>='}
 
 
@@ -121,8 +122,8 @@ def statements(text):
             yield part.rstrip(':') + ':' if part.startswith('$') and part.endswith(':') else part
 
 
-def kernels_of(path):
-    """All kernels of a PTX file."""
+def kernels_of(path, wanted=''):
+    """All kernels of a PTX file, or those in which a pattern occurs."""
     text = re.sub(r'//[^\n]*', '', open(path).read())
     entry = re.compile(r'(?:\.visible |\.weak )*\.entry (\w+)\(([^)]*)\)([^{]*)\{')
     result, at = [], 0
@@ -130,18 +131,20 @@ def kernels_of(path):
     while match := entry.search(text, at):
         between = re.sub(r'\.(version|target|address_size)[^\n]*', '', text[at:match.start()])
         check_directives(between)
-        depth, end = 1, match.end()
+        depth, brace = 1, None
         while depth:
-            depth += {'{': 1, '}': -1}.get(text[end], 0)
-            end += 1
+            brace = BRACE.search(text, brace.end() if brace else match.end())
+            depth += 1 if brace.group() == '{' else -1
+        body, at = text[match.end():brace.start()], brace.end()
+        if not re.search(wanted, body):
+            continue
         parameters = re.findall(r'\.param (?:\.align \d+ )?\.(\w+) (\w+)(?:\[(\d+)\])?', match.group(2))
         threads = re.search(r'\.maxntid (\d+)', match.group(3))
         try:
             result.append(Kernel(match.group(1), parameters, int(threads.group(1)) if threads else 0,
-                                 statements(text[match.end():end - 1])))
+                                 statements(body)))
         except Unknown as error:
             raise Unknown(f'{path}: {match.group(1)}: {error}')
-        at = end
     check_directives(re.sub(r'\.(version|target|address_size)[^\n]*', '', text[at:]) if at else head)
     return result
 

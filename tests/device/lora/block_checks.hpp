@@ -25,14 +25,6 @@ inline random::seed seed_of(std::uint8_t first) {
     return seed;
 }
 
-/// Does what is enqueued at once, where another may record and replay it.
-struct run_directly {
-    template <class Where, class F>
-    void operator()(const Where& where, std::size_t, F&& f) const {
-        f(where);
-    }
-};
-
 /// A server on the host and one on the device, two clients, and a block of the same seeds at both servers for
 /// each session.
 template <ckks::parameter_set P, class Protection, class Where>

@@ -84,15 +84,6 @@ struct both_sides {
     }
 };
 
-/// Does what is enqueued at once, where a GPU may record and replay it: run(where, key, f) does f(where), or
-/// what f enqueued for an equal key before.
-struct run_directly {
-    template <class Where, class F>
-    void operator()(const Where& where, std::size_t, F&& f) const {
-        f(where);
-    }
-};
-
 /// Requests, replies and answers of a batch of two clients equal the host's, byte for byte and bit for bit;
 /// answers are A*h.
 template <ckks::parameter_set P, int Rows, class Protection, class Where, class Run = run_directly>

@@ -6,16 +6,9 @@
 //     DEVICE_CHECK(tests::check_slots<11>(where, 2))
 //
 // DEVICE_CHECK_SMALL is for those that are quick enough to be run under compute-sanitizer, too, which makes
-// kernels a hundred times slower. With TENSAFE_DEVICE_CHECKS_ON_HOST the same lists compile with any
-// compiler, and run on the host.
+// kernels a hundred times slower.
 
-#if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-#include <tensafe/device/exec/thread_blocks.hpp>
-
-#include "device_data.hpp"
-#else
 #include <tensafe/device/cuda/stream.cuh>
-#endif
 
 #include <doctest/doctest.h>
 
@@ -25,11 +18,7 @@
 
 namespace device_tests {
 
-#if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-using place = tensafe::device::host_blocks;
-#else
 using place = tensafe::device::cuda;
-#endif
 
 struct named_check {
     const char* name;
@@ -49,9 +38,6 @@ inline bool add_check(const named_check& check) {
 
 namespace tests {
 
-#if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-using run_recorded = run_directly;
-#else
 /// Records what is enqueued for each key, and replays it.
 struct run_recorded {
     tensafe::device::graph_cache<std::size_t> graphs;
@@ -61,7 +47,6 @@ struct run_recorded {
         graphs.run(where, key, std::forward<F>(f));
     }
 };
-#endif
 
 }  // namespace tests
 

@@ -33,27 +33,20 @@ verdict run(const named_check& check) {
     counts() = {};
     const auto start = std::chrono::steady_clock::now();
     try {
-#if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-        std::size_t launches = 0;
-        check.run(place(device::thread_order::shuffled, &launches), launches);
-#else
         const device::stream stream;
         std::size_t launches = 0;
         check.run(stream.where(&launches), launches);
         stream.where().wait();
-#endif
     } catch (const required_failure&) {
         v.error = "stopped at a failed requirement";
     } catch (const std::exception& e) {
         v.error = e.what();
     }
-#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
     // What a kernel did wrong may show only now.
     const cudaError_t last = cudaDeviceSynchronize();
     if (v.error.empty() && last != cudaSuccess) {
         v.error = cudaGetErrorString(last);
     }
-#endif
     v.counted = counts();
     if (v.error.empty() && v.counted.assertions == 0) {
         v.error = "asserts nothing";
@@ -65,11 +58,7 @@ verdict run(const named_check& check) {
 
 /// Whether the GPU can no longer be used: every later check would fail, and say nothing about itself.
 bool device_is_lost() {
-#if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-    return false;
-#else
     return cudaDeviceSynchronize() != cudaSuccess;
-#endif
 }
 
 std::string quoted(std::string_view text) {
@@ -140,14 +129,12 @@ int main(int argc, char** argv) {
         }
         return 0;
     }
-#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
     if (device::device_count() == 0) {
         std::puts("no device");
         return 0;
     }
     const auto device = device::properties_of(device::current_device());
     std::printf("%s, sm_%d, %d multiprocessors\n", device.name.c_str(), device.sm, device.multiprocessors);
-#endif
     if (chosen.empty() && words.empty()) {
         std::puts("no small checks here");
         return 0;

@@ -28,6 +28,12 @@ function(tensafe_missing result)
     set(${result} "${absent}" PARENT_SCOPE)
 endfunction()
 
+# What tests and split inference link: kernels are compiled once there, optimised, whatever else is.
+set(tensafe_of_programs tensafe::tensafe)
+if(TARGET tensafe::compiled)
+    set(tensafe_of_programs tensafe::compiled)
+endif()
+
 # An executable from one source, linked to the library and to `ARGN`. Skipped, with a line that says so, where one of
 # those is not here.
 function(tensafe_add_program target source)

@@ -24,6 +24,9 @@
 
 namespace tensafe::io {
 
+/// The longest adapter_config.json that is read, in bytes.
+inline constexpr std::size_t max_config_bytes = 1'000'000;
+
 /// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
 ///
 /// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
@@ -196,9 +199,6 @@ class peft_config {
     patterned<std::size_t> rank_;
     patterned<double> alpha_;
 };
-
-/// The longest adapter_config.json that is read, in bytes.
-inline constexpr std::size_t max_config_bytes = 1'000'000;
 
 namespace detail {
 

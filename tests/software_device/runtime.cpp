@@ -464,6 +464,9 @@ void __cudaRegisterFunction(void**, const char* function, char*, const char* nam
 }
 /// No kernel uses any.
 void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}
+char __cudaInitModule(void**) {
+    return 1;
+}  // what nvcc calls it for, variables in managed memory, no kernel has
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared, void* stream) {
     configurations.push_back({grid, block, shared, static_cast<cudaStream_t>(stream)});
     return 0;
@@ -488,6 +491,13 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
                              std::size_t shared, cudaStream_t stream) {
     return launch_kernel(function, grid, block, arguments, shared, stream);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* launch, const void* function, void** arguments) {
+    if (launch->numAttrs != 0) {
+        throw fault("attributes of launches are not known to the software device");
+    }
+    return launch_kernel(function, launch->gridDim, launch->blockDim, arguments, launch->dynamicSmemBytes,
+                         launch->stream);
 }
 
 // Errors.

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/random/seed.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unistd.h>
+#include <vector>
+
+// Client, server and session of any parameter set, packing and range: what Python sees. set.cpp has the
+// templates behind it. Messages are those of docs/wire-format.md. For threads and exceptions what the C++
+// classes say.
+
+namespace tensafe_python {
+
+namespace lora = tensafe::lora;
+using bytes = std::vector<std::uint8_t>;
+using message = std::span<const std::uint8_t>;
+
+/// The process that something belongs to: in the child of a fork its encryptions and masks would come twice.
+class one_process {
+  public:
+    void check(const char* who) const {
+        tensafe::require<tensafe::unsupported_error>(
+            ::getpid() == owner_,
+            {who, ": this object was made in process ", owner_, ", and this is its child ", ::getpid(),
+             "; make another one after the fork"});
+    }
+
+  private:
+    pid_t owner_ = ::getpid();
+};
+
+/// How an adapter is served.
+struct server_options {
+    int rows = 0;  ///< of a tile: 4 or 32; 0: 32 in mode blind, else 4
+    std::size_t tokens_ahead = 0;
+    bool blind = false;
+    bool trusts_clients = false;
+    std::function<bool(const lora::adapter_site&)> protect;
+};
+
+/// The products of a model's rows with hidden states, from wherever the server is. One thread at a time.
+class session {
+  public:
+    virtual ~session() = default;
+    virtual const lora::model_layout& layout() const = 0;
+    /// Zeros go instead of a hidden state that has no finite norm.
+    /// @return whether it had one
+    virtual bool ask(std::size_t group, std::span<const float> h, double overflow_margin,
+                     std::vector<double>& product) = 0;
+    virtual void deltas(std::size_t group, std::span<const double> product,
+                        std::vector<std::vector<double>>& to) const = 0;
+};
+
+/// What a server keeps for one client. One thread at a time.
+class server_session {
+  public:
+    virtual ~server_session() = default;
+    /// The reply to a request of any kind.
+    virtual bytes answer(message request) = 0;
+};
+
+/// A packed adapter. Thread-safe.
+class server {
+  public:
+    virtual ~server() = default;
+    virtual const lora::model_layout& layout() const = 0;
+    virtual std::size_t memory() const = 0;
+    /// For the client.
+    virtual bytes layout_message() const = 0;
+    virtual bytes held_message() const = 0;
+    /// @param key  the client's re-randomization key for this nonce
+    virtual std::unique_ptr<server_session> open(const tensafe::random::seed& nonce, message key) const = 0;
+};
+
+/// A hidden state on its way: the request travels, the rest reads the reply.
+class query {
+  public:
+    virtual ~query() = default;
+    virtual bytes request() const = 0;
+    virtual std::size_t group() const = 0;
+};
+
+/// The secret key, for one model. One thread at a time.
+class client {
+  public:
+    virtual ~client() = default;
+    virtual const lora::model_layout& layout() const = 0;
+    virtual bytes rerandomization_key(const tensafe::random::seed& nonce) = 0;
+    virtual std::unique_ptr<query> encrypt(std::size_t group, std::span<const float> h,
+                                           double overflow_margin) = 0;
+    virtual std::vector<std::vector<double>> decrypt(const query& of, message reply) const = 0;
+    /// With a server of this process.
+    virtual std::unique_ptr<session> connect(std::shared_ptr<const server> to) = 0;
+    /// With one that is elsewhere: `carry` sends a message and returns what answers it.
+    virtual std::unique_ptr<session> connect(std::function<bytes(message)> carry) = 0;
+};
+
+/// What one hidden state costs.
+struct cost {
+    std::size_t bytes_up = 0;
+    std::size_t bytes_down = 0;
+    std::size_t online_up = 0;
+    std::size_t online_down = 0;
+    double relative_error = 0;
+    double statistical_distance = 0;  ///< after 2^20 replies
+};
+
+/// A named parameter set.
+struct parameter_set {
+    const char* name;
+    std::uint64_t id;
+    std::shared_ptr<const server> (*make_server)(const lora::adapter&, const server_options&);
+    std::unique_ptr<client> (*make_client)(message layout, message held);
+    cost (*cost_of)(const lora::site_shape&, const server_options&);
+};
+extern const parameter_set private_n4096;
+extern const parameter_set quantum_n4096;
+extern const parameter_set compact_n4096;
+extern const parameter_set minimal_n2048;
+
+}  // namespace tensafe_python

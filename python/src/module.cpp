@@ -1,0 +1,574 @@
+// The module tensafe._core: arrays in and out, exceptions, the interpreter's lock. What is for people is in
+// tensafe/*.py.
+#include "module.hpp"
+
+#include <tensafe/core/text.hpp>
+#include <tensafe/core/version.hpp>
+#include <tensafe/io/half.hpp>
+#include <tensafe/io/peft.hpp>
+#include <tensafe/memory/wipe.hpp>
+#include <tensafe/random/entropy.hpp>
+#include <tensafe/wire/message.hpp>
+#include <tensafe/wire/set_id.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace tensafe_python {
+
+namespace {
+
+using tensafe::in_quotes;
+using tensafe::require;
+using clock = std::chrono::steady_clock;
+
+const parameter_set* const all_sets[] = {&private_n4096, &quantum_n4096, &compact_n4096, &minimal_n2048};
+
+const parameter_set& set_named(const std::string& name) {
+    std::string known;
+    for (const parameter_set* set : all_sets) {
+        if (name == set->name) {
+            return *set;
+        }
+        known += (known.empty() ? "" : ", ") + std::string(set->name);
+    }
+    throw tensafe::parameter_error({"got the parameter set ", in_quotes(name), ", expected one of ", known});
+}
+
+const parameter_set& set_numbered(std::uint64_t id) {
+    for (const parameter_set* set : all_sets) {
+        if (id == set->id) {
+            return *set;
+        }
+    }
+    throw tensafe::unsupported_error(
+        {"got a message of ", tensafe::wire::set_name(id), ", which the Python package does not have"});
+}
+
+message view_of(const py::bytes& b) {
+    char* data = nullptr;
+    Py_ssize_t size = 0;
+    if (PyBytes_AsStringAndSize(b.ptr(), &data, &size) != 0) {
+        throw py::error_already_set();
+    }
+    return {reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(size)};
+}
+
+py::bytes to_python(const bytes& b) {
+    return {reinterpret_cast<const char*>(b.data()), b.size()};
+}
+
+tensafe::random::seed seed_of(const py::bytes& b) {
+    const message from = view_of(b);
+    tensafe::random::seed result;
+    tensafe::check_count("got a nonce of ", from.size(), " bytes, expected ", result.bytes.size());
+    std::copy(from.begin(), from.end(), result.bytes.begin());
+    return result;
+}
+
+/// One number in an array, in each of the types that hidden states have.
+enum class number { float16, bfloat16, float32, float64 };
+
+template <class F>
+auto with_type(number type, F f) {
+    switch (type) {
+        case number::float16:
+            return f(std::uint16_t{}, tensafe::io::float_from_half, tensafe::io::half_from_double, 65504.0);
+        case number::bfloat16:
+            return f(std::uint16_t{}, tensafe::io::float_from_bfloat16, tensafe::io::bfloat16_from_double,
+                     0x1.fep127);
+        case number::float32:
+            return f(
+                float{}, [](float x) { return x; }, [](double x) { return static_cast<float>(x); },
+                static_cast<double>(std::numeric_limits<float>::max()));
+        case number::float64:
+            break;
+    }
+    return f(
+        double{}, [](double x) { return static_cast<float>(x); }, [](double x) { return x; },
+        std::numeric_limits<double>::max());
+}
+
+/// Hidden states in an array of shape [..., d]: rows in order, read where they lie if a row is contiguous.
+class states {
+  public:
+    /// @param bfloat16  whether 16-bit integers are bfloat16, which numpy does not have
+    states(py::array from, bool bfloat16) : array_(std::move(from)) {
+        const py::dtype type = array_.dtype();
+        const bool is_float = type.kind() == 'f';
+        const auto size = static_cast<std::size_t>(type.itemsize());
+        if (bfloat16 ? type.kind() != 'u' || size != 2 : !is_float || (size != 2 && size != 4 && size != 8)) {
+            throw py::type_error("hidden states: got an array of " +
+                                 std::string(py::str(static_cast<const py::object&>(type))) +
+                                 ", expected float16, float32 or float64");
+        }
+        require<tensafe::shape_error>(array_.ndim() >= 1, {"hidden states: got a single number, expected an "
+                                                           "array of shape [d] or [tokens, d]"});
+        type_ = bfloat16    ? number::bfloat16
+                : size == 2 ? number::float16
+                : size == 4 ? number::float32
+                            : number::float64;
+        const auto last = array_.ndim() - 1;
+        d_ = static_cast<std::size_t>(array_.shape(last));
+        count_ = 1;
+        for (py::ssize_t k = 0; k < last; ++k) {
+            count_ *= static_cast<std::size_t>(array_.shape(k));
+        }
+        const auto address = reinterpret_cast<std::uintptr_t>(array_.data());
+        const bool rows_contiguous = d_ <= 1 || array_.strides(last) == static_cast<py::ssize_t>(size);
+        const bool in_place = rows_contiguous && address % size == 0 && type.byteorder() != '>' &&
+                              (array_.ndim() <= 2 || (array_.flags() & py::array::c_style) != 0);
+        if (!in_place) {
+            array_ = py::module_::import("numpy").attr("ascontiguousarray")(array_,
+                                                                            type.attr("newbyteorder")("="));
+        }
+        stride_ = array_.ndim() == 2 ? array_.strides(0) : static_cast<py::ssize_t>(d_ * size);
+        data_ = static_cast<const char*>(array_.data());
+    }
+
+    const py::array& array() const noexcept { return array_; }
+    std::size_t d() const noexcept { return d_; }
+    std::size_t count() const noexcept { return count_; }
+    number type() const noexcept { return type_; }
+
+    /// Row i; in `room` unless it lies as floats already. Without the interpreter's lock.
+    std::span<const float> row(std::size_t i, std::vector<float>& room) const {
+        const char* const at = data_ + static_cast<std::ptrdiff_t>(i) * stride_;
+        if (type_ == number::float32) {
+            return {reinterpret_cast<const float*>(at), d_};
+        }
+        room.resize(d_);
+        with_type(type_, [&](auto zero, auto widen, auto, double) {
+            const auto* const from = reinterpret_cast<const decltype(zero)*>(at);
+            for (std::size_t k = 0; k < d_; ++k) {
+                room[k] = widen(from[k]);
+            }
+        });
+        return room;
+    }
+
+    /// @throws encoding_error, naming the entry, for one that is no finite float
+    void check_finite(std::vector<float>& room) const {
+        for (std::size_t i = 0; i < count_; ++i) {
+            const std::span<const float> values = row(i, room);
+            std::uint32_t largest =
+                0;  // of the bits without the sign: those of infinity and NaN are above all
+            for (const float x : values) {
+                largest = std::max(largest, std::bit_cast<std::uint32_t>(x) & 0x7fffffffU);
+            }
+            if (largest < 0x7f800000U) {
+                continue;
+            }
+            for (std::size_t k = 0; k < d_; ++k) {
+                require<tensafe::encoding_error>(std::isfinite(values[k]),
+                                                 {"hidden states: entry ", k, " of row ", i, " of ", count_,
+                                                  " is no finite single-precision number"});
+            }
+        }
+    }
+
+  private:
+    py::array array_;
+    number type_ = number::float32;
+    std::size_t d_ = 0;
+    std::size_t count_ = 0;
+    py::ssize_t stride_ = 0;
+    const char* data_ = nullptr;
+};
+
+/// Deltas of one site, to be written row after row in the type of the states.
+class results {
+  public:
+    results(const states& of, std::size_t d_out) : type_(of.type()), d_out_(d_out) {
+        std::vector<py::ssize_t> shape(of.array().shape(), of.array().shape() + of.array().ndim());
+        shape.back() = static_cast<py::ssize_t>(d_out);
+        array_ = py::array(of.array().dtype(), shape);
+        data_ = array_.mutable_data();
+    }
+    const py::array& array() const noexcept { return array_; }
+
+    /// Entries beyond the type's largest number become that. Without the interpreter's lock.
+    void write(std::size_t row, std::span<const double> delta) {
+        with_type(type_, [&](auto zero, auto, auto narrow, double largest) {
+            auto* const to = static_cast<decltype(zero)*>(data_) + row * d_out_;
+            for (std::size_t k = 0; k < d_out_; ++k) {
+                to[k] = narrow(std::clamp(delta[k], -largest, largest));
+            }
+        });
+    }
+
+  private:
+    py::array array_;
+    number type_;
+    std::size_t d_out_;
+    void* data_ = nullptr;
+};
+
+struct server_object {
+    const parameter_set* set;
+    std::shared_ptr<const server> held;
+};
+
+struct client_object {
+    const parameter_set* set;
+    std::unique_ptr<client> held;
+    std::shared_ptr<key_lock> in_use = std::make_shared<key_lock>();
+};
+
+/// The lock of a key. Whoever waits for it does so without the interpreter's lock, which its holder may need.
+std::unique_lock<key_lock> locked(key_lock& of) {
+    const py::gil_scoped_release released;
+    return std::unique_lock(of);
+}
+
+lora::adapter adapter_of(const std::vector<site_values>& sites) {
+    lora::adapter result;
+    for (const auto& [name, a, b, scale] : sites) {
+        const auto matrix = [&](const float_array& from, const char* what) {
+            require<tensafe::shape_error>(from.ndim() == 2, {"site ", in_quotes(name), ": ", what, " has ",
+                                                             from.ndim(), " dimensions, expected 2"});
+            lora::matrix to(static_cast<std::size_t>(from.shape(0)), static_cast<std::size_t>(from.shape(1)));
+            std::copy_n(from.data(), to.values.size(), to.values.begin());
+            return to;
+        };
+        result.sites.push_back({name, matrix(a, "A"), matrix(b, "B"), scale});
+    }
+    return result;
+}
+
+std::vector<site_values> load_peft(const std::string& directory) {
+    lora::adapter loaded;
+    {
+        const py::gil_scoped_release released;
+        loaded = tensafe::io::load_peft(directory);
+    }
+    std::vector<site_values> result;
+    for (const lora::adapter_site& site : loaded.sites) {
+        const auto array = [](const lora::matrix& m) {
+            float_array to({m.rows, m.columns});
+            std::copy(m.values.begin(), m.values.end(), to.mutable_data());
+            return to;
+        };
+        result.emplace_back(site.name, array(site.a), array(site.b), site.scale);
+    }
+    return result;
+}
+
+server_options options_of(int rows, std::size_t tokens_ahead, bool blind, bool trusts_clients) {
+    server_options result;
+    result.rows = rows;
+    result.tokens_ahead = tokens_ahead;
+    result.blind = blind;
+    result.trusts_clients = trusts_clients;
+    return result;
+}
+
+std::span<const float> single(const states& from, std::vector<float>& room) {
+    require<tensafe::shape_error>(from.count() == 1,
+                                  {"encrypt: got ", from.count(), " hidden states, expected one"});
+    return from.row(0, room);
+}
+
+/// The groups of a layout: input, d and sites of each.
+py::list groups_of(const lora::model_layout& layout) {
+    py::list groups;
+    for (const auto& g : layout.groups) {
+        py::list sites;
+        for (const auto& s : g.sites) {
+            sites.append(py::make_tuple(s.name, s.rank, s.d_out));
+        }
+        groups.append(py::make_tuple(g.input, g.d, sites));
+    }
+    return groups;
+}
+
+/// What a message says of itself. @throws as open_frame
+py::dict inspect_message(const py::bytes& b) {
+    namespace wire = tensafe::wire;
+    const message from = view_of(b);
+    const wire::header header = wire::read_header(from);
+    wire::wanted_ids own;
+    own.set = header.set;
+    own.scheme = header.scheme;
+    static_cast<void>(wire::open_frame(from, header.what, own));  // length and checksum
+    return py::dict(py::arg("kind") = std::string(wire::name(header.what)),
+                    py::arg("parameters") = header.set == 0 ? "none" : wire::set_name(header.set),
+                    py::arg("number") = header.number, py::arg("group") = header.group,
+                    py::arg("bytes") = from.size());
+}
+
+/// Exceptions are classes of tensafe/errors.py.
+void translate(std::exception_ptr thrown) {
+    const auto raise = [](const char* name, const std::exception& e) {
+        const py::object type = py::module_::import("tensafe.errors").attr(name);
+        PyErr_SetString(type.ptr(), e.what());
+    };
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const tensafe::shape_error& e) {
+        raise("ShapeError", e);
+    } catch (const tensafe::parameter_error& e) {
+        raise("ParameterError", e);
+    } catch (const tensafe::encoding_error& e) {
+        raise("EncodingError", e);
+    } catch (const tensafe::range_exceeded_error& e) {
+        raise("RangeExceededError", e);
+    } catch (const tensafe::io_error& e) {
+        raise("FileError", e);
+    } catch (const tensafe::format_error& e) {
+        raise("FormatError", e);
+    } catch (const tensafe::unsupported_error& e) {
+        raise("UnsupportedError", e);
+    } catch (const tensafe::signature_error& e) {
+        raise("SignatureError", e);
+    } catch (const tensafe::closed_error& e) {
+        raise("ClosedError", e);
+    } catch (const tensafe::error& e) {
+        raise("Error", e);
+    }
+}
+
+}  // namespace
+
+session_object::session_object(std::unique_ptr<session> of, std::shared_ptr<key_lock> in_use,
+                               py::object owner)
+    : owner_(std::move(owner)), held_(std::move(of)), in_use_(std::move(in_use)) {}
+
+session& session_object::open() const {
+    require<tensafe::closed_error>(held_ != nullptr, {"this session is closed"});
+    return *held_;
+}
+
+py::list session_object::deltas(std::size_t group, std::size_t first, std::size_t count, const py::array& x,
+                                bool bfloat16, bool zeros_for_nan, double overflow_margin) {
+    const auto lock = locked(*in_use_);
+    session& asked = open();
+    require<tensafe::parameter_error>(!busy_, {"session: its transport cannot use the session itself"});
+    const lora::model_layout::group& g = asked.layout().at(group);
+    require<tensafe::parameter_error>(first + count <= g.sites.size(), {"session: no such site"});
+    const states from(x, bfloat16);
+    require<tensafe::shape_error>(from.d() == g.d, {"hidden states for the input ", in_quotes(g.input),
+                                                    ": got ", from.d(), " entries, expected ", g.d});
+    std::vector<results> to;
+    for (std::size_t s = first; s < first + count; ++s) {
+        to.emplace_back(from, g.sites[s].d_out);
+    }
+    {
+        const py::gil_scoped_release released;
+        busy_ = true;
+        std::vector<float> row;
+        std::vector<double> product;
+        const auto end = [&] {
+            busy_ = false;
+            tensafe::memory::wipe(row.data(), row.size() * sizeof(float));
+            tensafe::memory::wipe(product.data(), product.size() * sizeof(double));
+            for (auto& delta : deltas_) {
+                tensafe::memory::wipe(delta.data(), delta.size() * sizeof(double));
+            }
+        };
+        try {
+            if (!zeros_for_nan) {
+                from.check_finite(row);
+            }
+            auto last_look = clock::now();
+            for (std::size_t i = 0; i < from.count(); ++i) {
+                bad_states_ += asked.ask(group, from.row(i, row), overflow_margin, product) ? 0u : 1u;
+                asked.deltas(group, product, deltas_);
+                for (std::size_t s = 0; s < count; ++s) {
+                    to[s].write(i, deltas_[first + s]);
+                }
+                if (clock::now() - last_look > std::chrono::milliseconds(50)) {
+                    const py::gil_scoped_acquire acquired;
+                    if (PyErr_CheckSignals() != 0) {
+                        throw py::error_already_set();
+                    }
+                    last_look = clock::now();
+                }
+            }
+        } catch (...) {
+            end();
+            throw;
+        }
+        end();
+    }
+    py::list arrays;
+    for (const results& r : to) {
+        arrays.append(r.array());
+    }
+    return arrays;
+}
+
+py::list session_object::groups() const {
+    const auto lock = locked(*in_use_);
+    return groups_of(open().layout());
+}
+
+void session_object::close() {
+    const auto lock = locked(*in_use_);
+    require<tensafe::parameter_error>(!busy_, {"session: its transport cannot use the session itself"});
+    held_.reset();
+}
+
+PYBIND11_MODULE(_core, m) {
+    py::register_exception_translator(translate);
+
+    const tensafe::version v;
+    m.attr("__version__") =
+        std::to_string(v.major) + "." + std::to_string(v.minor) + "." + std::to_string(v.patch);
+    m.def("load_peft", load_peft);
+    m.def("fresh_nonce", [] {
+        const tensafe::random::seed seed = tensafe::random::fresh_seed();
+        return py::bytes(reinterpret_cast<const char*>(seed.bytes.data()), seed.bytes.size());
+    });
+    m.def("parameter_sets", [] {
+        std::vector<std::string> names;
+        for (const parameter_set* set : all_sets) {
+            names.emplace_back(set->name);
+        }
+        return names;
+    });
+    m.def("inspect_message", inspect_message);
+    m.def("shared_input", [](const std::string& site) { return lora::shared_input(site); });
+    m.def("cost", [](const std::string& set, std::size_t rank, std::size_t d_in, std::size_t d_out, int rows,
+                     std::size_t tokens_ahead, bool blind) {
+        const cost c =
+            set_named(set).cost_of({rank, d_in, d_out}, options_of(rows, tokens_ahead, blind, false));
+        return py::dict(py::arg("bytes_up") = c.bytes_up, py::arg("bytes_down") = c.bytes_down,
+                        py::arg("online_up") = c.online_up, py::arg("online_down") = c.online_down,
+                        py::arg("relative_error") = c.relative_error,
+                        py::arg("statistical_distance") = c.statistical_distance);
+    });
+
+    py::class_<server_object, std::shared_ptr<server_object>>(m, "Server")
+        .def(py::init([](const std::vector<site_values>& sites, const std::string& set, int rows,
+                         std::size_t tokens_ahead, bool blind, bool trusts_clients,
+                         std::optional<std::vector<std::string>> protect) {
+            const lora::adapter adapter = adapter_of(sites);
+            server_options options = options_of(rows, tokens_ahead, blind, trusts_clients);
+            if (protect) {
+                options.protect = [names = std::move(*protect)](const lora::adapter_site& site) {
+                    return std::find(names.begin(), names.end(), site.name) != names.end();
+                };
+            }
+            const parameter_set& of = set_named(set);
+            const py::gil_scoped_release released;
+            return std::make_shared<server_object>(server_object{&of, of.make_server(adapter, options)});
+        }))
+        .def_property_readonly("parameters", [](const server_object& s) { return s.set->name; })
+        .def_property_readonly("memory", [](const server_object& s) { return s.held->memory(); })
+        .def_property_readonly("groups", [](const server_object& s) { return groups_of(s.held->layout()); })
+        .def_property_readonly("tokens_ahead",
+                               [](const server_object& s) { return s.held->layout().tokens_ahead; })
+        .def("layout_message", [](const server_object& s) { return to_python(s.held->layout_message()); })
+        .def("held_message", [](const server_object& s) { return to_python(s.held->held_message()); })
+        .def("open", [](const server_object& s, const py::bytes& nonce, const py::bytes& key) {
+            return s.held->open(seed_of(nonce), view_of(key));
+        });
+
+    py::class_<server_session>(m, "ServerSession")
+        .def("answer", [](server_session& s, const py::bytes& request) {
+            const message from = view_of(request);
+            bytes reply;
+            {
+                const py::gil_scoped_release released;
+                reply = s.answer(from);
+            }
+            return to_python(reply);
+        });
+
+    py::class_<query>(m, "Query").def("request", [](const query& q) { return to_python(q.request()); });
+
+    py::class_<client_object, std::shared_ptr<client_object>>(m, "Client")
+        .def(py::init([](const py::bytes& layout, const py::bytes& held) {
+            const parameter_set& set = set_numbered(tensafe::wire::read_header(view_of(layout)).set);
+            auto made = std::make_shared<client_object>();
+            made->set = &set;
+            made->held = set.make_client(view_of(layout), view_of(held));
+            return made;
+        }))
+        .def_property_readonly("parameters", [](const client_object& c) { return c.set->name; })
+        .def_property_readonly("groups", [](const client_object& c) { return groups_of(c.held->layout()); })
+        .def_property_readonly("tokens_ahead",
+                               [](const client_object& c) { return c.held->layout().tokens_ahead; })
+        .def("rerandomization_key",
+             [](client_object& c, const py::bytes& nonce) {
+                 const tensafe::random::seed seed = seed_of(nonce);
+                 const auto lock = locked(*c.in_use);
+                 return to_python(c.held->rerandomization_key(seed));
+             })
+        .def("encrypt",
+             [](client_object& c, std::size_t group, const py::array& h, bool bfloat16,
+                double overflow_margin) {
+                 const states from(h, bfloat16);
+                 std::vector<float> room;
+                 const std::span<const float> state = single(from, room);
+                 const py::gil_scoped_release released;
+                 const std::lock_guard lock(*c.in_use);
+                 auto result = c.held->encrypt(group, state, overflow_margin);
+                 tensafe::memory::wipe(room.data(), room.size() * sizeof(float));
+                 return result;
+             })
+        .def("decrypt",
+             [](client_object& c, const query& q, const py::bytes& reply) {
+                 const message from = view_of(reply);
+                 std::vector<std::vector<double>> deltas;
+                 {
+                     const py::gil_scoped_release released;
+                     deltas = c.held->decrypt(q, from);
+                 }
+                 py::list arrays;
+                 for (auto& delta : deltas) {
+                     arrays.append(py::array_t<double>(static_cast<py::ssize_t>(delta.size()), delta.data()));
+                     tensafe::memory::wipe(delta.data(), delta.size() * sizeof(double));
+                 }
+                 return arrays;
+             })
+        .def("connect",
+             [](const std::shared_ptr<client_object>& c, const std::shared_ptr<server_object>& to) {
+                 const auto lock = locked(*c->in_use);
+                 return std::make_unique<session_object>(c->held->connect(to->held), c->in_use, py::cast(c));
+             })
+        .def("connect", [](const std::shared_ptr<client_object>& c, py::function carry) {
+            // The session holds the function, and calls it with the interpreter's lock.
+            const auto lock = locked(*c->in_use);
+            auto made = c->held->connect([function = py::handle(carry)](message request) {
+                const py::gil_scoped_acquire acquired;
+                const py::object reply =
+                    function(py::bytes(reinterpret_cast<const char*>(request.data()), request.size()));
+                if (!py::isinstance<py::bytes>(reply)) {
+                    throw py::type_error("the transport returned " +
+                                         std::string(py::str(py::type::of(reply).attr("__name__"))) +
+                                         ", expected bytes");
+                }
+                const message got = view_of(py::reinterpret_borrow<py::bytes>(reply));
+                return bytes(got.begin(), got.end());
+            });
+            return std::make_unique<session_object>(std::move(made), c->in_use,
+                                                    py::make_tuple(py::cast(c), carry));
+        });
+
+    py::class_<session_object>(m, "Session")
+        .def("deltas", &session_object::deltas)
+        .def("close", &session_object::close)
+        .def_property_readonly("bad_states", &session_object::bad_states)
+        .def_property_readonly("groups", [](const session_object& s) { return s.groups(); });
+
+#ifdef TENSAFE_PYTHON_NETWORK
+    add_connect(m);
+#endif
+}
+
+}  // namespace tensafe_python

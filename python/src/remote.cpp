@@ -1,0 +1,159 @@
+// Sessions with split_server: the client of examples/split_inference, as Python sees it.
+#include <tensafe/core/error.hpp>
+#include <tensafe/keystore/adapter_pin.hpp>
+#include <tensafe/keystore/key_file.hpp>
+#include <tensafe/keystore/passphrase.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/wire/set_id.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <pybind11/pybind11.h>
+#include <split_inference/net/websocket_client.hpp>
+#include <split_inference/remote_model.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "module.hpp"
+
+namespace tensafe_python {
+
+namespace {
+
+namespace keystore = tensafe::keystore;
+
+/// Ctrl-C ends what waits. In pieces, without the interpreter's lock between them.
+void wait(std::chrono::milliseconds time) {
+    constexpr std::chrono::milliseconds piece{50};
+    for (; time.count() > 0; time -= piece) {
+        {
+            const py::gil_scoped_acquire acquired;
+            if (PyErr_CheckSignals() != 0) {
+                throw py::error_already_set();
+            }
+        }
+        std::this_thread::sleep_for(std::min(time, piece));
+    }
+}
+
+class remote_session final : public session {
+  public:
+    explicit remote_session(std::unique_ptr<split::remote_model> model) : model_(std::move(model)) {}
+
+    const lora::model_layout& layout() const override { return model_->layout(); }
+    bool ask(std::size_t group, std::span<const float> h, double overflow_margin,
+             std::vector<double>& product) override {
+        process_.check("session");
+        return model_->ask_or_zeros(group, h, product, overflow_margin);
+    }
+    void deltas(std::size_t group, std::span<const double> product,
+                std::vector<std::vector<double>>& to) const override {
+        model_->client()->deltas(group, product, to);
+    }
+
+  private:
+    std::unique_ptr<split::remote_model> model_;
+    one_process process_;
+};
+
+std::shared_ptr<lora::client<split::params>> keys_of(const std::string& file,
+                                                     const std::string& passphrase_file) {
+    if (file.empty()) {
+        return std::make_shared<lora::client<split::params>>();
+    }
+    const keystore::passphrase phrase =
+        passphrase_file.empty() ? keystore::passphrase() : keystore::passphrase::read(passphrase_file);
+    return std::make_shared<lora::client<split::params>>(
+        keystore::load_key_file<split::params>(file, phrase).key);
+}
+
+std::unique_ptr<session_object> connect(const std::string& url, const std::string& adapter,
+                                        const std::string& ca, const std::string& identity,
+                                        const std::string& key, const std::string& passphrase_file,
+                                        const std::string& pin, const std::string& publisher, bool plaintext,
+                                        std::size_t tokens_ahead, double timeout) {
+    std::unique_ptr<session> made;
+    {
+        const py::gil_scoped_release released;
+        const split::server_address to = split::server_address::of(url);
+        tensafe::require<tensafe::parameter_error>(
+            to.tls || plaintext,
+            {"connect: ", to.text(), " has no TLS, expected wss://, or insecure_plaintext=True as well"});
+        tensafe::require<tensafe::parameter_error>(
+            timeout >= 0.001 && timeout <= 86'400,
+            {"connect: got a timeout of ", timeout, " s, expected 0.001 to 86400"});
+        const auto limit =
+            std::chrono::milliseconds(static_cast<std::chrono::milliseconds::rep>(timeout * 1000));
+        split::websocket_options socket;
+        socket.trusted_certificates = ca;
+        socket.step_limit = limit;
+        split::remote_options options;
+        options.adapter = adapter;
+        options.tokens_ahead = tokens_ahead;
+        options.step_limit = limit;
+        options.wait = wait;
+        if (!pin.empty()) {
+            options.pin = keystore::adapter_pin::read(pin);
+        }
+        if (!publisher.empty()) {
+            options.publisher = keystore::verifying_key::from_hex(publisher, "publisher");
+        }
+        made = std::make_unique<remote_session>(std::make_unique<split::remote_model>(
+            [to, socket] { return split::connect_websocket(to, socket); }, split::client_identity(identity),
+            keys_of(key, passphrase_file), std::move(options)));
+    }
+    return std::make_unique<session_object>(std::move(made), std::make_shared<key_lock>(), py::none());
+}
+
+/// What a key file says of its key; nothing of the key.
+py::dict inspect_key(const std::string& file) {
+    const keystore::key_info info = keystore::read_key_info(file);
+    return py::dict(py::arg("kind") = "key file", py::arg("parameters") = tensafe::wire::set_name(info.set),
+                    py::arg("id") = keystore::hex(info.id), py::arg("generation") = info.generation,
+                    py::arg("created") = info.created.time_since_epoch().count(),
+                    py::arg("passphrase") = info.wrapped);
+}
+
+void translate(std::exception_ptr thrown) {
+    const auto raise = [](const char* name, const std::exception& e, py::object code = py::none(),
+                          py::object retry_after = py::none()) {
+        const py::object made = py::module_::import("tensafe.errors").attr(name)(e.what());
+        if (!code.is_none()) {
+            made.attr("code") = std::move(code);
+            made.attr("retry_after") = std::move(retry_after);
+        }
+        PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
+    };
+    const auto refused = [&](const char* name, const split::refused_error& e) {
+        raise(name, e, py::str(split::to_string(e.code())),
+              e.retry_after()
+                  ? py::object(py::float_(std::chrono::duration<double>(*e.retry_after()).count()))
+                  : py::none());
+    };
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const split::rate_limit_error& e) {
+        refused("RateLimitError", e);
+    } catch (const split::query_limit_error& e) {
+        refused("QueryLimitError", e);
+    } catch (const split::refused_error& e) {
+        refused("RefusedError", e);
+    } catch (const split::adapter_changed_error& e) {
+        raise("AdapterChangedError", e);
+    } catch (const split::connection_lost& e) {
+        raise("ConnectionLost", e);
+    }
+}
+
+}  // namespace
+
+void add_connect(py::module_& m) {
+    py::register_exception_translator(translate);
+    m.def("connect", connect);
+    m.def("inspect_key", inspect_key);
+}
+
+}  // namespace tensafe_python

@@ -1,0 +1,96 @@
+"""LoRA adapters as PEFT stores them."""
+
+import collections.abc
+import dataclasses
+import os
+from typing import Iterable
+
+import numpy as np
+
+from . import _core
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Site:
+    """One linear layer's adapter: it adds ``scale * B @ A @ h``.
+
+    a: float32, shape [rank, d_in].  b: float32, shape [d_out, rank].
+    """
+
+    name: str
+    a: np.ndarray
+    b: np.ndarray
+    scale: float = 1.0
+
+    @property
+    def rank(self) -> int:
+        return self.a.shape[0]
+
+    @property
+    def d_in(self) -> int:
+        return self.a.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.b.shape[0]
+
+    def delta(self, x):
+        """The delta in the clear, for comparison: [..., d_in] to [..., d_out], in float64."""
+        return (np.asarray(x, np.float64) @ self.a.T.astype(np.float64)) @ self.b.T.astype(np.float64) * self.scale
+
+    def __repr__(self):
+        return f"Site({self.name!r}, rank={self.rank}, {self.d_in} -> {self.d_out}, scale={self.scale:g})"
+
+
+class Adapter(collections.abc.Mapping):
+    """Sites by name, in the order of the file. A name may be cut to its last parts if they are of one site only.
+
+    >>> adapter = tensafe.load_peft("path/to/peft_directory")
+    >>> adapter["self_attn.q_proj"]
+    Site('model.layers.0.self_attn.q_proj', rank=32, 2048 -> 4096, scale=2)
+    """
+
+    def __init__(self, sites: Iterable[Site]) -> None:
+        self._sites = {site.name: site for site in sites}
+
+    def __getitem__(self, name: str) -> Site:
+        return self._sites[find(name, self._sites)]
+
+    def __contains__(self, name):
+        try:
+            return bool(self[name])
+        except KeyError:
+            return False
+
+    def __iter__(self):
+        return iter(self._sites)
+
+    def __len__(self):
+        return len(self._sites)
+
+    def __repr__(self):
+        return f"Adapter({len(self)} sites)\n" + "\n".join(f"  {site!r}" for site in self._sites.values())
+
+
+def find(name, names):
+    """The one of `names` that is `name` or ends with "." + name.  Raises KeyError, which says what there is."""
+    if name in names:
+        return name
+    found = [other for other in names if other.endswith("." + name)]
+    if len(found) != 1:
+        some = ", ".join(found or list(names)[:4])
+        raise KeyError(f"site {name!r} is {'several of' if found else 'none of'} {some}"
+                       + (", ..." if not found and len(names) > 4 else ""))
+    return found[0]
+
+
+def load_peft(directory: "str | os.PathLike[str]") -> Adapter:
+    """Reads adapter_config.json and adapter_model.safetensors of a PEFT directory.
+
+    Raises FileError, FormatError, or UnsupportedError for what is no plain LoRA on linear layers.
+    """
+    return Adapter(Site(*values) for values in _core.load_peft(os.fspath(directory)))
+
+
+def values_of(adapter):
+    return [(site.name, site.a, site.b, float(site.scale)) for site in adapter.values()]

@@ -1,0 +1,130 @@
+"""The command `tensafe`."""
+
+import argparse
+import os
+import pathlib
+import shutil
+import sys
+import time
+
+import numpy as np
+
+import tensafe
+
+from . import _core
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="tensafe", description="LoRA adapters applied to encrypted hidden states")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="client and server in one process: error, bytes, time")
+    demo.add_argument("adapter", nargs="?", help="PEFT directory; by default a made-up adapter of rank 32")
+    demo.add_argument("--tokens", type=int, default=64)
+    _add_costs(demo)
+    demo.set_defaults(run=_demo)
+
+    serve = commands.add_parser("serve", help="start split_server with an adapter, for anybody who can reach it")
+    serve.add_argument("adapter", type=pathlib.Path, help="PEFT directory")
+    serve.add_argument("--name", help="of the adapter; by default that of the directory")
+    serve.add_argument("--state", type=pathlib.Path, default="server_state", help="folder of certificate and counts")
+    serve.add_argument("rest", nargs=argparse.REMAINDER, help="-- options of split_server (docs/split-inference.md)")
+    serve.set_defaults(run=_serve)
+
+    inspect = commands.add_parser("inspect", help="what an adapter, key file or message is, and whether it is sound")
+    inspect.add_argument("file", type=pathlib.Path)
+    inspect.set_defaults(run=_inspect)
+
+    estimate = commands.add_parser("estimate", help="bytes and error of a hidden state")
+    estimate.add_argument("what", help="PEFT directory, or RANKxD_INxD_OUT")
+    _add_costs(estimate)
+    estimate.set_defaults(run=_estimate)
+
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options) or 0
+    except (tensafe.Error, OSError) as e:
+        print(f"tensafe {options.command}: {e}", file=sys.stderr)
+        return 1
+
+
+def _add_costs(parser):
+    parser.add_argument("--parameters", default="private_n4096", choices=tensafe.parameter_sets)
+    parser.add_argument("--tokens-ahead", type=int, default=0, help="tokens of a block; 0: each goes alone")
+    parser.add_argument("--blind", action="store_true", help="the server holds B too")
+
+
+def _costs(options):
+    return {"parameters": options.parameters, "tokens_ahead": options.tokens_ahead,
+            "mode": "blind" if options.blind else "client_held_b"}
+
+
+def _demo(options):
+    random = np.random.default_rng(1)
+    if options.adapter:
+        adapter = tensafe.load_peft(options.adapter)
+        adapter = tensafe.Adapter([next(iter(adapter.values()))])
+    else:
+        adapter = tensafe.Adapter([tensafe.Site("q_proj", random.normal(size=(32, 2048)).astype(np.float32),
+                                                random.normal(size=(2048, 32)).astype(np.float32) / 32)])
+    site = next(iter(adapter.values()))
+    h = random.normal(size=(options.tokens, site.d_in)).astype(np.float32)
+    server = tensafe.Server(adapter, **_costs(options))
+    client = tensafe.Client(server.layout, server.held)
+    nonce = tensafe.fresh_nonce()
+    answers = server.open(nonce, client.rerandomization_key(nonce))
+    sent = np.zeros(2, np.int64)
+
+    def carry(request):
+        reply = answers.answer(request)
+        sent[:] += len(request), len(reply)
+        return reply
+
+    begin = time.perf_counter()
+    delta = client.connect(carry).delta(site.name, h)
+    seconds = time.perf_counter() - begin
+    plain = site.delta(h)
+    up, down = sent // max(1, options.tokens)
+    print(f"site            {site!r}\nserver          {server!r}\ntokens          {options.tokens}\n"
+          f"time a token    {seconds / max(1, options.tokens) * 1e3:.3f} ms, client and server on one core\n"
+          f"bytes a token   {up} up, {down} down\n"
+          f"relative error  {np.linalg.norm(delta - plain) / np.linalg.norm(plain):.2e} against plaintext LoRA")
+
+
+def _serve(options):
+    built = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "examples" / "split_server"
+    server = os.environ.get("TENSAFE_SPLIT_SERVER") or shutil.which("split_server") or (built.exists() and str(built))
+    if not server:
+        print("tensafe serve: got no split_server, expected one in PATH or TENSAFE_SPLIT_SERVER. To build it, in the "
+              "sources:\n  scripts/setup split && cmake --preset release && cmake --build --preset release --target "
+              "split_server", file=sys.stderr)
+        return 1
+    name = options.name or options.adapter.resolve().name
+    rest = options.rest[1:] if options.rest[:1] == ["--"] else options.rest
+    sys.stdout.flush()
+    os.execv(server, [server, "--state", str(options.state), "--adapter", f"{name}={options.adapter}"]
+             + (rest if "--clients" in rest else ["--anybody", *rest]))
+
+
+def _inspect(options):
+    if options.file.is_dir() or options.file.name == "adapter_config.json":
+        print(tensafe.load_peft(options.file if options.file.is_dir() else options.file.parent))
+    elif options.file.name == "adapter_model.safetensors":
+        print(tensafe.load_peft(options.file.parent))
+    else:
+        content = options.file.read_bytes()
+        found = _core.inspect_key(os.fspath(options.file)) if content[:4] == b"TSKF" else _core.inspect_message(content)
+        if "created" in found:
+            found["created"] = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found["created"]))
+        for key, value in found.items():
+            print(f"{key:<16}{value}")
+
+
+def _estimate(options):
+    try:
+        what = tuple(int(x) for x in options.what.split("x"))
+    except ValueError:
+        what = ()
+    cost = tensafe.estimate(what if len(what) == 3 else tensafe.load_peft(options.what), **_costs(options))
+    for key, value in cost.items():
+        print(f"{key:<22}{value:.3g}" if isinstance(value, float) else f"{key:<22}{value:,}")

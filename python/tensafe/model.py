@@ -1,0 +1,281 @@
+"""Client, server and what is between them."""
+
+import os
+import threading
+from typing import Any, Callable, Optional, Union
+
+from . import _core
+from ._arrays import as_array
+from .adapter import Adapter, Site, find, values_of
+from .errors import ParameterError, UnsupportedError
+
+parameter_sets = tuple(_core.parameter_sets())
+_MODES = ("client_held_b", "blind")
+
+
+def _is_blind(mode):
+    if mode not in _MODES:
+        raise ParameterError(f"got the mode {mode!r}, expected one of {', '.join(_MODES)}")
+    return mode == "blind"
+
+
+class _Secret:
+    """Keys and sessions stay in their process."""
+
+    __slots__ = ()
+
+    def __reduce__(self):
+        raise TypeError(f"{type(self).__name__} holds secrets, which are not pickled or copied")
+
+
+class Server:
+    """A packed adapter, ready to answer encrypted hidden states. Thread-safe; cannot hold a secret key.
+
+    adapter: give it as it was read.
+    parameters: one of `tensafe.parameter_sets`.
+    mode: "client_held_b" (the client multiplies by B) or "blind" (the server holds B too).
+    rows: of A in a plaintext, 4 or 32; by default 4, and 32 in mode "blind".
+    tokens_ahead: tokens of a block whose answers are prepared before they exist: a power of two, or 0.
+    protect: function of a site that says whether the server keeps it to itself; the client gets others whole.
+    trusts_clients: lets `tokens_ahead` pass what protects A from clients that cheat.
+    """
+
+    def __init__(self, adapter: Adapter, parameters: str = "private_n4096", *, mode: str = "client_held_b",
+                 rows: Optional[int] = None, tokens_ahead: int = 0,
+                 protect: Optional[Callable[[Site], bool]] = None, trusts_clients: bool = False) -> None:
+        names = None if protect is None else [name for name, site in adapter.items() if protect(site)]
+        self._core = _core.Server(values_of(adapter), parameters, rows or 0, tokens_ahead, _is_blind(mode),
+                                  trusts_clients, names)
+        self.mode = mode
+
+    @property
+    def parameters(self) -> str:
+        return self._core.parameters
+
+    @property
+    def layout(self) -> bytes:
+        """For the client: shapes and names, as a message."""
+        return self._core.layout_message()
+
+    @property
+    def held(self) -> bytes:
+        """For the client: its part of the adapter (B, unless the mode is "blind"), as a message."""
+        return self._core.held_message()
+
+    def open(self, nonce: bytes, key: bytes) -> "ServerSession":
+        """What answers one client.
+
+        nonce: 32 bytes of `tensafe.fresh_nonce()`, drawn here for this client and session.
+        key: the client's `rerandomization_key(nonce)`.
+        """
+        return ServerSession(self._core.open(nonce, key))
+
+    def __repr__(self):
+        sites = sum(len(sites) for _, _, sites in self._core.groups)
+        ahead = self._core.tokens_ahead
+        return (f"Server({sites} sites, {self.parameters}, {self.mode}, {self._core.memory / 1e6:.1f} MB"
+                + (f", {ahead} tokens ahead)" if ahead else ")"))
+
+
+class ServerSession(_Secret):
+    """Answers the requests of one client, in any thread, one at a time."""
+
+    __slots__ = ("_core", "_lock")
+
+    def __init__(self, core):
+        self._core = core
+        self._lock = threading.Lock()
+
+    def answer(self, request: bytes) -> bytes:
+        """The reply to a request. A request that is malformed or another set's raises, and nothing is lost."""
+        with self._lock:
+            return self._core.answer(request)
+
+
+class Query(_Secret):
+    """An encrypted hidden state: `request` travels, the rest reads the reply."""
+
+    __slots__ = ("_core", "sites")
+
+    def __init__(self, core, sites):
+        self._core = core
+        self.sites = sites
+
+    @property
+    def request(self) -> bytes:
+        return self._core.request()
+
+
+class _Sites:
+    """Where the sites of a model stand: group and place by name."""
+
+    def __init__(self, groups):
+        self.groups = [tuple(name for name, _, _ in sites) for _, _, sites in groups]
+        self.places = {name: (g, s) for g, names in enumerate(self.groups) for s, name in enumerate(names)}
+
+    def place(self, name):
+        found = self.places.get(name)
+        return self.places[find(name, self.places)] if found is None else found
+
+
+class Client(_Secret):
+    """Owns the secret key, a fresh one, which cannot be read.
+
+    layout, held: of the server (`Server.layout`, `Server.held`).
+    """
+
+    __slots__ = ("_core", "_sites")
+
+    def __init__(self, layout: bytes, held: bytes = b"") -> None:
+        self._core = _core.Client(layout, held)
+        self._sites = _Sites(self._core.groups)
+
+    @property
+    def parameters(self) -> str:
+        return self._core.parameters
+
+    @property
+    def sites(self) -> tuple:
+        return tuple(self._sites.places)
+
+    def rerandomization_key(self, nonce: bytes) -> bytes:
+        """For the server, once a session: with it the server makes encryptions of zero that hide A."""
+        return self._core.rerandomization_key(nonce)
+
+    def encrypt(self, site: str, h: Any, *, overflow_margin: float = 1.0) -> Query:
+        """Encrypts one hidden state, shape [d], for the site and those that share its input.
+
+        Never send a request twice: encrypt again.
+        """
+        group, _ = self._sites.place(site)
+        array, bfloat16, _ = as_array(h)
+        return Query(self._core.encrypt(group, array, bfloat16, overflow_margin), self._sites.groups[group])
+
+    def decrypt(self, query: Query, reply: bytes) -> dict:
+        """Deltas by site from the reply to this query: float64, shape [d_out]."""
+        return dict(zip(query.sites, self._core.decrypt(query._core, reply)))
+
+    def connect(self, to: Union[Server, Callable[[bytes], bytes]]) -> "Session":
+        """A session with a `Server` of this process, or with one that is elsewhere.
+
+        to: a Server; or a function that sends a request (bytes) to a `ServerSession.answer` and returns its reply
+        (bytes). What the function raises comes through.
+        """
+        return Session(self._core.connect(to._core if isinstance(to, Server) else to))
+
+    def __repr__(self):
+        return f"Client({len(self.sites)} sites, {self.parameters})"
+
+
+class Session(_Secret):
+    """An encrypted adapter: hidden states in, deltas out. Threads may share it; one is served at a time.
+
+    Not for the child of a fork, which raises UnsupportedError.
+    """
+
+    __slots__ = ("_core", "_sites")
+
+    def __init__(self, core):
+        self._core = core
+        self._sites = _Sites(core.groups)
+
+    @property
+    def sites(self) -> tuple:
+        return tuple(self._sites.places)
+
+    @property
+    def bad_states(self) -> int:
+        """Hidden states so far for which zeros were sent, with `zeros_for_nan`."""
+        return self._core.bad_states
+
+    def delta(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> Any:
+        """What the adapter adds to the site's output for x.
+
+        site: its name, or the last parts of it.
+        x: hidden states, shape [..., d]: numpy or torch (CPU), float16, bfloat16, float32 or float64, or anything
+           that numpy reads. One request for each row.
+        overflow_margin: for another try after RangeExceededError.
+        zeros_for_nan: a row with NaN or infinity is no error: zeros are sent, so that the server sees no difference,
+           and its delta is zeros.
+        Returns the deltas, shape [..., d_out], of the kind and type of x. The error is about 1e-4 of the delta
+        (`tensafe.estimate`); docs/security.md says what must not be shown to the server.
+        Raises TypeError, ShapeError, EncodingError (before anything is sent), RangeExceededError, ClosedError.
+        """
+        group, place = self._sites.place(site)
+        array, bfloat16, back = as_array(x)
+        return back(self._core.deltas(group, place, 1, array, bfloat16, zeros_for_nan, overflow_margin)[0])
+
+    def deltas(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> dict:
+        """The deltas, by name, of all sites that share the input of this one, as q, k and v do: x goes up once."""
+        group, _ = self._sites.place(site)
+        names = self._sites.groups[group]
+        array, bfloat16, back = as_array(x)
+        results = self._core.deltas(group, 0, len(names), array, bfloat16, zeros_for_nan, overflow_margin)
+        return {name: back(result) for name, result in zip(names, results)}
+
+    def _shapes(self):
+        return [((name, d, d_out), group) for group, (_, d, sites) in enumerate(self._core.groups)
+                for name, _, d_out in sites]
+
+    def close(self) -> None:
+        self._core.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        return f"Session({len(self._sites.places)} sites)"
+
+
+_Path = Union[str, "os.PathLike[str]"]
+
+
+def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", key: _Path = "",
+            passphrase_file: _Path = "", pin: _Path = "", publisher: str = "", tokens_ahead: int = 128,
+            timeout: float = 60.0, insecure_plaintext: bool = False) -> Session:
+    """A session with a `split_server`. It goes on over connections that break, and fetches its part of the adapter.
+
+    url: "wss://host:port".  adapter: its name on the server.
+    ca: file of the certificates that are trusted, and no others.
+    identity: file of this client's Ed25519 key, made if there is none; by default a fresh one.
+    key, passphrase_file: a key file with the secret key (docs/key-life-cycle.md); by default a fresh one.
+    pin, publisher: what the server must show of the adapter (docs/signed-adapters.md).
+    tokens_ahead: of a block, at most; 1: each hidden state goes alone.
+    timeout: seconds for connecting, and for a request with its reply.
+    Raises ConnectionLost, RefusedError, SignatureError, ParameterError, and later also RateLimitError,
+    QueryLimitError, AdapterChangedError.
+    """
+    if not hasattr(_core, "connect"):
+        raise UnsupportedError("connect: this build has no network: it was made without OpenSSL 3 or Boost")
+    return Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(key),
+                                 os.fspath(passphrase_file), os.fspath(pin), publisher, insecure_plaintext,
+                                 tokens_ahead, float(timeout)))
+
+
+def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096", *, mode: str = "client_held_b",
+             rows: Optional[int] = None, tokens_ahead: int = 0) -> dict:
+    """What a hidden state costs, or with `tokens_ahead` a block of them.
+
+    what: an Adapter or Site, or a shape (rank, d_in, d_out). Of an Adapter the sums over inputs, each of which goes up
+    once for the sites that share it; the error is the largest.
+    Returns bytes_up, bytes_down (online_up, online_down: of a token of a block once it is prepared), relative_error,
+    statistical_distance (of 2^20 replies from replies that show A h alone).
+    """
+    if isinstance(what, Adapter):
+        shapes = {}
+        for site in what.values():
+            rows_of, d_in, d_out = shapes.get(key := _core.shared_input(site.name), (0, site.d_in, 0))
+            shapes[key] = (rows_of + site.rank, d_in, d_out + site.d_out)
+        shapes = list(shapes.values())
+    else:
+        shapes = [(what.rank, what.d_in, what.d_out) if hasattr(what, "rank") else tuple(what)]
+    total = {}
+    for rank, d_in, d_out in shapes:
+        cost = _core.cost(parameters, rank, d_in, d_out, rows or 0, tokens_ahead, _is_blind(mode))
+        for key, value in cost.items():
+            is_error = key in ("relative_error", "statistical_distance")
+            total[key] = max(total.get(key, 0), value) if is_error else total.get(key, 0) + value
+    return total

@@ -1,0 +1,234 @@
+"""Adapter files, client, server and session."""
+
+import array
+import copy
+import os
+import pickle
+import resource
+import threading
+
+import numpy as np
+import pytest
+
+import tensafe
+from conftest import QWEN, connected, error, site, small_adapter, states
+
+Q, K, DOWN = "layers.0.self_attn.q_proj", "layers.0.self_attn.k_proj", "layers.0.mlp.down_proj"
+
+
+def test_peft_directory():
+    adapter = tensafe.load_peft(QWEN)
+    q = adapter["q_proj"]
+    assert (q.rank, q.d_in) == (32, 2048) and q.a.shape == (32, 2048) and q.a.dtype == np.float32
+    assert "q_proj" in adapter and "lm_head" not in adapter and len(adapter) == len(list(adapter))
+    assert "rank=32, 2048 -> " in repr(adapter)
+
+
+@pytest.mark.parametrize("parameters", tensafe.parameter_sets)
+@pytest.mark.parametrize("options", [{}, {"mode": "blind"}, {"rows": 32}])
+def test_deltas_are_those_of_plain_lora(parameters, options):
+    adapter = small_adapter()
+    h = states(3, 64)
+    session = connected(adapter, parameters, **options)
+    for name, got in session.deltas(Q, h).items():
+        assert error(got, adapter[name].delta(h)) < 2e-3
+    assert error(session.delta("down_proj", states(96)), adapter[DOWN].delta(states(96))) < 2e-3
+
+
+def test_adapter_of_a_file():
+    adapter = tensafe.load_peft(QWEN)
+    h = states(4, 2048)
+    session = connected(adapter)
+    assert error(session.delta("q_proj", h), adapter["q_proj"].delta(h)) < 4e-4
+
+
+@pytest.mark.parametrize("tokens_ahead", [2, 8, 32])
+def test_blocks_of_tokens(adapter, tokens_ahead):
+    session = connected(adapter, tokens_ahead=tokens_ahead)
+    h = states(2 * tokens_ahead + 1, 64)
+    assert error(session.delta(Q, h), adapter[Q].delta(h)) < 1e-3
+    assert error(session.delta(K, h[0]), adapter[K].delta(h[0])) < 2e-3
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-3), (np.float32, 1e-3), (np.float16, 3e-3)])
+@pytest.mark.parametrize("shape", [(64,), (1, 64), (5, 64), (2, 3, 64), (0, 64)])
+def test_types_and_shapes(adapter, session, dtype, tolerance, shape):
+    h = states(*shape).astype(dtype)
+    got = session.delta(Q, h)
+    assert got.dtype == dtype and got.shape == shape[:-1] + (48,)
+    if h.size:
+        assert error(got, adapter[Q].delta(h)) < tolerance
+
+
+def test_arrays_of_every_layout(adapter, session):
+    wide = states(6, 128)
+    read_only = states(2, 64)
+    read_only.setflags(write=False)
+    for h in (wide[:, :64], wide[::2, ::2], wide[:, 63::-1], np.asfortranarray(states(4, 64)), read_only,
+              states(3, 64).astype(">f4"), np.frombuffer(b"\0" + states(64).tobytes(), np.uint8)[1:].view(np.float32)):
+        assert error(session.delta(Q, h), adapter[Q].delta(h)) < 1e-3
+    for h in (memoryview(states(64)), array.array("f", states(64)), states(64).tolist()):
+        assert error(session.delta(Q, h), adapter[Q].delta(np.asarray(h))) < 1e-3
+
+
+def test_messages(adapter):
+    server = tensafe.Server(adapter, tokens_ahead=4)
+    client = tensafe.Client(server.layout, server.held)
+    nonce = tensafe.fresh_nonce()
+    answers = server.open(nonce, client.rerandomization_key(nonce))
+    h = states(64)
+    query = client.encrypt(Q, h)
+    deltas = client.decrypt(query, answers.answer(query.request))
+    assert set(deltas) == {Q, K} and error(deltas[K], adapter[K].delta(h)) < 1e-3
+
+    sent = []
+
+    def carry(request):
+        sent.append(len(request))
+        return answers.answer(request)
+
+    session = client.connect(carry)
+    many = states(5, 64)
+    assert error(session.delta(Q, many), adapter[Q].delta(many)) < 1e-3
+    assert len(sent) == 7  # two blocks of four tokens, five tokens
+
+    for bad in (b"", b"TSHE", query.request[:-1], query.request[:60] + b"x" + query.request[61:]):
+        with pytest.raises(tensafe.FormatError):
+            answers.answer(bad)
+    with pytest.raises(TypeError, match="returned str, expected bytes"):
+        client.connect(lambda request: "no").delta(Q, h)
+    with pytest.raises(OSError, match="gone"):
+        client.connect(lambda request: (_ for _ in ()).throw(OSError("gone"))).delta(Q, h)
+    again = client.connect(lambda request: again.delta(Q, h))
+    with pytest.raises(tensafe.ParameterError, match="its transport"):
+        again.delta(Q, h)
+    closing = client.connect(lambda request: closing.close())
+    with pytest.raises(tensafe.ParameterError, match="its transport"):
+        closing.delta(Q, h)
+    with pytest.raises(tensafe.FormatError, match="got a reply to request"):
+        late = answers.answer(client.encrypt(Q, h).request)
+        client.connect(lambda request: late).delta(Q, h)
+    with pytest.raises(tensafe.ParameterError, match="another server nonce"):
+        server.open(tensafe.fresh_nonce(), client.rerandomization_key(nonce))
+    assert error(session.delta(Q, h), adapter[Q].delta(h)) < 1e-3  # nothing was lost
+
+
+NAN = states(3, 64)
+NAN[1, 5] = np.nan
+
+
+@pytest.mark.parametrize("call, kind, text", [
+    (lambda s: s.delta(Q, np.zeros(64, np.int32)), TypeError, "got an array of int32, expected float16"),
+    (lambda s: s.delta(Q, np.zeros(64, np.complex64)), TypeError, "got an array of complex64"),
+    (lambda s: s.delta(Q, "words"), TypeError, "got an array of <U5"),
+    (lambda s: s.delta(Q, np.float32(1)), tensafe.ShapeError, "got a single number"),
+    (lambda s: s.delta(Q, states(63)), tensafe.ShapeError, "got 63 entries, expected 64"),
+    (lambda s: s.delta(Q, NAN), tensafe.EncodingError, "entry 5 of row 1 of 3"),
+    (lambda s: s.delta(Q, np.full(64, 1e300)), tensafe.EncodingError, "entry 0 of row 0"),
+    (lambda s: s.delta("o_proj", states(64)), KeyError, "'o_proj' is none of"),
+    (lambda s: s.delta("proj", states(64)), KeyError, "none of"),
+    (lambda s: s.delta(Q, states(64), overflow_margin=0), tensafe.ParameterError, "overflow margin"),
+    (lambda s: tensafe.Server(small_adapter(), "n4096"), tensafe.ParameterError, "expected one of private_n4096"),
+    (lambda s: tensafe.Server(small_adapter(), mode="open"), tensafe.ParameterError, "the mode 'open'"),
+    (lambda s: tensafe.Server(small_adapter(), rows=3), tensafe.ParameterError, "expected 4 or 32"),
+    (lambda s: tensafe.Server(small_adapter(), tokens_ahead=3), tensafe.ParameterError, "power of two"),
+    (lambda s: tensafe.Server(small_adapter(), protect=lambda s: False), tensafe.ShapeError, "protected"),
+    (lambda s: tensafe.Server(tensafe.Adapter([tensafe.Site("q", np.ones((2, 64)), np.ones((8, 3)))])),
+     tensafe.ShapeError, "B of 3 columns"),
+    (lambda s: tensafe.Client(b"not a layout"), tensafe.FormatError, "12"),
+    (lambda s: tensafe.load_peft("/nowhere"), tensafe.FileError, "/nowhere"),
+    (lambda s: tensafe.load_peft(os.path.dirname(__file__)), tensafe.FileError, "adapter_config.json"),
+    (lambda s: pickle.dumps(s), TypeError, "Session holds secrets"),
+    (lambda s: copy.copy(s), TypeError, "Session holds secrets"),
+])
+def test_bad_input(session, call, kind, text):
+    with pytest.raises(kind) as caught:
+        call(session)
+    assert text in str(caught.value)
+
+
+def test_nan_as_zeros(session):
+    before = session.bad_states
+    got = session.delta(Q, NAN, zeros_for_nan=True)
+    assert session.bad_states == before + 1 and not got[1].any() and got[0].any()
+
+
+def test_closed(adapter):
+    with connected(adapter) as session:
+        session.delta(Q, states(64))
+    for _ in range(2):
+        with pytest.raises(tensafe.ClosedError, match="closed"):
+            session.delta(Q, states(64))
+        session.close()
+
+
+def test_errors_are_those_of_python():
+    assert issubclass(tensafe.ShapeError, ValueError) and issubclass(tensafe.FileError, OSError)
+    assert issubclass(tensafe.RangeExceededError, tensafe.Error)
+
+
+@pytest.mark.parametrize("options", [{}, {"tokens_ahead": 8}])
+def test_child_of_a_fork(adapter, options):
+    server = tensafe.Server(adapter, **options)
+    client = tensafe.Client(server.layout, server.held)
+    nonce = tensafe.fresh_nonce()
+    answers = server.open(nonce, client.rerandomization_key(nonce))
+    session = client.connect(server)
+    session.delta(Q, states(64))
+    answers.answer(client.encrypt(Q, states(64)).request)
+    child = os.fork()
+    if child == 0:
+        code = 0
+        for refused in (lambda: session.delta(Q, states(64)),
+                        lambda: answers.answer(client.encrypt(Q, states(64)).request)):
+            try:
+                refused()
+                code = 1
+            except tensafe.UnsupportedError as e:
+                code = code or ("after the fork" not in str(e)) * 2
+        own = connected(adapter, **options).delta(Q, states(64))
+        os._exit(code if error(own, adapter[Q].delta(states(64))) < 1e-3 else 3)
+    assert os.waitpid(child, 0)[1] == 0
+    session.delta(Q, states(64))
+
+
+def test_threads_share_a_client(adapter):
+    server = tensafe.Server(adapter, tokens_ahead=4)
+    client = tensafe.Client(server.layout, server.held)
+    wrong = []
+
+    def work(seed):
+        session = client.connect(server)
+        for k in range(20):
+            h = states(64, seed=seed * 100 + k)
+            if not error(session.delta(Q, h), adapter[Q].delta(h)) < 2e-3:
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_memory_does_not_grow():
+    session = connected(tensafe.Adapter([site("q", 1, 16, 8)]), "minimal_n2048")
+    h = states(100, 16)
+    many = [session.delta("q", h) for _ in range(20)]
+    del many
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(980):
+        session.delta("q", h)
+    for k in range(2000):
+        session.delta("q", h[k % 100])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4096
+
+
+def test_estimate():
+    shape = tensafe.estimate((32, 2048, 4096))
+    assert shape["bytes_up"] == 91_232 and shape["bytes_down"] == 98_464
+    q = site("model.layers.0.self_attn.q_proj", 32, 2048, 4096)
+    assert tensafe.estimate(tensafe.Adapter([q]))["bytes_up"] == tensafe.estimate(q)["bytes_up"] == shape["bytes_up"]
+    block = tensafe.estimate(q, tokens_ahead=32)
+    assert block["online_up"] < shape["bytes_up"] < block["bytes_up"]

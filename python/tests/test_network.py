@@ -1,0 +1,99 @@
+"""tensafe.connect against split_server, which TENSAFE_SPLIT_SERVER names."""
+
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import tensafe
+from conftest import QWEN, error, states
+
+SERVER = os.environ.get("TENSAFE_SPLIT_SERVER", "")
+pytestmark = pytest.mark.skipif(not SERVER, reason="no split_server: TENSAFE_SPLIT_SERVER is not set")
+
+
+class Service:
+    def __init__(self, folder, *options, port=0):
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [SERVER, "--listen", f"localhost:{port}", "--state", str(folder / "state"), "--adapter", f"qwen={QWEN}", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on wss://"), line
+        self.port = int(line.split(",")[0].rsplit(":", 1)[1])
+
+    def connect(self, adapter="qwen", **options):
+        options.setdefault("ca", self.folder / "state" / "certificate.pem")
+        return tensafe.connect(f"wss://localhost:{self.port}", adapter, **options)
+
+    def stop(self, how=signal.SIGKILL):
+        self.process.send_signal(how)
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    made = Service(tmp_path_factory.mktemp("service"), "--anybody")
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("tokens_ahead", [1, 128])
+def test_deltas(service, tokens_ahead):
+    site = tensafe.load_peft(QWEN)["q_proj"]
+    h = states(20, 2048)
+    with service.connect(tokens_ahead=tokens_ahead) as session:
+        assert error(session.delta("q_proj", h), site.delta(h)) < 4e-4
+        with pytest.raises(tensafe.EncodingError):
+            session.delta("q_proj", np.full(2048, np.nan))
+        with pytest.raises(tensafe.ShapeError, match="expected 2048"):
+            session.delta("q_proj", h[0, 1:])
+    with pytest.raises(tensafe.ClosedError):
+        session.delta("q_proj", h)
+
+
+def test_refusals(service, tmp_path):
+    with pytest.raises(tensafe.RefusedError, match="unknown_adapter") as caught:
+        service.connect("other")
+    assert caught.value.code == "unknown_adapter"
+    with pytest.raises(tensafe.ConnectionLost):
+        tensafe.connect("wss://localhost:1", "qwen", ca=service.folder / "state" / "certificate.pem")
+    with pytest.raises(tensafe.ParameterError, match="insecure_plaintext"):
+        tensafe.connect(f"ws://localhost:{service.port}", "qwen")
+    with pytest.raises(tensafe.FileError):
+        service.connect(ca=tmp_path / "none.pem")
+    with pytest.raises(tensafe.ParameterError):
+        service.connect(ca="")
+    with pytest.raises(tensafe.ParameterError, match="timeout"):
+        service.connect(timeout=0)
+
+
+def test_identity_and_query_limit(tmp_path):
+    service = Service(tmp_path, "--anybody", "--client-share", "0.01")
+    identity = tmp_path / "identity.pem"
+    with service.connect(identity=identity, tokens_ahead=1) as session:
+        with pytest.raises(tensafe.QueryLimitError) as caught:
+            session.delta("q_proj", states(100, 2048))
+        assert caught.value.code == "query_limit"
+    with service.connect(identity=identity) as session, pytest.raises(tensafe.QueryLimitError):
+        session.delta("q_proj", states(100, 2048))
+    service.stop()
+
+
+def test_server_that_comes_back(tmp_path):
+    service = Service(tmp_path, "--anybody")
+    session = service.connect()
+    h = states(4, 2048)
+    before = session.delta("q_proj", h)
+    service.stop()
+    again = Service(tmp_path, "--anybody", port=service.port)
+    assert error(session.delta("q_proj", h), before) < 1e-3
+    again.stop()
+    begin = time.monotonic()
+    with pytest.raises(tensafe.ConnectionLost):
+        service.connect(timeout=1)
+    assert time.monotonic() - begin < 30

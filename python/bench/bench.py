@@ -1,6 +1,8 @@
 """Python beside C++ (`token`), in turns on one core; import; two threads.
 
-    taskset -c 0 build/python/bin/python python/bench/bench.py TOKEN [ROUNDS]      TOKEN: the program of token.cpp
+    g++ -O2 -DNDEBUG -std=c++20 -I include python/bench/token.cpp -o build/token
+    taskset -c 0 build/python/bin/python python/bench/bench.py build/token
+    build/python/bin/python python/bench/bench.py threads
 """
 
 import statistics

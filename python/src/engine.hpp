@@ -3,6 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <cstddef>
@@ -38,12 +39,8 @@ class one_process {
 };
 
 /// How an adapter is served.
-struct server_options {
+struct server_options : lora::model_options {
     int rows = 0;  ///< of a tile: 4 or 32; 0: 32 in mode blind, else 4
-    std::size_t tokens_ahead = 0;
-    bool blind = false;
-    bool trusts_clients = false;
-    std::function<bool(const lora::adapter_site&)> protect;
 };
 
 /// The products of a model's rows with hidden states, from wherever the server is. One thread at a time.
@@ -103,23 +100,13 @@ class client {
     virtual std::unique_ptr<session> connect(std::function<bytes(message)> carry) = 0;
 };
 
-/// What one hidden state costs.
-struct cost {
-    std::size_t bytes_up = 0;
-    std::size_t bytes_down = 0;
-    std::size_t online_up = 0;
-    std::size_t online_down = 0;
-    double relative_error = 0;
-    double statistical_distance = 0;  ///< after 2^20 replies
-};
-
 /// A named parameter set.
 struct parameter_set {
     const char* name;
     std::uint64_t id;
     std::shared_ptr<const server> (*make_server)(const lora::adapter&, const server_options&);
     std::unique_ptr<client> (*make_client)(message layout, message held);
-    cost (*cost_of)(const lora::site_shape&, const server_options&);
+    lora::token_cost (*cost_of)(const lora::site_shape&, const server_options&);
 };
 extern const parameter_set private_n4096;
 extern const parameter_set quantum_n4096;

@@ -270,8 +270,8 @@ std::vector<site_values> load_peft(const std::string& directory) {
 server_options options_of(int rows, std::size_t tokens_ahead, bool blind, bool trusts_clients) {
     server_options result;
     result.rows = rows;
-    result.tokens_ahead = tokens_ahead;
-    result.blind = blind;
+    result.tokens_ahead = tokens_ahead > 1 ? tokens_ahead : 0;
+    result.mode = blind ? lora::mode::blind : lora::mode::client_held_b;
     result.trusts_clients = trusts_clients;
     return result;
 }
@@ -310,34 +310,27 @@ py::dict inspect_message(const py::bytes& b) {
                     py::arg("bytes") = from.size());
 }
 
+template <class E>
+bool is(const tensafe::error& e) {
+    return dynamic_cast<const E*>(&e) != nullptr;
+}
+
 /// Exceptions are classes of tensafe/errors.py.
 void translate(std::exception_ptr thrown) {
-    const auto raise = [](const char* name, const std::exception& e) {
-        const py::object type = py::module_::import("tensafe.errors").attr(name);
-        PyErr_SetString(type.ptr(), e.what());
-    };
     try {
-        std::rethrow_exception(thrown);
-    } catch (const tensafe::shape_error& e) {
-        raise("ShapeError", e);
-    } catch (const tensafe::parameter_error& e) {
-        raise("ParameterError", e);
-    } catch (const tensafe::encoding_error& e) {
-        raise("EncodingError", e);
-    } catch (const tensafe::range_exceeded_error& e) {
-        raise("RangeExceededError", e);
-    } catch (const tensafe::io_error& e) {
-        raise("FileError", e);
-    } catch (const tensafe::format_error& e) {
-        raise("FormatError", e);
-    } catch (const tensafe::unsupported_error& e) {
-        raise("UnsupportedError", e);
-    } catch (const tensafe::signature_error& e) {
-        raise("SignatureError", e);
-    } catch (const tensafe::closed_error& e) {
-        raise("ClosedError", e);
+        std::rethrow_exception(std::move(thrown));
     } catch (const tensafe::error& e) {
-        raise("Error", e);
+        const char* const name = is<tensafe::shape_error>(e)            ? "ShapeError"
+                                 : is<tensafe::parameter_error>(e)      ? "ParameterError"
+                                 : is<tensafe::encoding_error>(e)       ? "EncodingError"
+                                 : is<tensafe::range_exceeded_error>(e) ? "RangeExceededError"
+                                 : is<tensafe::io_error>(e)             ? "FileError"
+                                 : is<tensafe::format_error>(e)         ? "FormatError"
+                                 : is<tensafe::unsupported_error>(e)    ? "UnsupportedError"
+                                 : is<tensafe::signature_error>(e)      ? "SignatureError"
+                                 : is<tensafe::closed_error>(e)         ? "ClosedError"
+                                                                        : "Error";
+        PyErr_SetString(py::module_::import("tensafe.errors").attr(name).ptr(), e.what());
     }
 }
 
@@ -501,8 +494,6 @@ PYBIND11_MODULE(_core, m) {
         }))
         .def_property_readonly("parameters", [](const client_object& c) { return c.set->name; })
         .def_property_readonly("groups", [](const client_object& c) { return groups_of(c.held->layout()); })
-        .def_property_readonly("tokens_ahead",
-                               [](const client_object& c) { return c.held->layout().tokens_ahead; })
         .def("rerandomization_key",
              [](client_object& c, const py::bytes& nonce) {
                  const tensafe::random::seed seed = seed_of(nonce);

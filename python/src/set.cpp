@@ -3,7 +3,6 @@
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
-#include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/tensafe.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/wire.hpp>
@@ -324,22 +323,17 @@ class key_holder final : public client {
 };
 
 int rows_of(const server_options& options) {
-    const int rows = options.rows != 0 ? options.rows : options.blind ? 32 : 4;
+    const int rows = options.rows != 0 ? options.rows : options.mode == lora::mode::blind ? 32 : 4;
     tensafe::require<tensafe::parameter_error>(rows == 4 || rows == 32,
                                                {"server: got ", rows, " rows a tile, expected 4 or 32"});
     return rows;
 }
 
 std::shared_ptr<const server> make_server(const lora::adapter& from, const server_options& options) {
-    lora::model_options of_model;
-    of_model.mode = options.blind ? lora::mode::blind : lora::mode::client_held_b;
-    of_model.tokens_ahead = options.tokens_ahead > 1 ? options.tokens_ahead : 0;
-    of_model.trusts_clients = options.trusts_clients;
-    of_model.protect = options.protect;
     if (rows_of(options) == 32) {
-        return std::make_shared<served<32>>(from, of_model);
+        return std::make_shared<served<32>>(from, options);
     }
-    return std::make_shared<served<4>>(from, of_model);
+    return std::make_shared<served<4>>(from, options);
 }
 
 std::unique_ptr<client> make_client(message layout, message held) {
@@ -352,17 +346,12 @@ std::unique_ptr<client> make_client(message layout, message held) {
                                            std::move(part));
 }
 
-cost cost_of(const lora::site_shape& shape, const server_options& options) {
-    const auto of = [](const lora::token_cost& c) {
-        return cost{c.bytes_up,    c.bytes_down,     c.online_up,
-                    c.online_down, c.relative_error, c.statistical_distance};
-    };
-    const lora::mode mode = options.blind ? lora::mode::blind : lora::mode::client_held_b;
+lora::token_cost cost_of(const lora::site_shape& shape, const server_options& options) {
     if (options.tokens_ahead > 1) {
-        return of(lora::cost_of<P, lora::token_blocks, of_blocks>(shape, mode, options.tokens_ahead));
+        return lora::cost_of<P, lora::token_blocks, of_blocks>(shape, options.mode, options.tokens_ahead);
     }
-    return of(rows_of(options) == 32 ? lora::cost_of<P, tiles<32>, protection>(shape, mode)
-                                     : lora::cost_of<P, tiles<4>, protection>(shape, mode));
+    return rows_of(options) == 32 ? lora::cost_of<P, tiles<32>, protection>(shape, options.mode)
+                                  : lora::cost_of<P, tiles<4>, protection>(shape, options.mode);
 }
 
 #define TENSAFE_PYTHON_TEXT(x) #x

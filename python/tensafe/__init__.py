@@ -7,12 +7,13 @@
 """
 
 from . import errors
-from ._core import __version__, fresh_nonce
+from ._core import __version__
 from .adapter import Adapter, Site, load_peft
 from .errors import (AdapterChangedError, ClosedError, ConnectionLost, EncodingError, Error, FileError, FormatError,
                      ParameterError, QueryLimitError, RangeExceededError, RateLimitError, RefusedError, ShapeError,
                      SignatureError, UnsupportedError)
-from .model import Client, Query, Server, ServerSession, Session, connect, estimate, parameter_sets
+from .model import (Client, Query, Server, ServerSession, Session, connect, estimate, fresh_nonce,
+                    parameter_sets)
 
 __all__ = ["Adapter", "AdapterChangedError", "Client", "ClosedError", "ConnectionLost", "EncodingError", "Error",
            "FileError", "FormatError", "ParameterError", "Query", "QueryLimitError", "RangeExceededError",

@@ -9,7 +9,7 @@ from ._arrays import as_array
 from .adapter import Adapter, Site, find, values_of
 from .errors import ParameterError, UnsupportedError
 
-parameter_sets = tuple(_core.parameter_sets())
+parameter_sets: tuple = tuple(_core.parameter_sets())
 _MODES = ("client_held_b", "blind")
 
 
@@ -228,6 +228,11 @@ class Session(_Secret):
 
     def __repr__(self):
         return f"Session({len(self._sites.places)} sites)"
+
+
+def fresh_nonce() -> bytes:
+    """32 bytes that the server draws for each session of a client."""
+    return _core.fresh_nonce()
 
 
 _Path = Union[str, "os.PathLike[str]"]

@@ -340,6 +340,11 @@ session_object::session_object(std::unique_ptr<session> of, std::shared_ptr<key_
                                py::object owner)
     : owner_(std::move(owner)), held_(std::move(of)), in_use_(std::move(in_use)) {}
 
+session_object::~session_object() {
+    const py::gil_scoped_release released;
+    held_.reset();
+}
+
 session& session_object::open() const {
     require<tensafe::closed_error>(held_ != nullptr, {"this session is closed"});
     return *held_;
@@ -412,6 +417,7 @@ py::list session_object::groups() const {
 void session_object::close() {
     const auto lock = locked(*in_use_);
     require<tensafe::parameter_error>(!busy_, {"session: its transport cannot use the session itself"});
+    const py::gil_scoped_release released;  // leaving a server takes time
     held_.reset();
 }
 
@@ -437,7 +443,7 @@ PYBIND11_MODULE(_core, m) {
     m.def("shared_input", [](const std::string& site) { return lora::shared_input(site); });
     m.def("cost", [](const std::string& set, std::size_t rank, std::size_t d_in, std::size_t d_out, int rows,
                      std::size_t tokens_ahead, bool blind) {
-        const cost c =
+        const lora::token_cost c =
             set_named(set).cost_of({rank, d_in, d_out}, options_of(rows, tokens_ahead, blind, false));
         return py::dict(py::arg("bytes_up") = c.bytes_up, py::arg("bytes_down") = c.bytes_down,
                         py::arg("online_up") = c.online_up, py::arg("online_down") = c.online_down,

@@ -27,6 +27,7 @@ class session_object {
   public:
     /// @param owner  what must live as long
     session_object(std::unique_ptr<session> of, std::shared_ptr<key_lock> in_use, py::object owner);
+    ~session_object();
 
     /// Deltas of `count` sites of a group from `first` on, in the type of x, [..., d] to [..., d_out].
     py::list deltas(std::size_t group, std::size_t first, std::size_t count, const py::array& x,

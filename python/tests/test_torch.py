@@ -9,24 +9,16 @@ import tensafe.torch  # noqa: E402
 from conftest import connected, error, small_adapter  # noqa: E402
 
 
-class Attention(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.q_proj = torch.nn.Linear(64, 48)
-        self.k_proj = torch.nn.Linear(64, 16)
-
-    def forward(self, x):
-        return torch.cat([self.q_proj(x), self.k_proj(x)], -1)
-
-
 class Layer(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.self_attn = Attention()
+        self.self_attn = torch.nn.Module()
+        self.self_attn.q_proj, self.self_attn.k_proj = torch.nn.Linear(64, 48), torch.nn.Linear(64, 16)
         self.mlp = torch.nn.ModuleDict({"down_proj": torch.nn.Linear(96, 64)})
 
     def forward(self, x):
-        return self.mlp["down_proj"](torch.nn.functional.pad(self.self_attn(x), (0, 32)))
+        qk = torch.cat([self.self_attn.q_proj(x), self.self_attn.k_proj(x)], -1)
+        return self.mlp["down_proj"](torch.nn.functional.pad(qk, (0, 32)))
 
 
 class Model(torch.nn.Module):

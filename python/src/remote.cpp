@@ -2,7 +2,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/key_file.hpp>
-#include <tensafe/keystore/passphrase.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/wire/set_id.hpp>
 
@@ -59,20 +58,8 @@ class remote_session final : public session {
     one_process process_;
 };
 
-std::shared_ptr<lora::client<split::params>> keys_of(const std::string& file,
-                                                     const std::string& passphrase_file) {
-    if (file.empty()) {
-        return std::make_shared<lora::client<split::params>>();
-    }
-    const keystore::passphrase phrase =
-        passphrase_file.empty() ? keystore::passphrase() : keystore::passphrase::read(passphrase_file);
-    return std::make_shared<lora::client<split::params>>(
-        keystore::load_key_file<split::params>(file, phrase).key);
-}
-
 std::unique_ptr<session_object> connect(const std::string& url, const std::string& adapter,
                                         const std::string& ca, const std::string& identity,
-                                        const std::string& key, const std::string& passphrase_file,
                                         const std::string& pin, const std::string& publisher, bool plaintext,
                                         std::size_t tokens_ahead, double timeout) {
     std::unique_ptr<session> made;
@@ -103,7 +90,7 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
         }
         made = std::make_unique<remote_session>(std::make_unique<split::remote_model>(
             [to, socket] { return split::connect_websocket(to, socket); }, split::client_identity(identity),
-            keys_of(key, passphrase_file), std::move(options)));
+            std::make_shared<lora::client<split::params>>(), std::move(options)));
     }
     return std::make_unique<session_object>(std::move(made), std::make_shared<key_lock>(), py::none());
 }

@@ -238,15 +238,14 @@ def fresh_nonce() -> bytes:
 _Path = Union[str, "os.PathLike[str]"]
 
 
-def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", key: _Path = "",
-            passphrase_file: _Path = "", pin: _Path = "", publisher: str = "", tokens_ahead: int = 128,
-            timeout: float = 60.0, insecure_plaintext: bool = False) -> Session:
-    """A session with a `split_server`. It goes on over connections that break, and fetches its part of the adapter.
+def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
+            publisher: str = "", tokens_ahead: int = 128, timeout: float = 60.0,
+            insecure_plaintext: bool = False) -> Session:
+    """A session with a `split_server`, with a fresh secret key. It goes on over connections that break, and fetches its part of the adapter.
 
     url: "wss://host:port".  adapter: its name on the server.
     ca: file of the certificates that are trusted, and no others.
     identity: file of this client's Ed25519 key, made if there is none; by default a fresh one.
-    key, passphrase_file: a key file with the secret key (docs/key-life-cycle.md); by default a fresh one.
     pin, publisher: what the server must show of the adapter (docs/signed-adapters.md).
     tokens_ahead: of a block, at most; 1: each hidden state goes alone.
     timeout: seconds for connecting, and for a request with its reply.
@@ -255,9 +254,8 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", key
     """
     if not hasattr(_core, "connect"):
         raise UnsupportedError("connect: this build has no network: it was made without OpenSSL 3 or Boost")
-    return Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(key),
-                                 os.fspath(passphrase_file), os.fspath(pin), publisher, insecure_plaintext,
-                                 tokens_ahead, float(timeout)))
+    return Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(pin), publisher,
+                                 insecure_plaintext, tokens_ahead, float(timeout)))
 
 
 def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096", *, mode: str = "client_held_b",

@@ -1,5 +1,7 @@
 """Encrypted adapters in torch models: `attach`."""
 
+import threading
+
 import torch
 
 from .adapter import Adapter
@@ -7,27 +9,24 @@ from .errors import ParameterError, ShapeError
 from .model import Client, Server, Session
 
 
-class _SharedInput:
+class _SharedInput(threading.local):
     """Deltas of the sites that read one input: asked once, handed out once each."""
 
     def __init__(self, session, sites):
         self._session = session
         self._sites = frozenset(sites)
-        self._forget()
-
-    def _forget(self):
-        self._x = None
-        self._left = {}
+        self._x, self._left = None, {}
 
     def delta(self, site, x):
-        if self._x is None or self._x[0] is not x or self._x[1] != x._version or site not in self._left:
-            self._forget()
-            self._left = self._session.deltas(site, x.detach(), zeros_for_nan=True)
-            self._left = {name: delta for name, delta in self._left.items() if name in self._sites}
-            self._x = (x, x._version)
+        # The bits: tensors may change in place, and one with NaN is asked for once as well.
+        bits = x.detach().contiguous().view(-1).view(torch.uint8)
+        if site not in self._left or not torch.equal(bits, self._x):
+            self._x, self._left = None, {}
+            deltas = self._session.deltas(site, x.detach(), zeros_for_nan=True)
+            self._x, self._left = bits.clone(), {name: deltas[name] for name in self._sites}
         delta = self._left.pop(site)
         if not self._left:
-            self._forget()
+            self._x = None
         return delta
 
 
@@ -51,6 +50,12 @@ class EncryptedLinear(torch.nn.Module):
         result = self.base(x)
         return result + self._shared.delta(self.site, x).to(result.dtype)
 
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("base"), name)  # weight, bias, in_features
+
     def extra_repr(self):
         return f"site={self.site!r}"
 
@@ -67,10 +72,6 @@ class Attachment:
         for parent, name, layer in self._places:
             setattr(parent, name, layer)
         self._places = []
-
-    @property
-    def sites(self):
-        return len(self._places)
 
     def __enter__(self):
         return self

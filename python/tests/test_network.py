@@ -68,6 +68,8 @@ def test_refusals(service, tmp_path):
         service.connect(ca=tmp_path / "none.pem")
     with pytest.raises(tensafe.ParameterError):
         service.connect(ca="")
+    with pytest.raises(tensafe.SignatureError):  # the server shows no pin
+        service.connect(publisher="ab" * 32)
     with pytest.raises(tensafe.ParameterError, match="timeout"):
         service.connect(timeout=0)
 

@@ -49,8 +49,8 @@ def test_attached_model_is_the_merged_one(model):
     x = torch.randn(2, 3, 64)
     with torch.no_grad():
         plain = model(x)
-        with tensafe.torch.attach(model, adapter, tokens_ahead=8) as attached:
-            assert attached.sites == 3
+        with tensafe.torch.attach(model, adapter, tokens_ahead=8):
+            assert sum(isinstance(m, tensafe.torch.EncryptedLinear) for m in model.modules()) == 3
             got = model(x)
         assert torch.equal(model(x), plain)
         expected = merged(model, adapter)(x)
@@ -76,6 +76,12 @@ def test_sites_of_one_input_share_a_request(model):
         x += 1  # in place: other hidden states
         model(x)
         assert len(requests) == 4
+        model(torch.full((1, 64), torch.nan))  # nor does NaN show in the number of requests
+        assert len(requests) == 6
+        with torch.inference_mode():
+            model(torch.randn(1, 64))
+        assert len(requests) == 8
+        assert model.layers[0].self_attn.q_proj.weight.shape == (48, 64)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-3), (torch.float32, 1e-3), (torch.float16, 3e-3),

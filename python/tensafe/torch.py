@@ -15,19 +15,18 @@ class _SharedInput(threading.local):
     def __init__(self, session, sites):
         self._session = session
         self._sites = frozenset(sites)
-        self._x, self._left = None, {}
+        self._left = {}
 
     def delta(self, site, x):
         # The bits: tensors may change in place, and one with NaN is asked for once as well.
         bits = x.detach().contiguous().view(-1).view(torch.uint8)
-        if site not in self._left or not torch.equal(bits, self._x):
-            self._x, self._left = None, {}
+        kind = (x.shape, x.dtype)
+        if site not in self._left or kind != self._kind or not torch.equal(bits, self._bits):
+            self._left = {}
             deltas = self._session.deltas(site, x.detach(), zeros_for_nan=True)
-            self._x, self._left = bits.clone(), {name: deltas[name] for name in self._sites}
-        delta = self._left.pop(site)
-        if not self._left:
-            self._x = None
-        return delta
+            self._kind, self._bits = kind, bits.clone()
+            self._left = {name: deltas[name] for name in self._sites}
+        return self._left.pop(site)
 
 
 class EncryptedLinear(torch.nn.Module):

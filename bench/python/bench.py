@@ -1,8 +1,8 @@
 """Python beside C++ (`token`), in turns on one core; import; two threads.
 
-    g++ -O2 -DNDEBUG -std=c++20 -I include python/bench/token.cpp -o build/token
-    taskset -c 0 build/python/bin/python python/bench/bench.py build/token
-    build/python/bin/python python/bench/bench.py threads
+    g++ -O2 -DNDEBUG -std=c++20 -I include bench/python/token.cpp -o build/token
+    taskset -c 0 build/python/bin/python bench/python/bench.py build/token
+    build/python/bin/python bench/python/bench.py threads
 """
 
 import statistics

@@ -71,6 +71,13 @@ py::bytes to_python(const bytes& b) {
     return {reinterpret_cast<const char*>(b.data()), b.size()};
 }
 
+/// f(), which computes, without the interpreter's lock.
+template <class F>
+auto computed(F f) {
+    const py::gil_scoped_release released;
+    return f();
+}
+
 tensafe::random::seed seed_of(const py::bytes& b) {
     const message from = view_of(b);
     tensafe::random::seed result;
@@ -129,8 +136,11 @@ class states {
         }
         const auto address = reinterpret_cast<std::uintptr_t>(array_.data());
         const bool rows_contiguous = d_ <= 1 || array_.strides(last) == static_cast<py::ssize_t>(size);
-        const bool in_place = rows_contiguous && address % size == 0 && type.byteorder() != '>' &&
-                              (array_.ndim() <= 2 || (array_.flags() & py::array::c_style) != 0);
+        const bool rows_in_step = array_.ndim() == 2
+                                      ? array_.strides(0) % static_cast<py::ssize_t>(size) == 0
+                                      : array_.ndim() == 1 || (array_.flags() & py::array::c_style) != 0;
+        const bool in_place =
+            rows_contiguous && rows_in_step && address % size == 0 && type.byteorder() != '>';
         if (!in_place) {
             array_ = py::module_::import("numpy").attr("ascontiguousarray")(array_,
                                                                             type.attr("newbyteorder")("="));
@@ -443,8 +453,9 @@ PYBIND11_MODULE(_core, m) {
     m.def("shared_input", [](const std::string& site) { return lora::shared_input(site); });
     m.def("cost", [](const std::string& set, std::size_t rank, std::size_t d_in, std::size_t d_out, int rows,
                      std::size_t tokens_ahead, bool blind) {
-        const lora::token_cost c =
-            set_named(set).cost_of({rank, d_in, d_out}, options_of(rows, tokens_ahead, blind, false));
+        const lora::token_cost c = computed([&] {
+            return set_named(set).cost_of({rank, d_in, d_out}, options_of(rows, tokens_ahead, blind, false));
+        });
         return py::dict(py::arg("bytes_up") = c.bytes_up, py::arg("bytes_down") = c.bytes_down,
                         py::arg("online_up") = c.online_up, py::arg("online_down") = c.online_down,
                         py::arg("relative_error") = c.relative_error,
@@ -471,21 +482,22 @@ PYBIND11_MODULE(_core, m) {
         .def_property_readonly("groups", [](const server_object& s) { return groups_of(s.held->layout()); })
         .def_property_readonly("tokens_ahead",
                                [](const server_object& s) { return s.held->layout().tokens_ahead; })
-        .def("layout_message", [](const server_object& s) { return to_python(s.held->layout_message()); })
-        .def("held_message", [](const server_object& s) { return to_python(s.held->held_message()); })
+        .def("layout_message",
+             [](const server_object& s) {
+                 return to_python(computed([&] { return s.held->layout_message(); }));
+             })
+        .def("held_message",
+             [](const server_object& s) {
+                 return to_python(computed([&] { return s.held->held_message(); }));
+             })
         .def("open", [](const server_object& s, const py::bytes& nonce, const py::bytes& key) {
-            return s.held->open(seed_of(nonce), view_of(key));
+            const tensafe::random::seed seed = seed_of(nonce);
+            return computed([&, from = view_of(key)] { return s.held->open(seed, from); });
         });
 
     py::class_<server_session>(m, "ServerSession")
         .def("answer", [](server_session& s, const py::bytes& request) {
-            const message from = view_of(request);
-            bytes reply;
-            {
-                const py::gil_scoped_release released;
-                reply = s.answer(from);
-            }
-            return to_python(reply);
+            return to_python(computed([&, from = view_of(request)] { return s.answer(from); }));
         });
 
     py::class_<query>(m, "Query").def("request", [](const query& q) { return to_python(q.request()); });
@@ -495,7 +507,8 @@ PYBIND11_MODULE(_core, m) {
             const parameter_set& set = set_numbered(tensafe::wire::read_header(view_of(layout)).set);
             auto made = std::make_shared<client_object>();
             made->set = &set;
-            made->held = set.make_client(view_of(layout), view_of(held));
+            made->held = computed(
+                [&set, of = view_of(layout), part = view_of(held)] { return set.make_client(of, part); });
             return made;
         }))
         .def_property_readonly("parameters", [](const client_object& c) { return c.set->name; })
@@ -504,7 +517,7 @@ PYBIND11_MODULE(_core, m) {
              [](client_object& c, const py::bytes& nonce) {
                  const tensafe::random::seed seed = seed_of(nonce);
                  const auto lock = locked(*c.in_use);
-                 return to_python(c.held->rerandomization_key(seed));
+                 return to_python(computed([&] { return c.held->rerandomization_key(seed); }));
              })
         .def("encrypt",
              [](client_object& c, std::size_t group, const py::array& h, bool bfloat16,
@@ -520,12 +533,10 @@ PYBIND11_MODULE(_core, m) {
              })
         .def("decrypt",
              [](client_object& c, const query& q, const py::bytes& reply) {
-                 const message from = view_of(reply);
-                 std::vector<std::vector<double>> deltas;
-                 {
-                     const py::gil_scoped_release released;
-                     deltas = c.held->decrypt(q, from);
-                 }
+                 auto deltas = computed([&, from = view_of(reply)] {
+                     const std::lock_guard lock(*c.in_use);
+                     return c.held->decrypt(q, from);
+                 });
                  py::list arrays;
                  for (auto& delta : deltas) {
                      arrays.append(py::array_t<double>(static_cast<py::ssize_t>(delta.size()), delta.data()));
@@ -536,7 +547,8 @@ PYBIND11_MODULE(_core, m) {
         .def("connect",
              [](const std::shared_ptr<client_object>& c, const std::shared_ptr<server_object>& to) {
                  const auto lock = locked(*c->in_use);
-                 return std::make_unique<session_object>(c->held->connect(to->held), c->in_use, py::cast(c));
+                 auto made = computed([&] { return c->held->connect(to->held); });
+                 return std::make_unique<session_object>(std::move(made), c->in_use, py::cast(c));
              })
         .def("connect", [](const std::shared_ptr<client_object>& c, py::function carry) {
             // The session holds the function, and calls it with the interpreter's lock.

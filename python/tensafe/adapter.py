@@ -93,4 +93,6 @@ def load_peft(directory: "str | os.PathLike[str]") -> Adapter:
 
 
 def values_of(adapter):
+    if not isinstance(adapter, Adapter):
+        raise TypeError(f"got {type(adapter).__name__}, expected a tensafe.Adapter, as tensafe.load_peft gives it")
     return [(site.name, site.a, site.b, float(site.scale)) for site in adapter.values()]

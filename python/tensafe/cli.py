@@ -113,6 +113,8 @@ def _inspect(options):
         print(tensafe.load_peft(options.file.parent))
     else:
         content = options.file.read_bytes()
+        if content[:4] not in (b"TSKF", b"TSHE"):
+            raise tensafe.FormatError(f"{options.file}: neither an adapter nor a key file nor a message of this package")
         found = _core.inspect_key(os.fspath(options.file)) if content[:4] == b"TSKF" else _core.inspect_message(content)
         if "created" in found:
             found["created"] = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found["created"]))

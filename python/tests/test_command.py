@@ -40,6 +40,7 @@ def test_inspect(capsys, tmp_path):
     file.write_bytes(content)
     code, out, err = run(capsys, "inspect", file)
     assert code == 1 and "checksum" in err and not out
+    assert "neither an adapter" in run(capsys, "inspect", ROOT / "README.md")[2]
 
 
 def test_serve_without_a_server(capsys, monkeypatch):

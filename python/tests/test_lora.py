@@ -64,7 +64,9 @@ def test_arrays_of_every_layout(adapter, session):
     wide = states(6, 128)
     read_only = states(2, 64)
     read_only.setflags(write=False)
-    for h in (wide[:, :64], wide[::2, ::2], wide[:, 63::-1], np.asfortranarray(states(4, 64)), read_only,
+    packed = np.zeros(3, np.dtype([("h", "f4", 64), ("byte", "u1")]))  # rows that are not in step
+    packed["h"] = states(3, 64)
+    for h in (packed["h"], wide[:, :64], wide[::2, ::2], wide[:, 63::-1], np.asfortranarray(states(4, 64)), read_only,
               states(3, 64).astype(">f4"), np.frombuffer(b"\0" + states(64).tobytes(), np.uint8)[1:].view(np.float32)):
         assert error(session.delta(Q, h), adapter[Q].delta(h)) < 1e-3
     for h in (memoryview(states(64)), array.array("f", states(64)), states(64).tolist()):
@@ -128,6 +130,7 @@ NAN[1, 5] = np.nan
     (lambda s: s.delta("o_proj", states(64)), KeyError, "'o_proj' is none of"),
     (lambda s: s.delta("proj", states(64)), KeyError, "none of"),
     (lambda s: s.delta(Q, states(64), overflow_margin=0), tensafe.ParameterError, "overflow margin"),
+    (lambda s: tensafe.Server("adapter"), TypeError, "got str, expected a tensafe.Adapter"),
     (lambda s: tensafe.Server(small_adapter(), "n4096"), tensafe.ParameterError, "expected one of private_n4096"),
     (lambda s: tensafe.Server(small_adapter(), mode="open"), tensafe.ParameterError, "the mode 'open'"),
     (lambda s: tensafe.Server(small_adapter(), rows=3), tensafe.ParameterError, "expected 4 or 32"),

@@ -142,8 +142,8 @@ class states {
         const bool in_place =
             rows_contiguous && rows_in_step && address % size == 0 && type.byteorder() != '>';
         if (!in_place) {
-            array_ = py::module_::import("numpy").attr("ascontiguousarray")(array_,
-                                                                            type.attr("newbyteorder")("="));
+            array_ = py::module_::import("numpy").attr("require")(array_, type.attr("newbyteorder")("="),
+                                                                  py::make_tuple("C", "ALIGNED"));
         }
         stride_ = array_.ndim() == 2 ? array_.strides(0) : static_cast<py::ssize_t>(d_ * size);
         data_ = static_cast<const char*>(array_.data());

@@ -54,6 +54,15 @@ using doctest::Contains;
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
+/// 0 on a machine of 32 bits, where nobody can give so large a number.
+inline constexpr auto two_to_32 = static_cast<std::size_t>(std::uint64_t{1} << 32);
+
+#if defined(__EMSCRIPTEN__)
+inline constexpr bool has_fork = false;
+#else
+inline constexpr bool has_fork = true;
+#endif
+
 /// How often a property is tried on random inputs: by sanitizers, which see each access at once, an eighth.
 constexpr auto trials(auto n) {
 #ifdef TENSAFE_TEST_SANITIZED

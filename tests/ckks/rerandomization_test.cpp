@@ -293,7 +293,8 @@ TEST_CASE("No two zeros of a pool share a part, and no two pools give the same z
     }
 }
 
-TEST_CASE("The child of a fork has none of its parent's stored zeros, and makes others") {
+TEST_CASE("The child of a fork has none of its parent's stored zeros, and makes others" *
+          doctest::skip(!has_fork)) {
     session<1> c(5, 6);
     c.pool.fill(2);
     // Of c1, which tells zeros apart.

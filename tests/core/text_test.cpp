@@ -50,9 +50,9 @@ TEST_CASE("ASCII letters get small, and no other byte changes") {
 }
 
 TEST_CASE("the text is the shortest one") {
-    CHECK(shortest_text(0) == "0");
+    CHECK(shortest_text(0.0) == "0");
     CHECK(shortest_text(0.1) == "0.1");
-    CHECK(shortest_text(-1) == "-1");
+    CHECK(shortest_text(-1.0) == "-1");
     CHECK(shortest_text(1e-10) == "1e-10");
     CHECK(shortest_text(-std::numeric_limits<double>::min()) == "-2.2250738585072014e-308");
     CHECK(shortest_text(std::numeric_limits<double>::infinity()) == "inf");

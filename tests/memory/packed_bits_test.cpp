@@ -46,7 +46,8 @@ std::vector<T> random_values(std::size_t count, int bits, std::mt19937_64& rando
 static_assert(packed_bytes(0, 64) == 0);
 static_assert(packed_bytes(3, 3) == 2);
 static_assert(packed_bytes(8, 3) == 3);
-static_assert(packed_bytes(std::size_t{1} << 60, 64) == std::size_t{1} << 63);
+static_assert(packed_bytes(std::size_t{1} << (std::numeric_limits<std::size_t>::digits - 4), 64) ==
+              std::size_t{1} << (std::numeric_limits<std::size_t>::digits - 1));
 
 }  // namespace
 

@@ -118,13 +118,15 @@ TEST_CASE("a generator holds its key while it lives and neither that key nor a g
     CHECK(contains(storage, seed{}));
 }
 
-TEST_CASE("the child of a fork does not draw its parent's seeds from a generator of the system's entropy") {
+TEST_CASE("the child of a fork does not draw its parent's seeds from a generator of the system's entropy" *
+          doctest::skip(!tests::has_fork)) {
     generator source;
     const seed of_child = next_seed_of_a_child(source);
     CHECK(of_child != source.next_seed());
 }
 
-TEST_CASE("the child of a fork repeats its parent's seeds from a reproducible generator") {
+TEST_CASE("the child of a fork repeats its parent's seeds from a reproducible generator" *
+          doctest::skip(!tests::has_fork)) {
     generator source(counting_seed());
     const seed of_child = next_seed_of_a_child(source);
     CHECK(of_child == source.next_seed());

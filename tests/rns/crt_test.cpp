@@ -59,7 +59,8 @@ TEST_CASE_TEMPLATE("integers of magnitude up to 2^52 are exact", Basis, CRT_CHAI
         CHECK(rns::to_double<Basis>(scaled_integer<Basis>(x, 0)) == static_cast<double>(x));
         CHECK(rns::to_double<Basis>(scaled_integer<Basis>(-x, 0)) == -static_cast<double>(x));
     };
-    for (const std::int64_t x : {0L, 1L, 2L, end, end - 1, end - 2, end / 2, end / 2 + 1}) {
+    for (const std::int64_t x :
+         {std::int64_t{0}, std::int64_t{1}, std::int64_t{2}, end, end - 1, end - 2, end / 2, end / 2 + 1}) {
         check(x);
     }
     for (const word q : Basis::primes) {

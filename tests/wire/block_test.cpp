@@ -155,19 +155,21 @@ TEST_CASE("shapes that lie are refused, and what was there before stays") {
 }
 
 TEST_CASE("what no reader takes is not written") {
+    if (two_to_32 == 0) {
+        return;
+    }
     byte_vector m;
-    constexpr std::size_t too_many = std::size_t{1} << 32;
     auto asked = some_block_request();
-    asked.tokens = too_many;
+    asked.tokens = two_to_32;
     CHECK_THROWS_AS((wire::write_block_request<small, protects>(asked, {}, m)), parameter_error);
     auto ahead = some_block_reply();
-    ahead.rank = too_many;
+    ahead.rank = two_to_32;
     CHECK_THROWS_AS((wire::write_block_reply<small, protects>(ahead, {}, m)), parameter_error);
     auto token = some_token_request();
-    token.position = too_many;
+    token.position = two_to_32;
     CHECK_THROWS_AS((wire::write_token_request<small, protects>(token, {}, m)), parameter_error);
     auto answers = some_token_reply();
-    answers.d = too_many;
+    answers.d = two_to_32;
     CHECK_THROWS_AS((wire::write_token_reply<small, protects>(answers, {}, m)), parameter_error);
 }
 

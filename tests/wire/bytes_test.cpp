@@ -74,8 +74,9 @@ TEST_CASE("a reader never passes the end, whatever it is asked for") {
     byte_reader from(data, "the body");
     CHECK_THROWS_WITH_AS(from.number<std::uint32_t>(), "the body: got 3 more bytes, expected 4",
                          format_error);
-    CHECK_THROWS_WITH_AS(from.bytes(std::numeric_limits<std::size_t>::max()),
-                         "the body: got 3 more bytes, expected 18446744073709551615", format_error);
+    constexpr auto most = std::numeric_limits<std::size_t>::max();
+    const std::string expected = "the body: got 3 more bytes, expected " + std::to_string(most);
+    CHECK_THROWS_WITH_AS(from.bytes(most), expected.c_str(), format_error);
     CHECK_THROWS_WITH_AS(from.array<4>(), "the body: got 3 more bytes, expected 4", format_error);
     CHECK_THROWS_WITH_AS(from.expect(2), "the body: got 3 more bytes, expected 2", format_error);
     CHECK_THROWS_WITH_AS(from.expect(4), "the body: got 3 more bytes, expected 4", format_error);

@@ -144,8 +144,10 @@ TEST_CASE("a layout that no model server has is refused, by reader and writer") 
     bad.groups[0].sites.clear();
     CHECK_THROWS_AS(write(bad), shape_error);
     bad = some_layout();
-    bad.tokens_ahead = std::size_t{1} << 32;
-    CHECK_THROWS_AS(write(bad), parameter_error);
+    if (two_to_32 != 0) {
+        bad.tokens_ahead = two_to_32;
+        CHECK_THROWS_AS(write(bad), parameter_error);
+    }
 }
 
 TEST_CASE("random bodies with right checksums are refused, or are layouts that pass their check") {

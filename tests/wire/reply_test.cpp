@@ -199,8 +199,10 @@ TEST_CASE("what no reader takes is not written") {
     static_cast<void>(std::move(r.outputs[0].c1).take());
     CHECK_THROWS_AS(wire::write_reply(r), shape_error);
     auto wide = some_reply(of_six, 1);
-    wide.rank = std::size_t{1} << 32;
-    CHECK_THROWS_AS(wire::write_reply(wide), parameter_error);
+    wide.rank = two_to_32;
+    if (two_to_32 != 0) {
+        CHECK_THROWS_AS(wire::write_reply(wide), parameter_error);
+    }
 }
 
 TEST_CASE("a reply is read into one of another shape") {

@@ -161,8 +161,10 @@ TEST_CASE("what no reader takes is not written") {
     r.inputs[1].pop_back();
     CHECK_THROWS_WITH_AS(write(r), Contains("got a ciphertext of 11391 bytes, expected 11392"), shape_error);
     r = some_request(of_300, 1);
-    r.d = std::size_t{1} << 32;
-    CHECK_THROWS_WITH_AS(write(r), Contains("got 4294967296 for d"), parameter_error);
+    if (two_to_32 != 0) {
+        r.d = two_to_32;
+        CHECK_THROWS_WITH_AS(write(r), Contains("got 4294967296 for d"), parameter_error);
+    }
 }
 
 TEST_CASE("random bodies with right checksums are refused, or are requests of the right shape") {

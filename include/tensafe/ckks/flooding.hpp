@@ -99,7 +99,7 @@ struct flood {
     /// Cost: 16 * Terms bytes of key stream per coefficient.
     void sample(const random::chacha20_stream& stream, std::size_t first,
                 std::span<arith::uint128> out) const {
-        [[maybe_unused]] constexpr std::size_t most =
+        [[maybe_unused]] constexpr std::uint64_t most =
             random::chacha20_stream_blocks * random::chacha20_block_bytes / sizeof(arith::uint128) / Terms;
         TENSAFE_PRECONDITION(first % 4 == 0 && first <= most && out.size() <= most - first);
         if (bits < 1 || bits > max_bits) {

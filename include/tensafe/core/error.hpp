@@ -1,7 +1,7 @@
 #pragma once
 
-#include <array>
-#include <charconv>
+#include <tensafe/core/portable.hpp>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +12,6 @@
 #include <type_traits>
 
 namespace tensafe {
-
-/// The shortest decimal that stands for exactly this value; "nan" and "inf" too. For messages, where
-/// std::to_string would show 1e-10 as 0.000000.
-inline std::string shortest_text(double value) {
-    std::array<char, 32> digits{};  // the longest, -2.2250738585072014e-308, has 24
-    const std::to_chars_result end = std::to_chars(digits.data(), digits.data() + digits.size(), value);
-    return std::string(digits.data(), end.ptr);
-}
 
 /// A part of an error's message: a text that stays until the message is made, or a number.
 class text_part {

@@ -12,7 +12,7 @@ namespace tensafe::detail {
 /// 2^exponent, exactly.  @pre  exponent in [-1022, 1023]
 constexpr double power_of_two(int exponent) noexcept {
     TENSAFE_PRECONDITION(exponent >= -1022 && exponent <= 1023);
-    return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+    return bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
 }
 
 /// The square root, within one unit in the last place. At run time std::sqrt is faster and exact.
@@ -23,7 +23,7 @@ constexpr double square_root(double x) noexcept {
         // Zero, or subnormal: its exponent is not where that of other numbers is.
         return x > 0 ? square_root(x * power_of_two(108)) * power_of_two(-54) : 0;
     }
-    const int exponent = static_cast<int>(std::bit_cast<std::uint64_t>(x) >> 52) - 1023;
+    const int exponent = static_cast<int>(bit_cast<std::uint64_t>(x) >> 52) - 1023;
     const int half = exponent >> 1;
     const double m = x * power_of_two(-2 * half);  // in [1, 4)
     // Heron's rule turns a relative error e >= 0 into at most e^2 / 2: from 1/4 to 2^-104 in five steps.

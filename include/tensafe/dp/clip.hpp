@@ -50,8 +50,7 @@ inline double finite_square_sum(const char* where, std::span<const float> h) {
 inline double inverse_root(double x) noexcept {
     TENSAFE_PRECONDITION(x >= 0x1p-1000 && x - x == 0);
     // Halving the exponent leaves an error below 4 %, which a step of Newton's method squares, times 3/2.
-    double root =
-        std::bit_cast<double>(std::uint64_t{0x5fe6eb50c7b537a9} - (std::bit_cast<std::uint64_t>(x) >> 1));
+    double root = bit_cast<double>(std::uint64_t{0x5fe6eb50c7b537a9} - (bit_cast<std::uint64_t>(x) >> 1));
     for (int step = 0; step < 4; ++step) {
         root *= 1.5 - 0.5 * x * root * root;
     }
@@ -60,10 +59,10 @@ inline double inverse_root(double x) noexcept {
 
 /// The smaller of two numbers, without a branch.  @pre  both are positive
 inline double smaller(double a, double b) noexcept {
-    const auto of_a = std::bit_cast<std::uint64_t>(a);
-    const auto of_b = std::bit_cast<std::uint64_t>(b);
+    const auto of_a = bit_cast<std::uint64_t>(a);
+    const auto of_b = bit_cast<std::uint64_t>(b);
     const std::uint64_t less = std::uint64_t{0} - ((of_a - of_b) >> 63);
-    return std::bit_cast<double>(of_b ^ ((of_a ^ of_b) & less));
+    return bit_cast<double>(of_b ^ ((of_a ^ of_b) & less));
 }
 
 /// Added to a sum of squares, so that zero vectors have an inverse root; lost next to the smallest float's.
@@ -161,7 +160,7 @@ inline void clip_to_grid(std::span<const float> h, double step, std::int64_t bou
     constexpr double shift = 0x1.8p52;
     for (std::size_t i = 0; i < h.size(); ++i) {
         const double shifted = h[i] * factor + shift;
-        out[i] = std::bit_cast<std::int64_t>(shifted) - std::bit_cast<std::int64_t>(shift);
+        out[i] = bit_cast<std::int64_t>(shifted) - bit_cast<std::int64_t>(shift);
     }
     detail::enforce_norm(out, bound);
 }

@@ -130,7 +130,8 @@ void encode_coefficients(std::span<const double> values, double scale,
         detail::round_coefficients(scaled, first, largest < detail::fixed_time_limit, out);
     }
     rns::for_each_limb<Basis>([&]<int I>() {
-        std::ranges::fill(std::span<arith::word>(out.template limb<I>()).subspan(values.size()), 0);
+        const auto rest = std::span<arith::word>(out.template limb<I>()).subspan(values.size());
+        std::fill(rest.begin(), rest.end(), arith::word{0});
     });
 }
 

@@ -102,7 +102,7 @@ struct scaling {
 
 /// The largest |value| * scale; a NaN if there is one among them, 0 if there are no values.
 TENSAFE_COMPILED_INLINE double largest_magnitude(std::span<const double> values, double scale) {
-    return std::bit_cast<double>(simd::on_active_target([&](auto target) {
+    return bit_cast<double>(simd::on_active_target([&](auto target) {
         return target.template kernel<&scaling<decltype(target)>::template largest<false>>(
             values.data(), values.size(), scale, 1.0, nullptr);
     }));
@@ -129,7 +129,7 @@ TENSAFE_COMPILED_INLINE void divide_values(std::span<double> values, double divi
 /// squared magnitude of scaled number times unit; a NaN if there is one among them, 0 if there are none.
 TENSAFE_COMPILED_INLINE double scale_pairs(const double* pairs, std::size_t count, double scale, double unit,
                                            double* out) {
-    return std::bit_cast<double>(simd::on_active_target([&](auto target) {
+    return bit_cast<double>(simd::on_active_target([&](auto target) {
         return target.template kernel<&scaling<decltype(target)>::template largest<true>>(pairs, 2 * count,
                                                                                           scale, unit, out);
     }));

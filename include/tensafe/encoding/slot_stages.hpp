@@ -415,13 +415,15 @@ void to_coefficients(const slot_tables& tables, const double* values, double* wo
 
 /// Calls f with the target of the active back-end, or a narrower one whose blocks the slots fill.
 template <class F>
-void on_target_for(const slot_tables& tables, F f) {
+void on_target_for([[maybe_unused]] const slot_tables& tables, F f) {
     simd::on_active_target([&](auto target) {
+#if TENSAFE_X86_64
         if constexpr (slot_stages<decltype(target)>::run == 8) {
             if (tables.slots() < 128) {
                 return f(simd::avx2{});
             }
         }
+#endif
         f(target);
     });
 }

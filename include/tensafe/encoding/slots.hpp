@@ -48,7 +48,7 @@ void encode_slots(std::span<const std::complex<double>> slots, double scale,
             return re * re + im * im;
         });
     }
-    std::ranges::fill(workspace.subspan(2 * slots.size()), 0.0);
+    std::fill(workspace.begin() + static_cast<std::ptrdiff_t>(2 * slots.size()), workspace.end(), 0.0);
     shared_slot_transform(Basis::log_n).to_coefficients_in_place(workspace);
     // A coefficient is a mean of rotated slots, so none is larger than the largest slot; a factor 2 is room
     // for the transform's rounding.

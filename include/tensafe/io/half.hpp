@@ -17,7 +17,7 @@ constexpr std::uint16_t narrow(double value) noexcept {
     constexpr std::uint64_t quiet_nan = infinity | (std::uint64_t{1} << (FractionBits - 1));
     constexpr std::uint64_t double_fraction = (std::uint64_t{1} << 52) - 1;
 
-    const std::uint64_t bits = std::bit_cast<std::uint64_t>(value);
+    const std::uint64_t bits = bit_cast<std::uint64_t>(value);
     const std::uint64_t sign = (bits >> 63) << 15;
     const std::uint64_t fraction = bits & double_fraction;
     const int biased_exponent = static_cast<int>((bits >> 52) & 0x7ff);
@@ -65,12 +65,12 @@ constexpr float float_from_half(std::uint16_t bits) noexcept {
         return sign != 0 ? -magnitude : magnitude;
     }
     const std::uint32_t widened = exponent == 0x1f ? 0xffu : exponent + (127 - 15);
-    return std::bit_cast<float>(sign | (widened << 23) | (fraction << 13));
+    return bit_cast<float>(sign | (widened << 23) | (fraction << 13));
 }
 
 /// The value of a bfloat16, exactly: it is the upper half of a float.
 constexpr float float_from_bfloat16(std::uint16_t bits) noexcept {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    return bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
 /// The half nearest to `value`, ties to even; infinity from 65520 on; a quiet NaN for every NaN.

@@ -130,7 +130,7 @@ class safetensors_file {
                                " bytes, expected at least the 8 of the header length");
         }
         source.read(prefix);
-        const std::size_t header_bytes = detail::checked_header_length(std::bit_cast<std::uint64_t>(prefix),
+        const std::size_t header_bytes = detail::checked_header_length(bit_cast<std::uint64_t>(prefix),
                                                                        source.size() - prefix.size(), name_);
         const std::size_t data_bytes = source.size() - prefix.size() - header_bytes;
         std::string text(header_bytes, '\0');
@@ -153,10 +153,10 @@ class safetensors_file {
         switch (tensor.type) {
             case dtype::f64:
                 return decode_words<Real, std::uint64_t>(
-                    tensor, [](std::uint64_t bits) { return std::bit_cast<double>(bits); });
+                    tensor, [](std::uint64_t bits) { return bit_cast<double>(bits); });
             case dtype::f32:
                 return decode_words<Real, std::uint32_t>(
-                    tensor, [](std::uint32_t bits) { return std::bit_cast<float>(bits); });
+                    tensor, [](std::uint32_t bits) { return bit_cast<float>(bits); });
             case dtype::f16:
                 return decode_words<Real, std::uint16_t>(tensor, float_from_half);
             case dtype::bf16:
@@ -248,7 +248,7 @@ class safetensors_writer {
         const auto append = [&file](std::span<const std::byte> part) {
             file.insert(file.end(), part.begin(), part.end());
         };
-        append(std::bit_cast<std::array<std::byte, 8>>(std::uint64_t{header.size()}));
+        append(bit_cast<std::array<std::byte, 8>>(std::uint64_t{header.size()}));
         append(std::as_bytes(std::span<const char>(header)));
         for (const entry& written : entries_) {
             append(written.data);
@@ -273,13 +273,13 @@ class safetensors_writer {
         switch (tensor.type) {
             case dtype::f64:
                 return encode_words(
-                    tensor, values, [](double value) { return std::bit_cast<std::uint64_t>(value); },
-                    [](std::uint64_t bits) { return std::bit_cast<double>(bits); });
+                    tensor, values, [](double value) { return bit_cast<std::uint64_t>(value); },
+                    [](std::uint64_t bits) { return bit_cast<double>(bits); });
             case dtype::f32:
                 return encode_words(
                     tensor, values,
-                    [](double value) { return std::bit_cast<std::uint32_t>(static_cast<float>(value)); },
-                    [](std::uint32_t bits) { return std::bit_cast<float>(bits); });
+                    [](double value) { return bit_cast<std::uint32_t>(static_cast<float>(value)); },
+                    [](std::uint32_t bits) { return bit_cast<float>(bits); });
             case dtype::f16:
                 return encode_words(tensor, values, half_from_double, float_from_half);
             case dtype::bf16:

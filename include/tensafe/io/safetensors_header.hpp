@@ -80,9 +80,6 @@ struct tensor_info {
 
 namespace detail {
 
-static_assert(sizeof(std::size_t) == sizeof(std::uint64_t),
-              "safetensors: file offsets have 64 bits and are kept in std::size_t");
-
 /// The longest JSON header that is read or written; the format's reference implementation has the same limit.
 inline constexpr std::size_t max_header_bytes = 100'000'000;
 
@@ -151,7 +148,11 @@ class safetensors_header_parser final : public json_events {
     }
     bool binary(binary_t&) override { wrong_value("binary data"); }
 
-    bool number_unsigned(number_unsigned_t value) override {
+    bool number_unsigned(number_unsigned_t number) override {
+        if (!std::in_range<std::size_t>(number)) {
+            reject("got " + std::to_string(number) + ", more than the addresses of this machine");
+        }
+        const auto value = static_cast<std::size_t>(number);
         if (place_ == place::shape) {
             if (tensor_.shape.size() == max_dimensions) {
                 reject("shape: got more dimensions, expected at most " + std::to_string(max_dimensions));
@@ -304,7 +305,8 @@ class safetensors_header_parser final : public json_events {
         }
         const std::optional<std::size_t> wanted = tensor_bytes(tensor_.type, tensor_.shape);
         if (!wanted) {
-            reject("shape " + shape_text(tensor_.shape) + ": the number of bytes does not fit 64 bits");
+            reject("shape " + shape_text(tensor_.shape) + ": the number of bytes does not fit " +
+                   std::to_string(std::numeric_limits<std::size_t>::digits) + " bits");
         }
         if (tensor_.end - tensor_.begin != *wanted) {
             reject("data_offsets: got " + std::to_string(tensor_.end - tensor_.begin) + " bytes, expected " +

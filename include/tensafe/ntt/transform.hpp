@@ -95,7 +95,7 @@ class host_passes {
 
     template <unsigned K>
     residue<Policy, K> load(const word* data) const noexcept {
-        return {std::bit_cast<typename Policy::representation>(*data)};
+        return {bit_cast<typename Policy::representation>(*data)};
     }
     /// Leaves x below Bound*q. Where nothing is ever reduced the bound of an entry between passes is not that
     /// of its last pass but the longest one, which no entry passes whatever the schedule.
@@ -103,12 +103,12 @@ class host_passes {
     void store(word* data, residue<Policy, K> x) const noexcept {
         if constexpr ((never_reduces && Bound == largest_bound) ||
                       (inverse_never_reduces && Bound == largest_inverse_bound)) {
-            *data = std::bit_cast<word>(x.value);
+            *data = bit_cast<word>(x.value);
         } else if constexpr (K > 4 * Bound && K > product) {
             // More than two conditional subtractions: a multiplication by one is cheaper.
             store<Bound>(data, times_one(x));
         } else {
-            *data = std::bit_cast<word>(arith::reduce<Bound>(policy_.modulus(), x).value);
+            *data = bit_cast<word>(arith::reduce<Bound>(policy_.modulus(), x).value);
         }
     }
     template <unsigned K>
@@ -124,14 +124,14 @@ class host_passes {
     void enter(word* data) const noexcept {
         if constexpr (!std::same_as<typename Policy::representation, word>) {
             for (std::size_t i = 0; i < plan_.degree(); ++i) {
-                data[i] = std::bit_cast<word>(Policy::from_word(data[i]));
+                data[i] = bit_cast<word>(Policy::from_word(data[i]));
             }
         }
     }
     void leave(word* data) const noexcept {
         if constexpr (!std::same_as<typename Policy::representation, word>) {
             for (std::size_t i = 0; i < plan_.degree(); ++i) {
-                data[i] = Policy::to_word(std::bit_cast<typename Policy::representation>(data[i]));
+                data[i] = Policy::to_word(bit_cast<typename Policy::representation>(data[i]));
             }
         }
     }

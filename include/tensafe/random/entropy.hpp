@@ -10,9 +10,12 @@
 #include <fcntl.h>
 #include <span>
 #include <string>
-#include <sys/random.h>
 #include <system_error>
 #include <unistd.h>
+
+#if !defined(__EMSCRIPTEN__)
+#include <sys/random.h>
+#endif
 
 namespace tensafe::random {
 
@@ -47,12 +50,18 @@ inline void read_random_device(const char* path, std::span<std::uint8_t> out) {
 
 /// Fills `out` with bytes from the operating system's generator, fit for keys.
 ///
-/// getrandom(2), which waits at boot until the kernel's pool is seeded; before Linux 3.17 /dev/urandom. Every
-/// call enters the kernel: for many seeds use a generator. Thread safe.
+/// getrandom(2), which waits at boot until the kernel's pool is seeded; before Linux 3.17 /dev/urandom; in
+/// WebAssembly crypto.getRandomValues. Every call enters the kernel: for many seeds use a generator. Thread
+/// safe.
 /// @throws entropy_error if the system gives no entropy; `out` must then not be used
 TENSAFE_COMPILED_INLINE void os_entropy(std::span<std::uint8_t> out) {
     while (!out.empty()) {
+#if defined(__EMSCRIPTEN__)
+        const std::size_t most = out.size() < 256 ? out.size() : 256;  // what getentropy gives at once
+        const ssize_t got = ::getentropy(out.data(), most) == 0 ? static_cast<ssize_t>(most) : -1;
+#else
         const ssize_t got = ::getrandom(out.data(), out.size(), 0);
+#endif
         if (got >= 0) {
             out = out.subspan(static_cast<std::size_t>(got));
         } else if (errno == ENOSYS) {

@@ -196,7 +196,7 @@ inline void ternary_words(const std::uint8_t* bytes, std::size_t words, std::int
 TENSAFE_COMPILED_INLINE void sample_ternary(const seed& key, stream_domain domain, std::uint32_t lane,
                                             std::span<std::int8_t> out) noexcept {
     TENSAFE_PRECONDITION(out.size() % detail::word_trits == 0);
-    TENSAFE_PRECONDITION(out.size() / detail::word_trits <=
+    TENSAFE_PRECONDITION(std::uint64_t{out.size()} / detail::word_trits <=
                          chacha20_stream_blocks * chacha20_block_bytes / sizeof(std::uint64_t));
     detail::for_each_chunk<1, 512>(chacha20_stream(key, domain, lane), 0, out.size() / detail::word_trits,
                                    [&](const std::uint64_t* words, std::size_t first, std::size_t count) {
@@ -280,7 +280,7 @@ __attribute__((noinline)) inline void error_groups(const std::uint64_t* words, s
 TENSAFE_COMPILED_INLINE void sample_error(const seed& key, stream_domain domain, std::uint32_t lane,
                                           std::span<std::int8_t> out) noexcept {
     TENSAFE_PRECONDITION(out.size() % detail::error_group == 0);
-    TENSAFE_PRECONDITION(out.size() <= std::uint64_t{1} << 35);
+    TENSAFE_PRECONDITION(std::uint64_t{out.size()} <= std::uint64_t{1} << 35);
     // 64 groups are 96 blocks: chunks leave no group of sixteen blocks cut short.
     detail::for_each_chunk<detail::error_words, 64>(
         chacha20_stream(key, domain, lane), 0, out.size() / detail::error_group,

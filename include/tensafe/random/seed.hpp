@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,13 @@ struct seed {
     /// Not constant time: for public seeds.
     friend bool operator==(const seed&, const seed&) = default;
 };
+
+/// Both, one behind the other.
+inline std::array<std::uint8_t, 2 * seed_bytes> joined(const seed& a, const seed& b) noexcept {
+    std::array<std::uint8_t, 2 * seed_bytes> bytes;
+    std::copy(b.bytes.begin(), b.bytes.end(), std::copy(a.bytes.begin(), a.bytes.end(), bytes.begin()));
+    return bytes;
+}
 
 /// What a stream is for: the first word of its nonce, so that one seed never gives two uses the same bytes.
 /// The values are part of the format in docs/design/random-streams.md: add, never renumber.

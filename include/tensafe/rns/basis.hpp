@@ -33,7 +33,7 @@ struct basis {
     static constexpr int limbs = static_cast<int>(sizeof...(Primes));
     static constexpr std::array<arith::word, sizeof...(Primes)> primes{Primes...};
 
-    static_assert(((std::ranges::count(primes, Primes) == 1) && ...),
+    static_assert(((std::count(primes.begin(), primes.end(), Primes) == 1) && ...),
                   "rns::basis: the primes of a chain must be distinct");
 
     template <int I>

@@ -36,14 +36,15 @@ inline void check_held_site(const char* who, const lora::adapter_site& site, std
                              (alone || (fits(site.a.columns) && site.a.rows == site.b.columns)),
                          {who, ": site ", in_quotes(site.name), ": got A ", site.a.rows, " x ",
                           site.a.columns, " and B ", site.b.rows, " x ", site.b.columns,
-                          ", expected rank x d_in, or nothing, and d_out x rank, from 1 to 2^24 each"});
+                          ", expected rank x d_in, or nothing, and d_out x rank, from 1 to ",
+                          lora::detail::largest_dimension, " each"});
 }
 
 inline std::span<const std::uint8_t> bytes_of(const lora::matrix& m) noexcept {
     return {reinterpret_cast<const std::uint8_t*>(m.values.data()), m.values.size() * sizeof(float)};
 }
 
-/// The dimensions have been checked: 2^50 bytes at most.
+/// The dimensions have been checked: the product does not wrap.
 inline void read_values(byte_reader& body, lora::matrix& m) {
     const auto bytes = body.bytes(m.rows * m.columns * sizeof(float));  // before memory is taken
     m.values.resize(m.rows * m.columns);

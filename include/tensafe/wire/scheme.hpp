@@ -10,7 +10,6 @@
 
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -64,8 +63,7 @@ inline constexpr std::uint64_t scheme_id = [] {
                       "scheme_id: the range factor must be in [3, 64]: other numbers mean something else");
         range = static_cast<std::uint64_t>(Protection::range::factor);
     }
-    const auto precision =
-        std::bit_cast<std::uint32_t>(static_cast<float>(Protection::precision::relative_error));
+    const auto precision = bit_cast<std::uint32_t>(static_cast<float>(Protection::precision::relative_error));
     return std::uint64_t{packing_code<Packing>::number} | std::uint64_t{packing_code<Packing>::detail} << 8 |
            range << 16 | std::uint64_t{budget_rules} << 24 | std::uint64_t{precision} << 32;
 }();
@@ -97,13 +95,9 @@ inline std::string scheme_name(std::uint64_t id) {
     if (packing.empty() || range == 2 || range > 64 || byte(3) != budget_rules) {
         return "an unknown packing and protection" + suffix;
     }
-    std::array<char, 32> digits{};
-    const std::to_chars_result end =
-        std::to_chars(digits.data(), digits.data() + digits.size(),
-                      std::bit_cast<float>(static_cast<std::uint32_t>(id >> 32)));
     return packing + (range == 0 ? ", reveals_adapter_rows" : ", protects_adapter_rows") +
            (range < 2 ? ", worst-case" : ", average-case " + std::to_string(range)) + ", precision " +
-           std::string(digits.data(), end.ptr) + suffix;
+           shortest_text(bit_cast<float>(static_cast<std::uint32_t>(id >> 32))) + suffix;
 }
 
 namespace detail {

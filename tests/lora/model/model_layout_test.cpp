@@ -200,14 +200,19 @@ TEST_CASE("a layout that no server has is refused, whatever part of it is wrong"
     CHECK(contains(refusal_of<shape_error>([](layout& l) { l.groups[0].sites[1].d_out = 0; }), "k_proj"));
     CHECK(contains(refusal_of<shape_error>([](layout& l) { l.groups[0].sites[1].rank = ~std::size_t{0}; }),
                    "k_proj"));
-    CHECK(contains(refusal_of<shape_error>([](layout& l) { l.groups[0].sites[1].d_out = (1U << 24) + 1; }),
+    CHECK(contains(refusal_of<shape_error>([](layout& l) {
+                       l.groups[0].sites[1].d_out = tensafe::lora::detail::largest_dimension + 1;
+                   }),
                    "k_proj"));
     CHECK(contains(refusal_of<shape_error>([](layout& l) {
-                       l.groups[0].sites[0].rank = std::size_t{1} << 24;  // 9 more rows of k and v
+                       l.groups[0].sites[0].rank =
+                           tensafe::lora::detail::largest_dimension;  // 9 more rows of k and v
                    }),
                    "input \"model.layers.3.self_attn.input\""));
     CHECK(contains(refusal_of<shape_error>([](layout& l) { l.groups[3].d = 0; }), "down_proj"));
-    CHECK(contains(refusal_of<shape_error>([](layout& l) { l.groups[3].d = (1U << 24) + 1; }), "down_proj"));
+    CHECK(contains(refusal_of<shape_error>(
+                       [](layout& l) { l.groups[3].d = tensafe::lora::detail::largest_dimension + 1; }),
+                   "down_proj"));
     for (const double norm : {-1.0, not_a_number, infinity, std::ldexp(1, 101)}) {
         CHECK(contains(refusal_of<parameter_error>([&](layout& l) { l.groups[3].row_norm = norm; }),
                        "down_proj"));

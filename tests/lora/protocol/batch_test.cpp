@@ -1,4 +1,5 @@
 #include <tensafe/exec/host_parallel.hpp>
+#include <tensafe/lora/protocol/block_server.hpp>
 
 #include "../../backends.hpp"
 #include "../../exec/thread_sanitizer.hpp"
@@ -9,6 +10,8 @@ using namespace tiles_fixture;
 namespace exec = tensafe::exec;
 
 namespace {
+
+using block_server = server<small, token_blocks, protects_adapter_rows<>>;
 
 random_source::seed numbered(std::uint8_t number) {
     random_source::seed seed;
@@ -189,4 +192,32 @@ TEST_CASE("one workspace serves protected and bare servers of any shape in turn"
         CHECK(largest_difference(beside.clients[0].decrypt(open.plan(), beside.replies[0], beside.queries[0]),
                                  product(b, beside.states[0])) < 1e-2);
     }
+}
+
+TEST_CASE("threads, and a workspace that served other shapes, change no byte of a block") {
+    const auto check = [](block_server::workspace& kept, const auto& where, std::size_t tokens,
+                          std::size_t rank, std::size_t d) {
+        const block_server s(random_matrix(rank, d, 1), tokens);
+        client<small> c(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
+        const auto key = c.rerandomization_key(numbered(3));
+        const auto of_client = c.prepare(s.plan());
+        const auto prepared = [&](const auto& here, block_server::workspace& work) {
+            auto zeros = s.pool(numbered(3), key, random_source::generator(numbered(4)));
+            work.generator = random_source::generator(numbered(5));
+            server_block<small> block;
+            block_reply reply;
+            s.prepare(here, of_client.request(), zeros, work, block, reply);
+            return reply.c1;
+        };
+        block_server::workspace fresh;
+        CHECK(prepared(where, kept) == prepared(exec::host{}, fresh));
+    };
+    block_server::workspace kept;
+    const exec::host_parallel two(2);
+    const exec::host_parallel three(3);
+    check(kept, two, 8, 5, 300);
+    check(kept, exec::host{}, 32, 9, 70);
+    check(kept, three, 4, 130, 10);
+    check(kept, two, 1024, 1, 3);
+    check(kept, exec::host{}, 8, 5, 300);
 }

@@ -229,8 +229,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         const std::size_t outputs = plan_.outputs();
         for (std::size_t s = 0; s < blocks.size(); ++s) {
             const random::seed& seed = blocks[s].request->seed;
-            std::array<std::uint8_t, 2 * random::seed_bytes> product;  // whether c1 times A is the same again
-            std::ranges::copy(identity_.bytes, std::ranges::copy(seed.bytes, product.begin()).out);
+            const auto product = random::joined(seed, identity_);  // whether c1 times A is the same again
             auto secret_words = std::move(work.made_[s].zeros_);
             work.made_[s] = block_type(number_, layout().tokens);
             if (secret_words.size() == 0) {

@@ -26,7 +26,7 @@ inline double entropy_bits(const matrix& m) {
     std::vector<std::uint32_t> words;
     words.reserve(m.values.size());
     for (const float x : m.values) {
-        words.push_back(std::bit_cast<std::uint32_t>(x + 0.0F));  // -0 + 0 is 0
+        words.push_back(bit_cast<std::uint32_t>(x + 0.0F));  // -0 + 0 is 0
     }
     std::sort(words.begin(), words.end());
     double bits = 0;

@@ -206,7 +206,8 @@ struct model_layout {
             std::size_t rows = 0;
             for (const auto& s : g.sites) {
                 check_site(s, names);
-                rows += served_rows(mode, s.rank, s.d_out);  // 2^20 sites of 2^24 at most
+                const std::size_t more = served_rows(mode, s.rank, s.d_out);
+                rows += std::min(more, detail::largest_dimension + 1 - rows);  // one too many is too many
             }
             try {
                 detail::check_shape(rows, g.d, g.row_norm);
@@ -224,7 +225,7 @@ struct model_layout {
         require<shape_error>(s.rank != 0 && s.d_out != 0 && s.rank <= detail::largest_dimension &&
                                  s.d_out <= detail::largest_dimension,
                              {"model_layout: site ", in_quotes(s.name), " has rank ", s.rank, " and ",
-                              s.d_out, " outputs, expected 1 to 2^24 of both"});
+                              s.d_out, " outputs, expected 1 to ", detail::largest_dimension, " of both"});
         require<parameter_error>(std::isfinite(s.scale), {"model_layout: site ", in_quotes(s.name),
                                                           " has a scale that is no finite number"});
         require<parameter_error>(mode != lora::mode::blind || detail::is_scale_of_merged(s.scale),

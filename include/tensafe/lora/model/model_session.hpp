@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -178,7 +179,7 @@ class model_session {
     }
 
   private:
-    static constexpr std::size_t most_zeros = std::size_t{1} << 32;
+    static constexpr std::size_t most_zeros = std::numeric_limits<std::uint32_t>::max();
 
     random::seed nonce_;
     ckks::rerandomization_key<P, request_level<P>> key_;

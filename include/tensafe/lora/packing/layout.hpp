@@ -26,16 +26,17 @@ struct coefficient_tiles;
 
 namespace detail {
 
-inline constexpr std::size_t largest_dimension = std::size_t{1} << 24;
+/// Of a matrix. With std::size_t of 32 bits the bytes of two such dimensions just do not wrap.
+inline constexpr std::size_t largest_dimension = sizeof(std::size_t) < 8 ? 0x7FFF : std::size_t{1} << 24;
 
 constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) noexcept {
     return a / b + (a % b != 0 ? 1 : 0);
 }
 
 constexpr void check_shape(std::size_t rank, std::size_t d, double row_norm) {
-    require<shape_error>(
-        rank != 0 && d != 0 && rank <= largest_dimension && d <= largest_dimension,
-        {"layout: got a ", rank, " x ", d, " matrix, expected from 1 to 2^24 rows and columns"});
+    require<shape_error>(rank != 0 && d != 0 && rank <= largest_dimension && d <= largest_dimension,
+                         {"layout: got a ", rank, " x ", d, " matrix, expected from 1 to ", largest_dimension,
+                          " rows and columns"});
     // Answers are multiplied by it: its square must be finite.
     require<parameter_error>(
         row_norm >= 0 && row_norm <= 0x1p100,
@@ -107,7 +108,7 @@ inline double public_row_norm(const matrix& a) {
 
 /// x, or 0 where no bit of `kept` is set: no branch, and no arithmetic on what may be NaN.
 inline double masked(double x, std::uint64_t kept) noexcept {
-    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & kept);
+    return bit_cast<double>(bit_cast<std::uint64_t>(x) & kept);
 }
 
 /// The number nearest to x in [-bound, bound], up to a rounding of x or bound: no branch.

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -93,7 +94,17 @@ class packing_plan {
   private:
     static constexpr budget_type evaluated(const layout_type& from) {
         detail::check_shape(from.rank, from.d, from.row_norm);
-        return from.budget();
+        const budget_type budget = from.budget();
+        if constexpr (sizeof(std::size_t) < 8) {
+            // The longest that anybody keeps: residues of all ciphertexts, of a request and of a reply.
+            require<shape_error>(
+                (std::uint64_t{from.inputs()} + from.outputs()) * P::degree * P::basis::limbs * 16 <=
+                        std::numeric_limits<std::size_t>::max() &&
+                    std::uint64_t{P::degree} * from.d * 16 <= std::numeric_limits<std::size_t>::max(),
+                {"packing_plan: a ", from.rank, " x ", from.d, " matrix needs more memory than a machine of ",
+                 std::numeric_limits<std::size_t>::digits, " bits has"});
+        }
+        return budget;
     }
 
     layout_type layout_;

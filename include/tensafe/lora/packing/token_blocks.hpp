@@ -65,7 +65,8 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     static constexpr detail::budget_result compute_budget(std::size_t rank, std::size_t d) {
         using basis = typename P::template basis_at<request_level<P>>;
         auto result = detail::compute_budget<P, Protection>(geometry(rank, d));
-        if (result.problem == nullptr && std::ranges::min(basis::primes) <= arith::word{1} << 28) {
+        if (result.problem == nullptr &&
+            *std::min_element(basis::primes.begin(), basis::primes.end()) <= arith::word{1} << 28) {
             result.problem = "blocks of tokens need primes above 2^28";
         } else if (result.problem == nullptr &&
                    (detail::checksum_norm * result.budget.longest_row >= 0x1p27 ||

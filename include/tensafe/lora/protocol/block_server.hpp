@@ -72,7 +72,7 @@ class block_weights {
           pieces_(plan.layout().tokens >= 32 ? 4 : 2),
           integers_(padded_outputs() * d_, memory::uninitialized) {
         plan.layout().rows().check_matrix(a);
-        std::ranges::fill(integers_, rns::limb::integer_offset);
+        std::fill(integers_.begin(), integers_.end(), rns::limb::integer_offset);
         for (std::size_t o = 0; o < outputs_; ++o) {
             for (std::size_t t = 0; t < d_; ++t) {
                 integers_[(o / lanes * d_ + t) * lanes + o % lanes] +=
@@ -116,7 +116,8 @@ class block_weights {
                 static_cast<std::uint32_t>((first + k) * static_cast<std::size_t>(basis::limbs) + I), limb);
             ntt::inverse(rns::shared_plan<P::log_n, q>(), limb);
         }
-        std::ranges::fill(limbs.subspan(std::min(lanes, inputs() - first) * P::degree), arith::word{0});
+        const auto absent = limbs.subspan(std::min(lanes, inputs() - first) * P::degree);
+        std::fill(absent.begin(), absent.end(), arith::word{0});
         rns::limb::transpose(limbs.data(), P::degree, lanes, P::degree, entries.data(), lanes);
         const std::span<arith::word> beyond = entries.subspan(P::degree * lanes);  // X^N = -1
         rns::limb::scale(fixed, beyond, entries.first(beyond.size()), fixed.prepare(q - 1));
@@ -205,8 +206,9 @@ class block_positions {
     }
     /// Positions that can.
     std::size_t left() const noexcept {
-        return ::getpid() == owner_ ? static_cast<std::size_t>(std::ranges::count(used_, std::uint8_t{0}))
-                                    : 0;
+        return ::getpid() == owner_
+                   ? static_cast<std::size_t>(std::count(used_.begin(), used_.end(), std::uint8_t{0}))
+                   : 0;
     }
 
   protected:
@@ -446,7 +448,8 @@ class server<P, token_blocks, Protection> {
         random::seed seed;
         const memory::wipe_guard guard(seed);
         random::input_hash covered(block.flood_secret_[0]);
-        covered.add(std::span<const std::size_t>(&r.position, 1));
+        const std::uint64_t position = r.position;  // hashed in 64 bits on each machine
+        covered.add(std::span(&position, 1));
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr arith::word q = basis::template prime<I>;
             sums[I] = sums[I].first(outputs);
@@ -464,8 +467,8 @@ class server<P, token_blocks, Protection> {
         std::span<std::uint8_t> out = to.c0;
         plan_.for_each_width([&](std::size_t first, std::size_t count, int bits) {
             rns::residue_spans<basis> part;
-            std::ranges::transform(sums, part.begin(),
-                                   [&](const auto& x) { return x.subspan(first, count); });
+            std::transform(sums.begin(), sums.end(), part.begin(),
+                           [&](const auto& x) { return x.subspan(first, count); });
             const auto switched = detail::make_room(work.switched, count);
             rns::switch_modulus<basis>(part, bits, switched);
             const std::size_t bytes = memory::packed_bytes(count, bits);
@@ -503,8 +506,7 @@ class server<P, token_blocks, Protection> {
         for (auto& limb : made.c0_) {
             limb = memory::secret_buffer<arith::word>(layout().tokens * outputs, memory::uninitialized);
         }
-        std::array<std::uint8_t, 2 * random::seed_bytes> product;  // whether c1 times A is the same again
-        std::ranges::copy(identity_.bytes, std::ranges::copy(seed.bytes, product.begin()).out);
+        const auto product = random::joined(seed, identity_);  // whether c1 times A is the same again
         {
             const auto hedging = work.generator.hedge(product);
             random::seed secret = work.generator.next_seed();

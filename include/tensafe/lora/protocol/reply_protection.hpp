@@ -107,7 +107,7 @@ void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_
     const auto coefficients = make_room(work.c1, P::degree);
     memory::unpack_bits(c1, bits, coefficients);
     // Public, and ends at the first word of an honest reply.
-    if (std::ranges::all_of(coefficients, [](std::uint32_t x) { return x == 0; })) {
+    if (std::all_of(coefficients.begin(), coefficients.end(), [](std::uint32_t x) { return x == 0; })) {
         throw format_error("client::decrypt: the c1 of a reply is zero: the server erased it");
     }
     constexpr arith::word q = traced_product<P>::basis::template prime<0>;
@@ -117,7 +117,7 @@ void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_
     }
     // c1*s over the integers is below N * 2^bits, hence exact modulo q.
     const auto words = make_room(work.words, P::degree);
-    std::ranges::copy(coefficients, words.begin());
+    std::copy(coefficients.begin(), coefficients.end(), words.begin());
     ntt::forward(rns::shared_plan<P::log_n, q>(), words);
     const auto sums = make_room(work.sums, n);
     std::fill(sums.begin(), sums.end(), 0);

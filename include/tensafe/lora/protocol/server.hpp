@@ -280,9 +280,7 @@ class server {
                 const memory::wipe_guard guard(seed);
                 work.seeds[t] = seed;
                 // Whether c1 times A is the same again.
-                std::array<std::uint8_t, 2 * random::seed_bytes> product;
-                const auto rest = std::ranges::copy(tasks[t].from->seed.bytes, product.begin()).out;
-                std::ranges::copy(identity_.bytes, rest);
+                const auto product = random::joined(tasks[t].from->seed, identity_);
                 tasks[t].zeros->reserve(plan_.outputs(), product, work.reservations);
             }
         }

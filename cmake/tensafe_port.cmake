@@ -13,7 +13,7 @@ tensafe_port_headers(doctest doctest::doctest)
 tensafe_port_headers(nlohmann nlohmann_json::nlohmann_json)
 
 if(EMSCRIPTEN)
-    add_compile_options(-fwasm-exceptions -msimd128)
+    add_compile_options(-fwasm-exceptions)
     # Linked with -O1: above it Emscripten calls for a JavaScript parser that Debian does not have.
     add_link_options(-fwasm-exceptions -O1 -sALLOW_MEMORY_GROWTH -sNODERAWFS -sEXIT_RUNTIME)
 endif()

@@ -21,7 +21,7 @@ namespace split {
 
 using key_bytes = std::array<std::byte, 32>;
 using session_id = std::array<std::byte, 16>;
-using exporter_value = std::array<std::byte, 32>;  ///< net::tls_exporter of a connection; without TLS zeros
+using exporter_value = std::array<std::byte, 32>;  ///< net::connection_control::channel_binding
 
 /// Why something was refused. The names are those of the texts.
 enum class error_code {

@@ -42,6 +42,7 @@
 #include "net/http_server.hpp"
 #include "params.hpp"
 #include "service.hpp"
+#include "static_files.hpp"
 #include "tls_certificate.hpp"
 
 namespace {
@@ -61,6 +62,9 @@ struct arguments {
     bool anybody = false;
     std::string pin_key;
     bool insecure_plaintext = false;
+    std::string web;
+    std::vector<std::string> origins;
+    bool has_limits_for_pages = false;
     std::size_t drain_seconds = 10;
     split::service_options service;
     split::net::http_server_options net;
@@ -153,6 +157,11 @@ void add_options(CLI::App& app, arguments& a) {
                 "for a frame, or each MB of a longer one, to be taken");
     add_seconds(app, "--session-seconds", a.service.allowed.session_life,
                 "of a session after its connection is lost");
+    app.add_option("--web", a.web, "folder of a page to serve; clients of an address are one tenant then");
+    app.add_option(
+        "--origin", a.origins,
+        "whose pages may come, as https://example.org; may be repeated. Default: with --web and no "
+        "TLS this server's own");
     app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
     for (CLI::Option* const each :
          app.get_options([](const CLI::Option* o) { return o->get_items_expected() > 0; })) {
@@ -272,6 +281,41 @@ std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector
     return result;
 }
 
+/// What pages need, before anything is made.
+std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback) {
+    for (const std::string& each : a.origins) {
+        if (!split::is_origin(each)) {
+            throw tensafe::parameter_error(
+                "got --origin " + tensafe::quote(each) +
+                ", expected what browsers send: https://HOST or https://HOST:PORT, "
+                "in small letters, without a path");
+        }
+    }
+    if (a.web.empty() && a.origins.empty()) {
+        return std::nullopt;
+    }
+    a.service.addresses_are_tenants = true;
+    if (!a.anybody || !a.has_limits_for_pages) {
+        throw tensafe::parameter_error(
+            "got --web or --origin, expected with them --anybody, --tenant-share and --adapter-share: the "
+            "key of "
+            "a page is new with each visit, so that a client's own limit protects nothing. The tenant's "
+            "limit is "
+            "then that of an address, and the adapter's that of all together");
+    }
+    if (a.insecure_plaintext && !is_loopback) {
+        throw tensafe::parameter_error(
+            "got --insecure-plaintext with pages, expected --listen at a loopback "
+            "address: whoever is on the way could change the page");
+    }
+    if (a.origins.empty() && !a.insecure_plaintext) {
+        throw tensafe::parameter_error(
+            "got --web without --origin, expected the address that people type, as "
+            "https://example.org");
+    }
+    return a.web.empty() ? std::nullopt : std::optional<split::static_files>(a.web);
+}
+
 int run(arguments& a) {
     const sigset_t signals = block_signals();
     if (a.adapters.empty() && a.adapter_root.empty()) {
@@ -300,6 +344,9 @@ int run(arguments& a) {
         throw tensafe::parameter_error("got --adapter-root " + tensafe::quote(a.adapter_root) +
                                        ", expected a folder that is there");
     }
+    boost::system::error_code none;  // an address that is none fails below
+    const auto address = boost::asio::ip::make_address(a.net.address, none);
+    const std::optional<split::static_files> page = prepare_pages(a, address.is_loopback());
     prepare_state(a.service.state);
 
     if (a.insecure_plaintext) {
@@ -332,14 +379,26 @@ int run(arguments& a) {
         service.to_log().line(split::log_level::info, "stopped");
         return 0;
     }
-    boost::system::error_code none;  // an address that is none fails below
-    const auto address = boost::asio::ip::make_address(a.net.address, none);
     split::admin admin(service, a.service.state, a.adapter_root,
                        !a.insecure_plaintext || address.is_loopback());
-    split::net::http_server server(a.net, {std::bind_front(&split::admin::answer, &admin),
-                                           std::bind_front(&split::service::connect, &service),
+    const auto answer = [&](const split::net::http_request& request) {
+        if (page && (request.method == "GET" || request.method == "HEAD")) {
+            if (auto file = page->find(request.target); file.status == 200) {
+                return file;
+            }
+        }
+        return admin.answer(request);
+    };
+    split::net::http_server server(a.net, {answer, std::bind_front(&split::service::connect, &service),
                                            std::bind_front(&split::service::connection_refused, &service),
+                                           std::bind_front(&split::service::origin_refused, &service),
                                            std::bind_front(&split::service::take_connection, &service)});
+    if (page && a.origins.empty()) {  // without TLS: a browser gets here from this machine alone
+        const std::string port = ":" + std::to_string(server.port());
+        a.origins = {"http://localhost" + port,
+                     "http://" + (address.is_v6() ? "[" + a.net.address + "]" : a.net.address) + port};
+    }
+    server.allow_origins(a.origins);
     server.run();
     std::printf(
         "listening on %s://%s%s%s:%u%s, for %s\n", a.net.secure ? "wss" : "ws", address.is_v6() ? "[" : "",
@@ -365,6 +424,7 @@ int main(int argc, char** argv) {
     CLI::App app("Serves adapters to clients that send encrypted hidden states. docs/split-inference.md");
     add_options(app, a);
     CLI11_PARSE(app, argc, argv);
+    a.has_limits_for_pages = app.count("--tenant-share") > 0 && app.count("--adapter-share") > 0;
     try {
         return run(a);
     } catch (const std::exception& e) {

@@ -55,12 +55,20 @@ void service::expire_sessions() {
 #endif
 }
 
-query_counts::account service::account_of(std::string_view client, std::string_view adapter) const {
-    std::string_view tenant;
-    if (options_.clients) {
-        tenant = options_.clients->find(client)->second;  // it has a session: it is listed
+void service::origin_refused(const std::string& origin, const std::string& address) {
+    ++counters_.connections_refused;
+    options_.to.line(log_level::warning, "origin_refused",
+                     {{"origin", std::string_view(origin).substr(0, 200)}, {"address", address}}, address);
+}
+
+query_counts::account service::account_of(const session& of, std::string_view adapter) const {
+    std::string tenant;
+    if (options_.addresses_are_tenants) {
+        tenant = "address " + of.address;  // a space, which no tenant's name has
+    } else if (options_.clients) {
+        tenant = options_.clients->find(of.client)->second;  // it has a session: it is listed
     }
-    return counts_.account_of(client, tenant, adapter);
+    return counts_.account_of(of.client, tenant, adapter);
 }
 
 std::optional<double> service::used_share(std::string_view adapter) const {

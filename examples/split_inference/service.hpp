@@ -30,6 +30,8 @@ struct service_options {
     std::filesystem::path state;
     /// Who may open sessions. Nothing: anybody.
     std::optional<client_list> clients;
+    /// The clients of an address are one tenant: of pages, whose keys are new with each visit.
+    bool addresses_are_tenants = false;
     /// Signs a pin of each adapter that is loaded, which welcome shows; null: no pins.
     std::shared_ptr<const tensafe::keystore::signing_key> publisher;
     log to;
@@ -55,6 +57,8 @@ class service {
     bool take_connection(const std::string& address);
     /// A connection of this address was closed, as it came or for another one. It is counted and logged.
     void connection_refused(const std::string& address);
+    /// A page of another origin, which is text of a stranger, wanted a session.
+    void origin_refused(const std::string& origin, const std::string& address);
 
     /// From now on nothing begins: hello and resume are refused.
     void drain() noexcept { draining_ = true; }
@@ -88,7 +92,7 @@ class service {
   private:
     friend class session_protocol;
 
-    query_counts::account account_of(std::string_view client, std::string_view adapter) const;
+    query_counts::account account_of(const session& of, std::string_view adapter) const;
 
     service_options options_;
     model_store adapters_;

@@ -141,7 +141,7 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
 void session_protocol::start(net::answer& to) {
     guarded(to, [&] {
         check_draining();
-        exporter_ = std::shared_ptr(control_)->tls_exporter();
+        exporter_ = std::shared_ptr(control_)->channel_binding();
         to.add_text(to_text(challenge{nonce_, wire::set_name<params>()}));
     });
 }
@@ -273,7 +273,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     require(session_ != nullptr, error_code::rate_limit,
             {"hello: this client has as many sessions as it may have, or the server"}, 1'000);
     ++of_.counters_.sessions_opened;
-    account_ = of_.account_of(session_->client, model_->name);
+    account_ = of_.account_of(*session_, model_->name);
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
                                 queries_left(), model_->pin}));
     to.add(frames_ == frame_form::json).shared = model_->layout.in(frames_);
@@ -303,7 +303,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
              "waits: say hello"});
     // The model of the session lives as long as the session does.
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
-    account_ = of_.account_of(session_->client, model_->name);
+    account_ = of_.account_of(*session_, model_->name);
     frames_ = session_->frames;
     const auto next_number = of_.sessions_.next_number(*session_, number_);
     if (!next_number) {  // another connection was faster
@@ -422,8 +422,9 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const bool is_block = header.what == wire::kind::block_request;
     const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits, !is_block);
     if (count.what == query_counts::outcome::limit_reached) {
-        constexpr std::array<const char*, 3> who{"this client", "this client's tenant",
-                                                 "all clients together"};
+        const std::array<const char*, 3> who{
+            "this client", of_.options_.addresses_are_tenants ? "this address" : "this client's tenant",
+            "all clients together"};
         const auto of = static_cast<std::size_t>(count.of);
         of_.options_.to.line(log_level::warning, "limit_reached",
                              {{"connection", number_},

@@ -442,7 +442,7 @@ lora::adapter one_site() {
 /// A session of JSON frames, on one connection after the other.
 struct json_session : split::net::connection_control {
     void end(std::uint16_t, const std::string&) override {}
-    std::array<std::byte, 32> tls_exporter() override { return {}; }
+    std::array<std::byte, 32> channel_binding() override { return {}; }
 
     explicit json_session(split::service& s) : service(s) {
         connect();

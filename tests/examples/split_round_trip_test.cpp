@@ -84,7 +84,7 @@ class direct_connection final : public tests::memory_connection {
     struct control final : split::net::connection_control {
         explicit control(direct_connection& c) : of(c) {}
         void end(std::uint16_t, const std::string&) override { of.cut(); }
-        std::array<std::byte, 32> tls_exporter() override { return {}; }
+        std::array<std::byte, 32> channel_binding() override { return {}; }
         direct_connection& of;
     };
     void hear(auto call) {

@@ -31,7 +31,7 @@ using split::error_code;
 class control final : public split::net::connection_control {
   public:
     void end(std::uint16_t, const std::string&) override { ++ended; }
-    split::exporter_value tls_exporter() override {
+    split::exporter_value channel_binding() override {
         return exporter ? *exporter : throw tensafe::unsupported_error("no extended master secret");
     }
     std::atomic<int> ended = 0;

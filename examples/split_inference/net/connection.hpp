@@ -82,8 +82,10 @@ class connection_control {
     virtual ~connection_control() = default;
     /// From any thread.
     virtual void end(std::uint16_t code, const std::string& reason) = 0;
-    /// As net::tls_exporter; zeros where there is no TLS. For the connection's handler, in its calls.
-    virtual std::array<std::byte, 32> tls_exporter() = 0;
+    /// What a signature is bound to: of a page, which sees no more of its connection, SHA-256 of
+    /// "tensafe split inference origin\n" and its origin; else as net::tls_exporter; zeros where there is no
+    /// TLS. For the connection's handler, in its calls.
+    virtual std::array<std::byte, 32> channel_binding() = 0;
 };
 
 /// One side of a WebSocket connection. Calls come one at a time, from different threads; each writes what is
@@ -125,6 +127,7 @@ struct http_response {
     unsigned status = 200;
     std::string body;
     std::string content_type = "text/plain; charset=utf-8";
+    std::shared_ptr<const std::string> page = nullptr;  ///< a page's file, instead of `body`
 };
 
 }  // namespace split::net

@@ -3,6 +3,8 @@
 #include "http_server.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <openssl/ssl.h>
 
@@ -21,6 +23,7 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
+#include <boost/beast/http/span_body.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
@@ -211,10 +214,22 @@ place::~place() {
     of.give_back(*this);
 }
 
+/// What a page of this server may do: what it needs, and from here alone.
+constexpr std::array<std::pair<const char*, const char*>, 6> page_headers{
+    {{"Content-Security-Policy",
+      "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; "
+      "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+     {"Cross-Origin-Opener-Policy", "same-origin"},
+     {"Cross-Origin-Embedder-Policy", "require-corp"},
+     {"Cross-Origin-Resource-Policy", "same-origin"},
+     {"X-Content-Type-Options", "nosniff"},
+     {"Referrer-Policy", "no-referrer"}}};
+
 /// What connections share.
 struct shared_parts {
     const http_server_options options;
     const http_server_handlers handlers;
+    std::vector<std::string> origins{};  ///< of pages that may come
     places who{options.connections, options.connections_of_address};
     fair_queue frames{options.threads};
     std::atomic<bool> draining{false};
@@ -273,7 +288,13 @@ class connection final : public connection_control, public std::enable_shared_fr
         });
     }
 
-    std::array<std::byte, 32> tls_exporter() override { return socket_.next_layer().tls_exporter(); }
+    std::array<std::byte, 32> channel_binding() override {
+        if (origin_.empty()) {
+            return socket_.next_layer().tls_exporter();
+        }
+        const std::string bound = "tensafe split inference origin\n" + origin_;
+        return tensafe::keystore::sha256::of(std::as_bytes(std::span(bound)));
+    }
     /// Another one got its place.
     void make_room() {
         asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut(); });
@@ -398,11 +419,24 @@ class connection final : public connection_control, public std::enable_shared_fr
             refuse(400, "got a body, expected none");
         } else if (header.target() != of_.options.websocket_path) {
             answer_request(body_follows);
+        } else if (!is_allowed_origin(header)) {
+            of_.handlers.origin_refused(origin_, seat_->address);
+            respond({403, "got the origin " + tensafe::quote(origin_) + ", expected one of --origin\n"},
+                    false);
         } else if (websocket::is_upgrade(header)) {
             upgrade();
         } else {
             refuse(426, "expected a WebSocket");
         }
+    }
+
+    /// Who sends none is no page.
+    template <class Header>
+    bool is_allowed_origin(const Header& header) {
+        origin_ = std::string(header[http::field::origin]);
+        return header.count(http::field::origin) == 0 ||
+               (header.count(http::field::origin) == 1 &&
+                std::ranges::find(of_.origins, origin_) != of_.origins.end());
     }
 
     void answer_request(bool body_follows) {
@@ -448,17 +482,23 @@ class connection final : public connection_control, public std::enable_shared_fr
     void respond(http_response from, bool keep_alive) {
         response_ = {static_cast<http::status>(from.status), parser_->get().version()};
         response_.set(http::field::content_type, from.content_type);
-        response_.set(http::field::cache_control, "no-store");
+        response_.set(http::field::cache_control, from.page ? "no-cache" : "no-store");
+        if (from.page) {
+            for (const auto& [name, value] : page_headers) {
+                response_.set(name, value);
+            }
+        }
         if (from.status == 426) {
             response_.set(http::field::upgrade, "websocket");
         }
         response_.keep_alive(keep_alive);
-        response_.body() = std::move(from.body);
+        body_ = from.page ? std::move(from.page) : std::make_shared<const std::string>(std::move(from.body));
+        response_.body() = {body_->data(), body_->size()};
         response_.prepare_payload();
         if (parser_->get().method() == http::verb::head) {
-            response_.body().clear();  // what a GET would bring is announced, and does not come
+            response_.body() = {};  // what a GET would bring is announced, and does not come
         }
-        limit(wait_for::http, of_.options.write_time);
+        limit(wait_for::http, of_.options.write_time * static_cast<int>(1 + (body_->size() >> 20)));
         http::async_write(socket_.next_layer(), response_,
                           [self = shared_from_this(), keep_alive](beast::error_code failure, std::size_t) {
                               keep_alive && !failure ? self->read_request(self->of_.options.idle_time)
@@ -677,7 +717,9 @@ class connection final : public connection_control, public std::enable_shared_fr
     bool is_pinging_ = false;
     beast::flat_buffer buffer_;
     std::optional<http::request_parser<http::string_body>> parser_;
-    http::response<http::string_body> response_;
+    http::response<http::span_body<const char>> response_;
+    std::shared_ptr<const std::string> body_;  ///< of the response
+    std::string origin_;                       ///< of the page that came; empty: it is none
     std::unique_ptr<websocket_handler> handler_;
     answer answer_;
     std::size_t next_frame_ = 0;
@@ -774,6 +816,10 @@ http_server::~http_server() {
 
 std::uint16_t http_server::port() const noexcept {
     return state_->port;
+}
+
+void http_server::allow_origins(std::vector<std::string> origins) {
+    state_->origins = std::move(origins);
 }
 
 void http_server::run() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "../tls_certificate.hpp"
 #include "connection.hpp"
@@ -47,6 +48,9 @@ struct http_server_handlers {
     /// A connection from this address was closed, as it came or for another one: there are as many as there
     /// may be.
     std::function<void(const std::string& address)> refused = [](const std::string&) {};
+    /// A page of this origin was refused.
+    std::function<void(const std::string& origin, const std::string& address)> origin_refused =
+        [](const std::string&, const std::string&) {};
     /// Whether a connection may come from this address now.
     std::function<bool(const std::string& address)> admits = [](const std::string&) { return true; };
 };
@@ -70,6 +74,8 @@ class http_server {
 
     std::uint16_t port() const noexcept;
 
+    /// WebSockets of pages of these origins may come; of others none. Before run.
+    void allow_origins(std::vector<std::string> origins);
     /// Starts the threads. Once.
     void run();
     /// WebSocket connections get their handler's last words, each when it has answered what it is at, and

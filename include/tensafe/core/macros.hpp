@@ -10,6 +10,11 @@
 #error "tensafe: NaN checks and exact rounding need IEEE arithmetic; compile without -ffast-math"
 #endif
 
+#if defined(__wasm_simd128__) && defined(__clang__) && __clang_major__ < 15
+#error \
+    "tensafe: clang 14 reads what it spreads over a vector after later stores, which gave wrong ChaCha20 key streams: compile without -msimd128"
+#endif
+
 /// Marks a function that runs on the host and, under nvcc, on the device too.
 #if defined(__CUDACC__)
 #define TENSAFE_HOST_DEVICE __host__ __device__

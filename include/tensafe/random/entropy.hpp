@@ -4,6 +4,7 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/random/seed.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -55,13 +56,17 @@ inline void read_random_device(const char* path, std::span<std::uint8_t> out) {
 /// safe.
 /// @throws entropy_error if the system gives no entropy; `out` must then not be used
 TENSAFE_COMPILED_INLINE void os_entropy(std::span<std::uint8_t> out) {
-    while (!out.empty()) {
 #if defined(__EMSCRIPTEN__)
-        const std::size_t most = out.size() < 256 ? out.size() : 256;  // what getentropy gives at once
-        const ssize_t got = ::getentropy(out.data(), most) == 0 ? static_cast<ssize_t>(most) : -1;
+    while (!out.empty()) {
+        const std::size_t count = std::min<std::size_t>(out.size(), 256);  // at most so many at once
+        if (::getentropy(out.data(), count) != 0) {
+            detail::throw_entropy_error("getentropy", errno);
+        }
+        out = out.subspan(count);
+    }
 #else
+    while (!out.empty()) {
         const ssize_t got = ::getrandom(out.data(), out.size(), 0);
-#endif
         if (got >= 0) {
             out = out.subspan(static_cast<std::size_t>(got));
         } else if (errno == ENOSYS) {
@@ -71,6 +76,7 @@ TENSAFE_COMPILED_INLINE void os_entropy(std::span<std::uint8_t> out) {
             detail::throw_entropy_error("getrandom", errno);
         }
     }
+#endif
 }
 
 /// A seed of 32 bytes from os_entropy. Thread safe.

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string_view>
+#include <vector>
+
+// How JavaScript calls a module: it writes bytes where argument() says, calls, and reads result_size() bytes
+// at result_data(), which stay until the next call. Calls give 0, or the number of an error, whose text is
+// then shown.
+
+#define TENSAFE_EXPORT(name) __attribute__((export_name(#name), used))
+
+namespace exported {
+
+using bytes = std::vector<std::uint8_t>;
+
+inline bytes argument;                    ///< what JavaScript wrote
+inline bytes result;                      ///< what it reads,
+inline std::span<const std::byte> shown;  ///< or other bytes that stay until the next call
+
+inline void show(std::span<const std::byte> what) {
+    shown = what;
+}
+inline void show(const bytes& what) {
+    shown = std::as_bytes(std::span(what));
+}
+inline void show(std::string_view text) {
+    result.assign(text.begin(), text.end());
+    show(result);
+}
+
+/// The numbers stand in client.js too.
+inline int kind_of(const std::exception& e) {
+    if (dynamic_cast<const tensafe::range_exceeded_error*>(&e) != nullptr) {
+        return 2;
+    }
+    if (dynamic_cast<const tensafe::encoding_error*>(&e) != nullptr) {
+        return 3;
+    }
+    return dynamic_cast<const tensafe::format_error*>(&e) != nullptr ? 4 : 1;
+}
+
+/// 0, or what went wrong: then the text is shown.
+template <class F>
+int guarded(F f) noexcept {
+    try {
+        shown = {};
+        f();
+        return 0;
+    } catch (const std::exception& e) {
+        show(e.what());
+        return kind_of(e);
+    }
+}
+
+/// The argument as so many floats.
+inline std::span<const float> floats(std::size_t count) {
+    tensafe::require<tensafe::parameter_error>(
+        count <= argument.size() / sizeof(float),
+        {"got ", argument.size(), " bytes, expected ", count, " floats"});
+    return {reinterpret_cast<const float*>(argument.data()), count};
+}
+
+/// Where the next call's argument of so many bytes goes; null: there is no such memory.
+TENSAFE_EXPORT(argument) inline std::uint8_t* argument_of(std::size_t size) {
+    try {
+        argument.resize(size);
+        return argument.data();
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
+TENSAFE_EXPORT(result_data) inline const std::byte* result_data() {
+    return shown.data();
+}
+TENSAFE_EXPORT(result_size) inline std::size_t result_size() {
+    return shown.size();
+}
+
+}  // namespace exported

@@ -1,0 +1,83 @@
+// The tiny language model as WebAssembly, for worker.js: it stops at each input that an adapter may change.
+#include <tensafe/io/safetensors.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../../examples/tiny_lm/character_model.hpp"
+#include "../../examples/tiny_lm/characters.hpp"
+#include "../client/exports.hpp"
+
+namespace {
+
+using namespace examples::tiny_lm;
+using namespace exported;
+
+std::unique_ptr<character_model> model;
+
+character_model& loaded() {
+    tensafe::require<tensafe::parameter_error>(model != nullptr, {"tiny_lm: got no weights yet"});
+    return *model;
+}
+
+}  // namespace
+
+/// Argument: the bytes of base.safetensors.
+TENSAFE_EXPORT(load) int load() {
+    return guarded([] {
+        model = std::make_unique<character_model>(
+            tensafe::io::safetensors_file::parse(std::as_bytes(std::span(argument)), "base.safetensors"));
+    });
+}
+
+TENSAFE_EXPORT(clear) int clear() {
+    return guarded([] { loaded().clear(); });
+}
+
+/// Adds a character of this code to the text.
+TENSAFE_EXPORT(begin) int begin(int code) {
+    return guarded([&] { loaded().begin(tokens_of(std::string(1, static_cast<char>(code))).front()); });
+}
+
+/// Shows the names of the linears that wait for an adapter, a line each; nothing: the position is done.
+TENSAFE_EXPORT(sites) int sites() {
+    return guarded([] {
+        std::string names;
+        for (const std::string& name : loaded().sites()) {
+            names += (names.empty() ? "" : "\n") + name;
+        }
+        show(names);
+    });
+}
+
+/// Shows their input.
+TENSAFE_EXPORT(input) int input() {
+    return guarded([] { show(std::as_bytes(loaded().input())); });
+}
+
+/// Argument: what an adapter adds to each of their outputs, one behind the other; 0 floats: nothing.
+TENSAFE_EXPORT(resume) int resume(std::size_t count) {
+    return guarded([&] {
+        std::vector<std::span<const float>> deltas;
+        std::span<const float> all = floats(count);
+        const std::size_t sites = loaded().sites().size();
+        tensafe::require<tensafe::shape_error>(
+            sites != 0 && count % sites == 0,
+            {"tiny_lm: got ", count, " floats, expected as many for each of ", sites, " linears"});
+        for (std::size_t s = 0; count != 0 && s < sites; ++s) {
+            deltas.push_back(all.subspan(s * (count / sites), count / sites));  // which have one d_out
+        }
+        loaded().resume(deltas);
+    });
+}
+
+/// The code of the likeliest next character, when the position is done.
+TENSAFE_EXPORT(likeliest) int likeliest() {
+    const auto logits = loaded().logits();
+    return character_of(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}

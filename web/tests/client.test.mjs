@@ -1,0 +1,99 @@
+// The client in node: node --experimental-websocket --test web/tests/client.test.mjs
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { root, startServer, tensors } from "./server.mjs";
+
+const { Client, connect, TensafeError } = await import(process.env.TENSAFE_WEB_CLIENT ??
+  new URL("../../build/web/client/session.js", import.meta.url));
+
+const data = "examples/data/qwen_rank32";
+const site = "self_attn.q_proj";
+const states = tensors(`${data}/hidden_states.safetensors`)[site];
+const expected = tensors(`${data}/expected_delta.safetensors`)[site];
+const d = states.shape[1];
+const dOut = expected.shape[1];
+const state = (row) => states.values.subarray(row * d, (row + 1) * d);
+
+const server = await startServer("--adapter", `qwen=${root}/${data}`);
+test.after(() => server.stop());
+
+/** The largest error beside the largest entry. */
+function check(deltas, sites, row) {
+  const got = deltas[sites.findIndex(({ name }) => name.endsWith(site))];
+  const want = expected.values.subarray(row * dOut, (row + 1) * dOut);
+  assert.equal(got.length, dOut);
+  const largest = want.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  const error = want.reduce((most, x, i) => Math.max(most, Math.abs(x - got[i])), 0) / largest;
+  assert.ok(error < 5e-4, `relative error ${error}`);
+}
+const input = (session) => session.groups.findIndex(({ sites }) => sites.some(({ name }) => name.endsWith(site)));
+
+for (const tokensAhead of [1, 128]) {
+  test(`hidden states ${tokensAhead === 1 ? "alone" : "in blocks"} get the deltas of the adapter`, async () => {
+    const session = await connect(server.url, { adapter: "qwen", tokensAhead });
+    const group = input(session);
+    const { sites } = session.groups[group];
+    const all = await Promise.all([0, 1, 2].map((row) => session.deltas(group, state(row))));
+    all.forEach((deltas, row) => check(deltas, sites, row));
+    for (let k = 3; k < 40; ++k) {
+      check(await session.deltas(session.groups[group].input, state(k % 16)), sites, k % 16);
+    }
+    assert.equal(session.counts.replies, 40);
+    assert.ok(tokensAhead === 1 ? session.counts.bytesUp > 40 * 60_000 : session.counts.bytesUp < 40 * 30_000);
+    session.close();
+    await assert.rejects(session.deltas(group, state(0)), { code: "closed" });
+  });
+}
+
+test("a lost connection is made up for, with its session and in a fresh one", async () => {
+  const sockets = [];
+  class Socket extends WebSocket {
+    constructor(url) {
+      super(url);
+      sockets.push(this);
+    }
+  }
+  const session = await connect(server.url, { adapter: "qwen", WebSocket: Socket });
+  const group = input(session);
+  const { sites } = session.groups[group];
+  check(await session.deltas(group, state(0)), sites, 0);
+  sockets.at(-1).close();
+  check(await session.deltas(group, state(1)), sites, 1);
+  assert.deepEqual([session.counts.sessions, session.counts.resumed], [1, 1]);
+  const asked = session.deltas(group, state(2));  // lost on its way
+  setTimeout(() => sockets.at(-1).close(), 1);
+  check(await asked, sites, 2);
+  session.close();
+});
+
+test("errors say what was wrong", async () => {
+  await assert.rejects(connect(server.url, { adapter: "none" }), { code: "unknown_adapter", message: /"qwen"/ });
+  await assert.rejects(connect(server.url, {}), { code: "parameter", message: /got no adapter/ });
+  await assert.rejects(connect("wss://localhost:1/", { adapter: "qwen" }), { message: /signs its origin/ });
+  await assert.rejects(connect(server.url.replace(/:\d+/, ":1"), { adapter: "qwen" }), { code: "lost" });
+  const session = await connect(server.url, { adapter: "qwen" });
+  const group = input(session);
+  await assert.rejects(session.deltas(99, state(0)), { code: "parameter", message: /expected one of/ });
+  await assert.rejects(session.deltas(group, [1, 2]), { message: /got a hidden state of 2 entries, expected 2048/ });
+  await assert.rejects(session.deltas(group, new Float32Array(d).fill(NaN)), { code: "encoding" });
+  check(await session.deltas(group, state(0)), session.groups[group].sites, 0);  // nothing was lost
+  session.close();
+});
+
+test("a client signs for its origin alone", async () => {
+  await assert.rejects(connect(server.url, { adapter: "qwen", origin: "http://other.example" }),
+    { code: "not_authorised" });
+});
+
+test("messages that are none are refused and harm nothing", async () => {
+  const client = await Client.create();
+  assert.throws(() => client.encrypt(0, new Float32Array(4), 1), { message: /expected open first/ });
+  assert.throws(() => client.signedSeed(new Uint8Array(31)), { message: /got a nonce of 31 bytes, expected 32/ });
+  assert.throws(() => client.open(new Uint8Array(64), new Uint8Array(0)), TensafeError);
+  assert.throws(() => client.accept(new Uint8Array(10)), { code: "format" });
+  const one = client.rerandomizationKey(new Uint8Array(32));
+  const other = (await Client.create()).rerandomizationKey(new Uint8Array(32));
+  assert.equal(one.length, other.length);
+  assert.notDeepEqual(one, other);  // keys are fresh
+  client.close();
+});

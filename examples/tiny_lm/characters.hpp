@@ -8,9 +8,19 @@
 #include <string_view>
 #include <vector>
 
-// The tokens of the tiny language model: one for each character that it knows.
+// The tokens of the tiny language model, one for each character that it knows, and its shape.
 
 namespace examples::tiny_lm {
+
+struct model_shape {
+    std::int64_t d_model = 256;
+    std::int64_t layers = 3;
+    std::int64_t heads = 4;
+    std::int64_t d_hidden = 1024;  ///< of the MLP
+    /// A position sees itself and the window - 1 before it, in training and when text is made: a text may be
+    /// of any length, and what falls out of the window is forgotten.
+    std::int64_t window = 256;
+};
 
 /// The newline is token 0, ' ' to '~' are tokens 1 to 95.
 inline constexpr std::int64_t vocabulary = 96;

@@ -19,16 +19,6 @@
 
 namespace examples::tiny_lm {
 
-struct model_shape {
-    std::int64_t d_model = 256;
-    std::int64_t layers = 3;
-    std::int64_t heads = 4;
-    std::int64_t d_hidden = 1024;  ///< of the MLP
-    /// A position sees itself and the window - 1 before it, in training and when text is made: a text may be
-    /// of any length, and what falls out of the window is forgotten.
-    std::int64_t window = 256;
-};
-
 /// What an adapter adds to the linears of these sites, all of which see x of shape [..., d]: a tensor
 /// [..., d_out] for each of them. Empty: nothing is added. The only place where the base model, plaintext
 /// LoRA and encrypted LoRA differ.

@@ -1,7 +1,6 @@
 // The tiny language model as WebAssembly, for worker.js: it stops at each input that an adapter may change.
 #include <tensafe/io/safetensors.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -78,6 +77,5 @@ TENSAFE_EXPORT(resume) int resume(std::size_t count) {
 
 /// The code of the likeliest next character, when the position is done.
 TENSAFE_EXPORT(likeliest) int likeliest() {
-    const auto logits = loaded().logits();
-    return character_of(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    return character_of(loaded().likeliest());
 }

@@ -1,0 +1,225 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/io/safetensors.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+
+#include <Eigen/Core>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "characters.hpp"
+
+// The model of transformer.hpp once more, without libtorch: one position at a time, in pieces. It stops at
+// each input that an adapter may change, so that whoever runs it can wait for answers, as a web page must.
+
+namespace examples::tiny_lm {
+
+class character_model {
+  public:
+    /// @throws tensafe::format_error or shape_error, naming the tensor, for one that is missing or has
+    /// another shape
+    explicit character_model(const tensafe::io::safetensors_file& weights, const model_shape& shape = {})
+        : shape_(shape),
+          embedding_(matrix_of(weights, "model.embed_tokens", vocabulary, shape.d_model)),
+          norm_(vector_of(weights, "model.norm", shape.d_model)),
+          head_(matrix_of(weights, "lm_head", vocabulary, shape.d_model)) {
+        const std::int64_t d = shape.d_model;
+        for (std::int64_t i = 0; i < shape.layers; ++i) {
+            const std::string name = "model.layers." + std::to_string(i) + ".";
+            const auto linears = [&](const std::string& parent, std::initializer_list<const char*> names,
+                                     std::int64_t d_out, std::int64_t d_in) {
+                stage result;
+                for (const char* const each : names) {
+                    result.sites.push_back(name + parent + each);
+                    result.weights.push_back(matrix_of(weights, result.sites.back(), d_out, d_in));
+                }
+                return result;
+            };
+            layers_.push_back(
+                {vector_of(weights, name + "input_layernorm", d),
+                 vector_of(weights, name + "post_attention_layernorm", d),
+                 {linears("self_attn.", {"q_proj", "k_proj", "v_proj"}, d, d),
+                  linears("self_attn.", {"o_proj"}, d, d), linears("mlp.", {"up_proj"}, shape.d_hidden, d),
+                  linears("mlp.", {"down_proj"}, d, shape.d_hidden)},
+                 {},
+                 {}});
+        }
+        clear();
+    }
+
+    /// An empty text.
+    void clear() {
+        position_ = 0;
+        for (layer& each : layers_) {
+            each.keys = matrix::Zero(shape_.window, shape_.d_model);
+            each.values = each.keys;
+        }
+        at_ = end();
+    }
+
+    /// Adds a character to the text, and goes to the first input that an adapter may change.
+    /// @pre  0 <= token < vocabulary; the position before is done
+    void begin(std::int64_t token) {
+        x_ = embedding_.row(token).transpose();
+        at_ = 0;
+        input_ = normed(x_, layers_.front().attention_norm);
+    }
+    /// The linears that wait, which share `input`, by their names; none: the position is done.
+    std::span<const std::string> sites() const {
+        return at_ == end() ? std::span<const std::string>() : waiting().sites;
+    }
+    std::span<const float> input() const { return {input_.data(), static_cast<std::size_t>(input_.size())}; }
+
+    /// Goes on to the next such input, or to the end.
+    /// @param deltas  what an adapter adds to each of the linears' outputs; empty: nothing
+    /// @throws tensafe::shape_error for other ones
+    void resume(std::span<const std::span<const float>> deltas = {}) {
+        std::vector<vector> outputs;
+        for (std::size_t i = 0; i < waiting().weights.size(); ++i) {
+            outputs.emplace_back(waiting().weights[i] * input_);
+            if (!deltas.empty()) {
+                tensafe::require<tensafe::shape_error>(
+                    deltas.size() == waiting().weights.size() &&
+                        deltas[i].size() == static_cast<std::size_t>(outputs[i].size()),
+                    {"character_model::resume: site ", tensafe::in_quotes(waiting().sites[i]), ": expected ",
+                     outputs[i].size(), " entries for each of ", waiting().weights.size(), " sites"});
+                outputs[i] += Eigen::Map<const vector>(deltas[i].data(), outputs[i].size());
+            }
+        }
+        layer& here = layers_[at_ / stages];
+        switch (at_ % stages) {
+            case 0:
+                input_ = attended(here, outputs[0], outputs[1], outputs[2]);
+                break;
+            case 1:
+                x_ += outputs[0];
+                input_ = normed(x_, here.mlp_norm);
+                break;
+            case 2:
+                input_ =
+                    outputs[0].unaryExpr([](float v) { return v * 0.5F * (1 + std::erf(v * root_half)); });
+                break;
+            default:
+                x_ += outputs[0];
+                if (at_ + 1 < end()) {
+                    input_ = normed(x_, layers_[at_ / stages + 1].attention_norm);
+                } else {
+                    logits_ = head_ * normed(x_, norm_);
+                    ++position_;
+                }
+        }
+        ++at_;
+    }
+
+    /// Of the next character, when a position is done.
+    std::span<const float> logits() const {
+        return {logits_.data(), static_cast<std::size_t>(logits_.size())};
+    }
+    std::int64_t likeliest() const {
+        return std::max_element(logits_.begin(), logits_.end()) - logits_.begin();
+    }
+
+  private:
+    using vector = Eigen::VectorXf;
+    using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+    /// Linears that share an input.
+    struct stage {
+        std::vector<std::string> sites;
+        std::vector<matrix> weights;
+    };
+    static constexpr std::size_t stages = 4;  ///< of a layer
+    struct layer {
+        vector attention_norm;
+        vector mlp_norm;
+        stage linears[stages];
+        // Of the last `window` positions, in a ring: keys as their positions turned them.
+        matrix keys;
+        matrix values;
+    };
+    static constexpr float root_half = 0.70710678F;
+
+    static matrix matrix_of(const tensafe::io::safetensors_file& weights, const std::string& name,
+                            std::int64_t rows, std::int64_t columns) {
+        const tensafe::lora::matrix read = weights.read_matrix(name + ".weight");
+        tensafe::require<tensafe::shape_error>(
+            read.rows == static_cast<std::size_t>(rows) && read.columns == static_cast<std::size_t>(columns),
+            {"character_model: tensor ", tensafe::in_quotes(name + ".weight"), ": got ", read.rows, " x ",
+             read.columns, ", expected ", rows, " x ", columns});
+        return Eigen::Map<const matrix>(read.values.data(), rows, columns);
+    }
+    static vector vector_of(const tensafe::io::safetensors_file& weights, const std::string& name,
+                            std::int64_t size) {
+        const std::vector<double> read = weights.read_doubles(name + ".weight");
+        tensafe::require<tensafe::shape_error>(
+            read.size() == static_cast<std::size_t>(size),
+            {"character_model: tensor ", tensafe::in_quotes(name + ".weight"), ": got ", read.size(),
+             " entries, expected ", size});
+        return Eigen::Map<const Eigen::VectorXd>(read.data(), size).cast<float>();
+    }
+
+    std::size_t end() const { return layers_.size() * stages; }
+    const stage& waiting() const { return layers_[at_ / stages].linears[at_ % stages]; }
+
+    static vector normed(const vector& x, const vector& weight) {
+        const float scale = 1 / std::sqrt(x.squaredNorm() / static_cast<float>(x.size()) + 1e-6F);
+        return (x * scale).cwiseProduct(weight);
+    }
+
+    /// Turns pairs of each head's entries by the position's angles, which need double precision.
+    void turn(vector& x) const {
+        const std::int64_t d_head = shape_.d_model / shape_.heads;
+        for (std::int64_t k = 0; k < d_head / 2; ++k) {
+            const double angle =
+                static_cast<double>(position_) *
+                std::pow(10000.0, -2.0 * static_cast<double>(k) / static_cast<double>(d_head));
+            const auto cosine = static_cast<float>(std::cos(angle));
+            const auto sine = static_cast<float>(std::sin(angle));
+            for (std::int64_t h = k; h < shape_.d_model; h += d_head) {
+                const float low = x[h];
+                const float high = x[h + d_head / 2];
+                x[h] = low * cosine - high * sine;
+                x[h + d_head / 2] = high * cosine + low * sine;
+            }
+        }
+    }
+
+    vector attended(layer& here, vector& q, vector& k, const vector& v) const {
+        turn(q);
+        turn(k);
+        here.keys.row(position_ % shape_.window) = k;
+        here.values.row(position_ % shape_.window) = v;
+        const std::int64_t known = std::min(position_ + 1, shape_.window);
+        const std::int64_t d_head = shape_.d_model / shape_.heads;
+        vector result(shape_.d_model);
+        for (std::int64_t h = 0; h < shape_.d_model; h += d_head) {
+            vector scores = here.keys.block(0, h, known, d_head) * q.segment(h, d_head) /
+                            std::sqrt(static_cast<float>(d_head));
+            scores = (scores.array() - scores.maxCoeff()).exp().matrix();
+            result.segment(h, d_head) =
+                here.values.block(0, h, known, d_head).transpose() * (scores / scores.sum());
+        }
+        return result;
+    }
+
+    model_shape shape_;
+    matrix embedding_;
+    std::vector<layer> layers_;
+    vector norm_;
+    matrix head_;
+    std::int64_t position_ = 0;
+    std::size_t at_ = 0;  ///< the stage that waits, over all layers
+    vector x_;
+    vector input_;
+    vector logits_;
+};
+
+}  // namespace examples::tiny_lm

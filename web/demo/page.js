@@ -61,6 +61,7 @@ worker.onerror = ({ message }) => say(`The page's worker failed: ${message}`, tr
 part("form").onsubmit = (/** @type {Event} */ event) => {
   event.preventDefault();
   isWriting = true;
+  say("Writing.");
   enable();
   worker.postMessage({ type: "write", prompt: part("beginning").value, characters: Number(part("characters").value),
     withAdapter: part("form").elements.way.value === "adapter" });

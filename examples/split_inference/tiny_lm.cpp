@@ -4,109 +4,154 @@
 //   split_tiny_lm --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv
 //                 --prompt "And he said" --characters 200
 
-#include <tensafe/interop/torch_safetensors.hpp>
+#include <tensafe/encoding/norm.hpp>
 #include <tensafe/io/safetensors.hpp>
 
 #include <CLI/CLI.hpp>
-#include <torch/torch.h>
 
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../tiny_lm/check_sites.hpp"
-#include "../tiny_lm/generation.hpp"
-#include "../tiny_lm/two_sides.hpp"
+#include "../tiny_lm/character_model.hpp"
 #include "program_options.hpp"
 #include "remote_model.hpp"
 
 namespace {
 
 using namespace examples::tiny_lm;
-namespace lora = tensafe::lora;
+namespace io = tensafe::io;
+using tensafe::lora::model_layout;
 
-/// Sites of the server's shapes, without a value: enough to see that each linear has one.
-lora::adapter shapes_of(const lora::model_layout& layout) {
-    lora::adapter shapes;
-    for (const auto& group : layout.groups) {
-        for (const auto& site : group.sites) {
-            lora::adapter_site shape;
-            shape.name = site.name;
-            shape.a.rows = site.rank;
-            shape.a.columns = group.d;
-            shape.b.rows = site.d_out;
-            shape.b.columns = site.rank;
-            shapes.sites.push_back(std::move(shape));
+/// The adapter's part of the model, wherever the adapter is.
+class remote_adapter {
+  public:
+    explicit remote_adapter(split::remote_model& to) : to_(to) {
+        for (std::size_t g = 0; g < to.layout().groups.size(); ++g) {
+            const auto& sites = to.layout().groups[g].sites;
+            for (std::size_t s = 0; s < sites.size(); ++s) {
+                places_[sites[s].name] = {g, s};
+            }
         }
     }
-    return shapes;
-}
 
-int run(const std::filesystem::path& data, const split::program_options& service,
-        const generation_options& options) {
-    language_model model;
-    tensafe::interop::load_parameters(model, tensafe::io::safetensors_file::open(data / "base.safetensors"));
+    /// What it adds to these linears, which share the input h.
+    /// @throws tensafe::parameter_error for a linear that the adapter does not have, or not beside the others
+    std::vector<std::span<const float>> deltas(std::span<const std::string> sites, std::span<const float> h) {
+        const std::size_t group = at(sites.front()).group;
+        overflows_ += to_.ask_or_zeros(group, h, product_) ? 0U : 1U;
+        to_.client()->deltas(group, product_, exact_);
+        rounded_.resize(exact_.size());
+        std::vector<std::span<const float>> result;
+        for (const std::string& site : sites) {
+            const model_layout::place place = at(site);
+            tensafe::require<tensafe::parameter_error>(
+                place.group == group,
+                {"split_tiny_lm: the server's adapter has ", tensafe::in_quotes(site), " apart from ",
+                 tensafe::in_quotes(sites.front()), ", expected one input"});
+            auto& values = rounded_[place.site];
+            values.assign(exact_[place.site].begin(), exact_[place.site].end());
+            result.emplace_back(values);
+        }
+        return result;
+    }
+    /// Hidden states of no finite norm: the server must not see which.
+    std::size_t overflows() const noexcept { return overflows_; }
+
+  private:
+    model_layout::place at(const std::string& site) const {
+        const auto found = places_.find(site);
+        tensafe::require<tensafe::parameter_error>(
+            found != places_.end(),
+            {"split_tiny_lm: the server's adapter has no site ", tensafe::in_quotes(site),
+             ", expected one for each of the model's linears"});
+        return found->second;
+    }
+
+    split::remote_model& to_;
+    std::map<std::string, model_layout::place> places_;
+    std::vector<double> product_;
+    split::remote_model::client_type::site_deltas exact_;
+    std::vector<std::vector<float>> rounded_;
+    std::size_t overflows_ = 0;
+};
+
+int run(const std::filesystem::path& data, const split::program_options& service, const std::string& prompt,
+        std::size_t characters) {
+    const auto weights = io::safetensors_file::open(data / "base.safetensors");
+    character_model model(weights);
     split::remote_options how = service.remote();
     // The last character is written and not read.
-    const std::size_t expected = options.prompt.size() + options.characters - 1;
+    const std::size_t expected = prompt.size() + characters - 1;
     how.expected_tokens = expected;
-    for (const auto& weight : model.named_parameters()) {
-        const std::string& name = weight.key();
-        if (name.ends_with(".weight")) {
-            how.base_norms[name.substr(0, name.size() - 7)] = weight.value().norm().item<double>();
+    for (const io::tensor_info& tensor : weights.tensors()) {
+        if (tensor.name.ends_with(".weight")) {
+            how.base_norms[tensor.name.substr(0, tensor.name.size() - 7)] =
+                std::sqrt(tensafe::encoding::sum_of_squares<double>(weights.read_doubles(tensor.name)));
         }
     }
+    const std::vector<std::int64_t> tokens = tokens_of(prompt);
     split::remote_model remote(service.connector(), split::client_identity(service.identity), service.keys(),
                                std::move(how));
-    check_sites(model, shapes_of(remote.layout()));
     std::fprintf(stderr, "%s: adapter %s, version %llu, %zu requests a character\n", service.server.c_str(),
                  service.adapter.c_str(), static_cast<unsigned long long>(remote.version()),
                  remote.layout().groups.size());
 
-    text_side side(remote.client(),
-                   [&](std::size_t group, auto h, double overflow_margin, std::vector<double>& product) {
-                       return remote.ask_or_zeros(group, h, product, overflow_margin);
-                   });
-    const adapter_deltas deltas = side.deltas();
+    remote_adapter adapter(remote);
+    const auto read = [&](std::int64_t token) {
+        for (model.begin(token); !model.sites().empty();) {
+            model.resume(adapter.deltas(model.sites(), model.input()));
+        }
+    };
     const auto before = remote.counted();
     const auto start = std::chrono::steady_clock::now();
-    std::printf("%s", options.prompt.c_str());
+    std::printf("%s", prompt.c_str());
     std::fflush(stdout);
-    generate(model, options, deltas, [](char c) {
-        std::fputc(c, stdout);
+    for (const std::int64_t token : tokens) {
+        read(token);
+    }
+    for (std::size_t written = 1;; ++written) {
+        const std::int64_t next = model.likeliest();
+        std::fputc(character_of(next), stdout);
         std::fflush(stdout);
-    });
+        if (written == characters) {
+            break;
+        }
+        read(next);
+    }
     std::printf("\n");
     std::fflush(stdout);
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
 
     const auto after = remote.counted();
-    const auto tokens = static_cast<double>(expected);
+    const auto all = static_cast<double>(expected);
     split::remote_model::message_bytes cost;
     for (std::size_t group = 0; group < remote.layout().groups.size(); ++group) {
         const auto each = remote.forecast(group, expected);
         cost.up += each.up / expected;
         cost.down += each.down / expected;
     }
-    std::fprintf(stderr, "\n%.0f characters read or written, %.1f a second\n", tokens,
-                 tokens / passed.count());
+    std::fprintf(stderr, "\n%.0f characters read or written, %.1f a second\n", all, all / passed.count());
     std::fprintf(stderr, "bytes a character: up %.0f (cost model %zu), down %.0f (cost model %zu)\n",
-                 static_cast<double>(after.wire.up - before.wire.up) / tokens, cost.up,
-                 static_cast<double>(after.wire.down - before.wire.down) / tokens, cost.down);
+                 static_cast<double>(after.wire.up - before.wire.up) / all, cost.up,
+                 static_cast<double>(after.wire.down - before.wire.down) / all, cost.down);
     std::fprintf(stderr, "reconnections: %llu, %llu of them with a fresh session\n",
                  static_cast<unsigned long long>(after.resumed + after.sessions - 1),
                  static_cast<unsigned long long>(after.sessions - 1));
-    if (side.overflows() > 0) {
+    if (adapter.overflows() > 0) {
         std::fprintf(stderr,
-                     "%zu values overflowed on the way: the text means nothing, and the server may be "
+                     "%zu hidden states overflowed on the way: the text means nothing, and the server may be "
                      "hostile\n",
-                     side.overflows());
+                     adapter.overflows());
     }
     return 0;
 }
@@ -115,24 +160,24 @@ int run(const std::filesystem::path& data, const split::program_options& service
 
 int main(int argc, char** argv) {
     CLI::App app("Writes a text with a language model whose adapter is on a server");
-    generation_options options;
+    std::string prompt = "In the beginning";
+    std::size_t characters = 300;
     split::program_options service;
     std::string data = TENSAFE_EXAMPLE_DATA "/tiny_lm";
     service.add_to(app);
-    app.add_option("--prompt", options.prompt, "newlines and printable ASCII")->capture_default_str();
-    app.add_option("--characters", options.characters, "to write")
+    app.add_option("--prompt", prompt, "newlines and printable ASCII")
+        ->capture_default_str()
+        ->check(
+            [](const std::string& text) { return text.empty() ? "got nothing, expected a character" : ""; });
+    app.add_option("--characters", characters, "to write")
         ->capture_default_str()
         ->check(CLI::Range(1, 100000));
-    app.add_option("--temperature", options.temperature, "0: always the likeliest character")
-        ->capture_default_str();
-    app.add_option("--seed", options.seed, "of the draws, with a temperature")->capture_default_str();
     app.add_option("--data", data, "with base.safetensors")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));  // a limit on file sizes is a full disk
     try {
-        at::set_num_threads(1);  // a server beside it has the other cores
-        return run(data, service, options);
-    } catch (const std::exception& e) {  // torch has errors of its own
+        return run(data, service, prompt, characters);
+    } catch (const std::exception& e) {
         std::fprintf(stderr, "split_tiny_lm: %s\n", e.what());
         return 1;
     }

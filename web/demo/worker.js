@@ -10,8 +10,9 @@ const began = performance.now();
 /** @type {any[]} */ let frames = [];
 function saw(/** @type {string} */ way, /** @type {any} */ data) {
   const bytes = typeof data === "string" ? new TextEncoder().encode(data) : new Uint8Array(data);
+  // Behind a message's header, which is 52 bytes and much the same in all.
   const head = typeof data === "string" ? data.slice(0, 60)
-    : Array.from(bytes.subarray(0, 40), (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    : Array.from(bytes.subarray(64, 104), (byte) => byte.toString(16).padStart(2, "0")).join(" ");
   frames.push({ ms: (performance.now() - began).toFixed(1), way, bytes: bytes.length, head });
 }
 function showFrames() {

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { root, startServer } from "./server.mjs";
 
-const puppeteer = createRequire(join(root, "build/web/package.json"))("puppeteer-core");
+const { chromium } = createRequire(join(root, "build/web/tools/package.json"))("playwright-core");
 const site = join(root, "build/web/site");
 const pictures = join(root, "build/web/pictures");
 mkdirSync(pictures, { recursive: true });
@@ -15,21 +15,21 @@ const expected = readFileSync(join(root, "examples/data/tiny_lm/job_hath_spoken.
 const options = ["--adapter", `kjv=${root}examples/data/tiny_lm/adapter`, "--web", site, "--client-share", "none",
   "--tenant-share", "none", "--adapter-share", "none"];
 
-const browser = await puppeteer.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   args: ["--no-sandbox", "--disable-gpu"] });
 test.after(() => browser.close());
 
 /** A tab, and what its console and its security policy say: nothing, if all is well. */
 async function open(server, what = "/") {
-  const page = await browser.newPage();
+  const page = await browser.newPage({ colorScheme: "light" });
   page.problems = [];
   page.on("console", (message) => {
-    if (["error", "warn"].includes(message.type())) {
+    if (["error", "warning"].includes(message.type())) {
       page.problems.push(message.text());
     }
   });
   page.on("pageerror", (error) => page.problems.push(String(error)));
-  await page.evaluateOnNewDocument(() => {
+  await page.addInitScript(() => {
     addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI }) =>
       console.error(`CSP: ${violatedDirective} ${blockedURI}`));
   });
@@ -38,7 +38,7 @@ async function open(server, what = "/") {
 }
 const text = (page, id) => page.$eval(`#${id}`, (element) => element.textContent);
 async function until(page, what, limit = 20_000) {
-  await page.waitForFunction(what, { timeout: limit, polling: 50 });  // hidden tabs draw nothing
+  await page.waitForFunction(what, null, { timeout: limit, polling: 50 });  // hidden tabs draw nothing
 }
 const ready = (page) => until(page, () => !document.getElementById("write").disabled);
 async function write(page, characters, way = "adapter") {
@@ -69,8 +69,8 @@ test("the page writes 200 characters with the private adapter, and others withou
   assert.notEqual(await written(page), expected.slice(0, 40));
   // Nothing that the server saw is text of the page.
   assert.ok(!server.log.includes("Job"));
-  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
-  await page.setViewport({ width: 360, height: 780 });
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.setViewportSize({ width: 360, height: 780 });
   await page.screenshot({ path: join(pictures, "dark_and_small.png"), fullPage: true });
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));  // nothing to scroll aside
   assert.deepEqual(page.problems, []);

@@ -18,8 +18,7 @@ class static_files {
 
     /// Reads all files of the folder and of those in it.
     /// @throws tensafe::io_error, naming it, for a folder without index.html, a file that cannot be read or
-    /// is none, as a
-    ///         link, and beyond the limits above
+    ///         is none, as a link, and beyond the limits above
     explicit static_files(const std::filesystem::path& folder);
 
     /// The answer to a GET or HEAD of this target ("/", "/page.js?1"); status 404 if there is no such file.

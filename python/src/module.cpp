@@ -340,7 +340,12 @@ void translate(std::exception_ptr thrown) {
                                  : is<tensafe::signature_error>(e)      ? "SignatureError"
                                  : is<tensafe::closed_error>(e)         ? "ClosedError"
                                                                         : "Error";
-        PyErr_SetString(py::module_::import("tensafe.errors").attr(name).ptr(), e.what());
+        std::string text = e.what();
+        constexpr std::string_view of_cpp = "use the range policy lora::worst_case";
+        if (const std::size_t at = text.find(of_cpp); at != text.npos) {
+            text.replace(at, of_cpp.size(), "take private_n4096 (overflow_margin=2, then 4 and so on)");
+        }
+        PyErr_SetString(py::module_::import("tensafe.errors").attr(name).ptr(), text.c_str());
     }
 }
 
@@ -452,9 +457,10 @@ PYBIND11_MODULE(_core, m) {
     m.def("inspect_message", inspect_message);
     m.def("shared_input", [](const std::string& site) { return lora::shared_input(site); });
     m.def("cost", [](const std::string& set, std::size_t rank, std::size_t d_in, std::size_t d_out, int rows,
-                     std::size_t tokens_ahead, bool blind) {
+                     std::size_t tokens_ahead, bool blind, bool trusts_clients) {
         const lora::token_cost c = computed([&] {
-            return set_named(set).cost_of({rank, d_in, d_out}, options_of(rows, tokens_ahead, blind, false));
+            return set_named(set).cost_of({rank, d_in, d_out},
+                                          options_of(rows, tokens_ahead, blind, trusts_clients));
         });
         return py::dict(py::arg("bytes_up") = c.bytes_up, py::arg("bytes_down") = c.bytes_down,
                         py::arg("online_up") = c.online_up, py::arg("online_down") = c.online_down,

@@ -347,11 +347,13 @@ std::unique_ptr<client> make_client(message layout, message held) {
 }
 
 lora::token_cost cost_of(const lora::site_shape& shape, const server_options& options) {
-    if (options.tokens_ahead > 1) {
-        return lora::cost_of<P, lora::token_blocks, of_blocks>(shape, options.mode, options.tokens_ahead);
-    }
-    return rows_of(options) == 32 ? lora::cost_of<P, tiles<32>, protection>(shape, options.mode)
-                                  : lora::cost_of<P, tiles<4>, protection>(shape, options.mode);
+    lora::detail::check_tokens_ahead<P, protection>(options.tokens_ahead, options.trusts_clients);
+    const lora::token_cost alone = rows_of(options) == 32
+                                       ? lora::cost_of<P, tiles<32>, protection>(shape, options.mode)
+                                       : lora::cost_of<P, tiles<4>, protection>(shape, options.mode);
+    return options.tokens_ahead < 2
+               ? alone
+               : lora::cost_of<P, lora::token_blocks, of_blocks>(shape, options.mode, options.tokens_ahead);
 }
 
 #define TENSAFE_PYTHON_TEXT(x) #x

@@ -8,19 +8,28 @@ from typing import Iterable
 import numpy as np
 
 from . import _core
+from .errors import ParameterError, ShapeError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Site:
     """One linear layer's adapter: it adds ``scale * B @ A @ h``.
 
-    a: float32, shape [rank, d_in].  b: float32, shape [d_out, rank].
+    a: shape [rank, d_in].  b: shape [d_out, rank].  Anything that numpy reads; kept as float32.
+    Raises ShapeError for other shapes.
     """
 
     name: str
     a: np.ndarray
     b: np.ndarray
     scale: float = 1.0
+
+    def __post_init__(self):
+        for name in ("a", "b"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float32))
+        if self.a.ndim != 2 or self.b.ndim != 2 or self.a.shape[0] != self.b.shape[1]:
+            raise ShapeError(f"site {self.name!r}: got A {list(self.a.shape)} and B {list(self.b.shape)}, "
+                             "expected [rank, d_in] and [d_out, rank]")
 
     @property
     def rank(self) -> int:
@@ -51,7 +60,10 @@ class Adapter(collections.abc.Mapping):
     """
 
     def __init__(self, sites: Iterable[Site]) -> None:
-        self._sites = {site.name: site for site in sites}
+        self._sites: dict = {}
+        for site in [sites] if isinstance(sites, Site) else sites:
+            if self._sites.setdefault(site.name, site) is not site:
+                raise ParameterError(f"got two sites {site.name!r}, expected each name once")
 
     def __getitem__(self, name: str) -> Site:
         return self._sites[find(name, self._sites)]
@@ -70,6 +82,13 @@ class Adapter(collections.abc.Mapping):
 
     def __repr__(self):
         return f"Adapter({len(self)} sites)\n" + "\n".join(f"  {site!r}" for site in self._sites.values())
+
+
+def expect(value, types, what, expected):
+    """Raises TypeError, which shows no value, unless `value` is of one of these types."""
+    if not isinstance(value, types):
+        raise TypeError(f"{what}: got {type(value).__name__}, expected {expected}")
+    return value
 
 
 def find(name, names):
@@ -93,6 +112,5 @@ def load_peft(directory: "str | os.PathLike[str]") -> Adapter:
 
 
 def values_of(adapter):
-    if not isinstance(adapter, Adapter):
-        raise TypeError(f"got {type(adapter).__name__}, expected a tensafe.Adapter, as tensafe.load_peft gives it")
+    expect(adapter, Adapter, "adapter", "a tensafe.Adapter, as tensafe.load_peft gives it")
     return [(site.name, site.a, site.b, float(site.scale)) for site in adapter.values()]

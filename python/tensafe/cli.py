@@ -20,7 +20,7 @@ def main(arguments=None):
 
     demo = commands.add_parser("demo", help="client and server in one process: error, bytes, time")
     demo.add_argument("adapter", nargs="?", help="PEFT directory; by default a made-up adapter of rank 32")
-    demo.add_argument("--tokens", type=int, default=64)
+    demo.add_argument("--tokens", type=int, default=64, choices=range(1, 100001), metavar="1..100000")
     _add_costs(demo)
     demo.set_defaults(run=_demo)
 
@@ -62,8 +62,7 @@ def _costs(options):
 def _demo(options):
     random = np.random.default_rng(1)
     if options.adapter:
-        adapter = tensafe.load_peft(options.adapter)
-        adapter = tensafe.Adapter([next(iter(adapter.values()))])
+        adapter = tensafe.Adapter(next(iter(tensafe.load_peft(options.adapter).values())))
     else:
         adapter = tensafe.Adapter([tensafe.Site("q_proj", random.normal(size=(32, 2048)).astype(np.float32),
                                                 random.normal(size=(2048, 32)).astype(np.float32) / 32)])
@@ -84,9 +83,9 @@ def _demo(options):
     delta = client.connect(carry).delta(site.name, h)
     seconds = time.perf_counter() - begin
     plain = site.delta(h)
-    up, down = sent // max(1, options.tokens)
+    up, down = sent // options.tokens
     print(f"site            {site!r}\nserver          {server!r}\ntokens          {options.tokens}\n"
-          f"time a token    {seconds / max(1, options.tokens) * 1e3:.3f} ms, client and server on one core\n"
+          f"time a token    {seconds / options.tokens * 1e3:.3f} ms, client and server on one core\n"
           f"bytes a token   {up} up, {down} down\n"
           f"relative error  {np.linalg.norm(delta - plain) / np.linalg.norm(plain):.2e} against plaintext LoRA")
 
@@ -123,10 +122,10 @@ def _inspect(options):
 
 
 def _estimate(options):
-    try:
-        what = tuple(int(x) for x in options.what.split("x"))
-    except ValueError:
-        what = ()
-    cost = tensafe.estimate(what if len(what) == 3 else tensafe.load_peft(options.what), **_costs(options))
+    parts = options.what.split("x")
+    if all(part.isdigit() for part in parts) and len(parts) != 3:
+        raise tensafe.ShapeError(f"got {options.what}, expected a PEFT directory, or RANKxD_INxD_OUT as 32x2048x4096")
+    what = tuple(map(int, parts)) if all(part.isdigit() for part in parts) else tensafe.load_peft(options.what)
+    cost = tensafe.estimate(what, **_costs(options))
     for key, value in cost.items():
         print(f"{key:<22}{value:.3g}" if isinstance(value, float) else f"{key:<22}{value:,}")

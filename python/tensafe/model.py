@@ -1,13 +1,14 @@
 """Client, server and what is between them."""
 
+import collections.abc
 import os
 import threading
 from typing import Any, Callable, Optional, Union
 
 from . import _core
 from ._arrays import as_array
-from .adapter import Adapter, Site, find, values_of
-from .errors import ParameterError, UnsupportedError
+from .adapter import Adapter, Site, expect, find, values_of
+from .errors import ParameterError, ShapeError, UnsupportedError
 
 parameter_sets: tuple = tuple(_core.parameter_sets())
 _MODES = ("client_held_b", "blind")
@@ -17,6 +18,10 @@ def _is_blind(mode):
     if mode not in _MODES:
         raise ParameterError(f"got the mode {mode!r}, expected one of {', '.join(_MODES)}")
     return mode == "blind"
+
+
+def _message(value, what, expected="bytes"):
+    return expect(value, bytes, what, expected)
 
 
 class _Secret:
@@ -68,7 +73,7 @@ class Server:
         nonce: 32 bytes of `tensafe.fresh_nonce()`, drawn here for this client and session.
         key: the client's `rerandomization_key(nonce)`.
         """
-        return ServerSession(self._core.open(nonce, key))
+        return ServerSession(self._core.open(_message(nonce, "nonce"), _message(key, "key")))
 
     def __repr__(self):
         sites = sum(len(sites) for _, _, sites in self._core.groups)
@@ -89,7 +94,7 @@ class ServerSession(_Secret):
     def answer(self, request: bytes) -> bytes:
         """The reply to a request. A request that is malformed or another set's raises, and nothing is lost."""
         with self._lock:
-            return self._core.answer(request)
+            return self._core.answer(_message(request, "request"))
 
 
 class Query(_Secret):
@@ -114,7 +119,7 @@ class _Sites:
         self.places = {name: (g, s) for g, names in enumerate(self.groups) for s, name in enumerate(names)}
 
     def place(self, name):
-        found = self.places.get(name)
+        found = self.places.get(expect(name, str, "site", "the name of one, or its last parts"))
         return self.places[find(name, self.places)] if found is None else found
 
 
@@ -126,8 +131,8 @@ class Client(_Secret):
 
     __slots__ = ("_core", "_sites")
 
-    def __init__(self, layout: bytes, held: bytes = b"") -> None:
-        self._core = _core.Client(layout, held)
+    def __init__(self, layout: bytes, held: bytes) -> None:
+        self._core = _core.Client(_message(layout, "layout", "Server.layout"), _message(held, "held", "Server.held"))
         self._sites = _Sites(self._core.groups)
 
     @property
@@ -140,7 +145,7 @@ class Client(_Secret):
 
     def rerandomization_key(self, nonce: bytes) -> bytes:
         """For the server, once a session: with it the server makes encryptions of zero that hide A."""
-        return self._core.rerandomization_key(nonce)
+        return self._core.rerandomization_key(_message(nonce, "nonce"))
 
     def encrypt(self, site: str, h: Any, *, overflow_margin: float = 1.0) -> Query:
         """Encrypts one hidden state, shape [d], for the site and those that share its input.
@@ -153,14 +158,17 @@ class Client(_Secret):
 
     def decrypt(self, query: Query, reply: bytes) -> dict:
         """Deltas by site from the reply to this query: float64, shape [d_out]."""
-        return dict(zip(query.sites, self._core.decrypt(query._core, reply)))
+        expect(query, Query, "query", "what Client.encrypt gave")
+        return dict(zip(query.sites, self._core.decrypt(query._core, _message(reply, "reply"))))
 
-    def connect(self, to: Union[Server, Callable[[bytes], bytes]]) -> "Session":
+    def connect(self, to: Union[Server, ServerSession, Callable[[bytes], bytes]]) -> "Session":
         """A session with a `Server` of this process, or with one that is elsewhere.
 
-        to: a Server; or a function that sends a request (bytes) to a `ServerSession.answer` and returns its reply
+        to: a Server; a ServerSession, which must be this client's; or a function that sends a request (bytes) to a `ServerSession.answer` and returns its reply
         (bytes). What the function raises comes through.
         """
+        to = to.answer if isinstance(to, ServerSession) else to
+        expect(to, (Server, collections.abc.Callable), "to", "a Server, a ServerSession or a function")
         return Session(self._core.connect(to._core if isinstance(to, Server) else to))
 
     def __repr__(self):
@@ -173,11 +181,12 @@ class Session(_Secret):
     Not for the child of a fork, which raises UnsupportedError.
     """
 
-    __slots__ = ("_core", "_sites")
+    __slots__ = ("_core", "_sites", "_is_closed")
 
     def __init__(self, core):
         self._core = core
         self._sites = _Sites(core.groups)
+        self._is_closed = False
 
     @property
     def sites(self) -> tuple:
@@ -218,6 +227,7 @@ class Session(_Secret):
                 for name, _, d_out in sites]
 
     def close(self) -> None:
+        self._is_closed = True
         self._core.close()
 
     def __enter__(self) -> "Session":
@@ -227,7 +237,7 @@ class Session(_Secret):
         self.close()
 
     def __repr__(self):
-        return f"Session({len(self._sites.places)} sites)"
+        return f"Session({len(self._sites.places)} sites{', closed' if self._is_closed else ''})"
 
 
 def fresh_nonce() -> bytes:
@@ -254,18 +264,21 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     """
     if not hasattr(_core, "connect"):
         raise UnsupportedError("connect: this build has no network: it was made without OpenSSL 3 or Boost")
+    if not ca and url.startswith("wss:"):
+        raise ParameterError(f"connect: {url}: got no ca, expected ca= with the server's certificate.pem")
     return Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(pin), publisher,
                                  insecure_plaintext, tokens_ahead, float(timeout)))
 
 
 def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096", *, mode: str = "client_held_b",
-             rows: Optional[int] = None, tokens_ahead: int = 0) -> dict:
+             rows: Optional[int] = None, tokens_ahead: int = 0, trusts_clients: bool = False) -> dict:
     """What a hidden state costs, or with `tokens_ahead` a block of them.
 
     what: an Adapter or Site, or a shape (rank, d_in, d_out). Of an Adapter the sums over inputs, each of which goes up
     once for the sites that share it; the error is the largest.
     Returns bytes_up, bytes_down (online_up, online_down: of a token of a block once it is prepared), relative_error,
     statistical_distance (of 2^20 replies from replies that show A h alone).
+    Raises ParameterError for what a Server refuses.
     """
     if isinstance(what, Adapter):
         shapes = {}
@@ -274,10 +287,12 @@ def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096
             shapes[key] = (rows_of + site.rank, d_in, d_out + site.d_out)
         shapes = list(shapes.values())
     else:
-        shapes = [(what.rank, what.d_in, what.d_out) if hasattr(what, "rank") else tuple(what)]
+        shapes = [(what.rank, what.d_in, what.d_out) if isinstance(what, Site) else tuple(what)]
+        if len(shapes[0]) != 3:
+            raise ShapeError(f"estimate: got {len(shapes[0])} numbers, expected (rank, d_in, d_out)")
     total = {}
     for rank, d_in, d_out in shapes:
-        cost = _core.cost(parameters, rank, d_in, d_out, rows or 0, tokens_ahead, _is_blind(mode))
+        cost = _core.cost(parameters, rank, d_in, d_out, rows or 0, tokens_ahead, _is_blind(mode), trusts_clients)
         for key, value in cost.items():
             is_error = key in ("relative_error", "statistical_distance")
             total[key] = max(total.get(key, 0), value) if is_error else total.get(key, 0) + value

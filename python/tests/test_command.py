@@ -26,6 +26,7 @@ def test_estimate(capsys):
     assert code == 0 and "bytes_up              91,232" in out
     assert run(capsys, "estimate", QWEN)[0] == 0
     assert "nowhere" in run(capsys, "estimate", "/nowhere")[2]
+    assert "RANKxD_INxD_OUT" in run(capsys, "estimate", "32x2048")[2]
 
 
 def test_inspect(capsys, tmp_path):

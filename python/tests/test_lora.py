@@ -137,8 +137,8 @@ NAN[1, 5] = np.nan
     (lambda s: tensafe.Server(small_adapter(), tokens_ahead=3), tensafe.ParameterError, "power of two"),
     (lambda s: tensafe.Server(small_adapter(), protect=lambda s: False), tensafe.ShapeError, "protected"),
     (lambda s: tensafe.Server(tensafe.Adapter([tensafe.Site("q", np.ones((2, 64)), np.ones((8, 3)))])),
-     tensafe.ShapeError, "B of 3 columns"),
-    (lambda s: tensafe.Client(b"not a layout"), tensafe.FormatError, "12"),
+     tensafe.ShapeError, "B [8, 3]"),
+    (lambda s: tensafe.Client(b"not a layout", b""), tensafe.FormatError, "12"),
     (lambda s: tensafe.load_peft("/nowhere"), tensafe.FileError, "/nowhere"),
     (lambda s: tensafe.load_peft(os.path.dirname(__file__)), tensafe.FileError, "adapter_config.json"),
     (lambda s: pickle.dumps(s), TypeError, "Session holds secrets"),
@@ -235,3 +235,47 @@ def test_estimate():
     assert tensafe.estimate(tensafe.Adapter([q]))["bytes_up"] == tensafe.estimate(q)["bytes_up"] == shape["bytes_up"]
     block = tensafe.estimate(q, tokens_ahead=32)
     assert block["online_up"] < shape["bytes_up"] < block["bytes_up"]
+    small = site("q", 32, 2048, 4096)
+    for options in ({"parameters": "minimal_n2048", "mode": "blind", "tokens_ahead": 32}, {"tokens_ahead": 64}):
+        for refuses in (tensafe.estimate, lambda what, **o: tensafe.Server(tensafe.Adapter(what), **o)):
+            with pytest.raises(tensafe.ParameterError):
+                refuses(small, **options)
+    assert tensafe.estimate(small, tokens_ahead=64, trusts_clients=True)["online_up"] > 0
+    with pytest.raises(tensafe.ShapeError, match="got 2 numbers"):
+        tensafe.estimate((32, 2048))
+
+
+def test_adapters_of_arrays():
+    made = tensafe.Adapter([tensafe.Site("x.q", [[1, 2]], [[3], [4], [5]], 2.0), site("x.k", 2, 3, 4)])
+    np.testing.assert_array_equal(made["q"].delta([1, 1]), [18, 24, 30])
+    assert list(tensafe.Adapter([s for n, s in made.items() if n.endswith("q")])) == ["x.q"]
+    for a, b in ((np.ones((2, 8)), np.ones((8, 3))), (np.ones(8), np.ones((8, 1))), (np.ones((0, 8)), 1)):
+        with pytest.raises(tensafe.ShapeError, match=r"expected \[rank, d_in\]"):
+            tensafe.Site("q", a, b)
+    with pytest.raises(tensafe.ParameterError, match="two sites 'x.k'"):
+        tensafe.Adapter([made["k"], site("x.k", 2, 3, 4)])
+
+
+def test_wrong_types_are_named_and_not_shown():
+    server = tensafe.Server(tensafe.Adapter(site("q", 2, 16, 4)))
+    client = tensafe.Client(server.layout, server.held)
+    nonce = tensafe.fresh_nonce()
+    key = client.rerandomization_key(nonce)
+    answers = server.open(nonce, key)
+    session = client.connect(answers)
+    session.delta("q", np.ones(16, np.float32))
+    for call, got in ((lambda: server.open("a" * 32, key), "nonce: got str, expected bytes"),
+                      (lambda: tensafe.Client(server, server.held), "layout: got Server, expected Server.layout"),
+                      (lambda: client.connect(3), "to: got int, expected a Server"),
+                      (lambda: answers.answer("x"), "request: got str"),
+                      (lambda: client.decrypt(key, key), "query: got bytes, expected what Client.encrypt gave"),
+                      (lambda: session.delta(np.ones(16), "q"), "site: got ndarray"),
+                      (lambda: session.delta(None, np.ones(16)), "site: got NoneType"),
+                      (lambda: tensafe.Server({}), "adapter: got dict")):
+        with pytest.raises(TypeError, match=got) as info:
+            call()
+        assert len(str(info.value)) < 100
+    session.close()
+    assert repr(session) == "Session(1 sites, closed)"
+    with pytest.raises(tensafe.ParameterError, match="expected ca="):
+        tensafe.connect("wss://localhost:1", "q")

@@ -85,8 +85,7 @@ class Adapter(collections.abc.Mapping):
 
 
 def expect(value, types, what, expected):
-    """Raises TypeError, which shows no value, unless `value` is of one of these types."""
-    if not isinstance(value, types):
+    if not isinstance(value, types):  # the message shows no value
         raise TypeError(f"{what}: got {type(value).__name__}, expected {expected}")
     return value
 

@@ -106,10 +106,8 @@ def _serve(options):
 
 
 def _inspect(options):
-    if options.file.is_dir() or options.file.name == "adapter_config.json":
+    if options.file.is_dir() or options.file.name in ("adapter_config.json", "adapter_model.safetensors"):
         print(tensafe.load_peft(options.file if options.file.is_dir() else options.file.parent))
-    elif options.file.name == "adapter_model.safetensors":
-        print(tensafe.load_peft(options.file.parent))
     else:
         content = options.file.read_bytes()
         if content[:4] not in (b"TSKF", b"TSHE"):

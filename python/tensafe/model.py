@@ -20,10 +20,6 @@ def _is_blind(mode):
     return mode == "blind"
 
 
-def _message(value, what, expected="bytes"):
-    return expect(value, bytes, what, expected)
-
-
 class _Secret:
     """Keys and sessions stay in their process."""
 
@@ -73,7 +69,7 @@ class Server:
         nonce: 32 bytes of `tensafe.fresh_nonce()`, drawn here for this client and session.
         key: the client's `rerandomization_key(nonce)`.
         """
-        return ServerSession(self._core.open(_message(nonce, "nonce"), _message(key, "key")))
+        return ServerSession(self._core.open(expect(nonce, bytes, "nonce", "bytes"), expect(key, bytes, "key", "bytes")))
 
     def __repr__(self):
         sites = sum(len(sites) for _, _, sites in self._core.groups)
@@ -94,7 +90,7 @@ class ServerSession(_Secret):
     def answer(self, request: bytes) -> bytes:
         """The reply to a request. A request that is malformed or another set's raises, and nothing is lost."""
         with self._lock:
-            return self._core.answer(_message(request, "request"))
+            return self._core.answer(expect(request, bytes, "request", "bytes"))
 
 
 class Query(_Secret):
@@ -132,7 +128,8 @@ class Client(_Secret):
     __slots__ = ("_core", "_sites")
 
     def __init__(self, layout: bytes, held: bytes) -> None:
-        self._core = _core.Client(_message(layout, "layout", "Server.layout"), _message(held, "held", "Server.held"))
+        self._core = _core.Client(expect(layout, bytes, "layout", "Server.layout"),
+                                  expect(held, bytes, "held", "Server.held"))
         self._sites = _Sites(self._core.groups)
 
     @property
@@ -145,7 +142,7 @@ class Client(_Secret):
 
     def rerandomization_key(self, nonce: bytes) -> bytes:
         """For the server, once a session: with it the server makes encryptions of zero that hide A."""
-        return self._core.rerandomization_key(_message(nonce, "nonce"))
+        return self._core.rerandomization_key(expect(nonce, bytes, "nonce", "bytes"))
 
     def encrypt(self, site: str, h: Any, *, overflow_margin: float = 1.0) -> Query:
         """Encrypts one hidden state, shape [d], for the site and those that share its input.
@@ -159,7 +156,7 @@ class Client(_Secret):
     def decrypt(self, query: Query, reply: bytes) -> dict:
         """Deltas by site from the reply to this query: float64, shape [d_out]."""
         expect(query, Query, "query", "what Client.encrypt gave")
-        return dict(zip(query.sites, self._core.decrypt(query._core, _message(reply, "reply"))))
+        return dict(zip(query.sites, self._core.decrypt(query._core, expect(reply, bytes, "reply", "bytes"))))
 
     def connect(self, to: Union[Server, ServerSession, Callable[[bytes], bytes]]) -> "Session":
         """A session with a `Server` of this process, or with one that is elsewhere.

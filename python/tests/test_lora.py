@@ -259,18 +259,14 @@ def test_adapters_of_arrays():
 def test_wrong_types_are_named_and_not_shown():
     server = tensafe.Server(tensafe.Adapter(site("q", 2, 16, 4)))
     client = tensafe.Client(server.layout, server.held)
-    nonce = tensafe.fresh_nonce()
-    key = client.rerandomization_key(nonce)
-    answers = server.open(nonce, key)
-    session = client.connect(answers)
+    key = client.rerandomization_key(nonce := tensafe.fresh_nonce())
+    session = client.connect(server.open(nonce, key))
     session.delta("q", np.ones(16, np.float32))
     for call, got in ((lambda: server.open("a" * 32, key), "nonce: got str, expected bytes"),
                       (lambda: tensafe.Client(server, server.held), "layout: got Server, expected Server.layout"),
                       (lambda: client.connect(3), "to: got int, expected a Server"),
-                      (lambda: answers.answer("x"), "request: got str"),
                       (lambda: client.decrypt(key, key), "query: got bytes, expected what Client.encrypt gave"),
                       (lambda: session.delta(np.ones(16), "q"), "site: got ndarray"),
-                      (lambda: session.delta(None, np.ones(16)), "site: got NoneType"),
                       (lambda: tensafe.Server({}), "adapter: got dict")):
         with pytest.raises(TypeError, match=got) as info:
             call()

@@ -127,8 +127,9 @@ bytes token_request_message(std::uint64_t number, std::uint32_t block, std::uint
 /// A server with one adapter and a clock that the test sets.
 struct server {
     explicit server(split::limits allowed = {}, const std::filesystem::path& folder = {},
-                    std::optional<split::client_list> clients = {}) {
+                    std::optional<split::client_list> clients = {}, bool has_pages = false) {
         split::service_options options;
+        options.addresses_are_tenants = has_pages;
         options.allowed = allowed;
         options.now = [this] { return now; };
         options.state = folder.empty() ? scratch.path() : folder;
@@ -970,6 +971,29 @@ TEST_CASE("clients of one tenant share its limit, and a client without one is a 
         CHECK(r.asks(n));
     }
     CHECK(contains(r.refusal_of(request_message(4)).message, "this client's tenant would have got 256"));
+}
+
+TEST_CASE("where pages come, the clients of an address share its limit, wherever they resume") {
+    server s({.shares = {std::nullopt, three_requests, {}}}, {}, {}, true);
+    const auto at = [&](const char* address) {
+        auto p = std::make_unique<peer>(s, address);
+        p->key = fresh_key();
+        p->open();
+        return p;
+    };
+    const auto first = at("10.0.0.1");
+    CHECK_FALSE(first->welcome.queries_left);
+    CHECK(first->asks(1));
+    CHECK(first->asks(2));
+    const auto second = at("10.0.0.1");
+    CHECK(second->asks(1));
+    CHECK(contains(second->refusal_of(request_message(2)).message, "this address would have got 256 bits"));
+    const auto elsewhere = at("10.0.0.2");
+    CHECK(elsewhere->asks(1));
+    peer moved(s, "10.0.0.3");
+    moved.key = first->key;
+    moved.say(to_text(moved.resume_of(first->welcome.session)));
+    CHECK(moved.refusal_of(request_message(3)).code == error_code::query_limit);
 }
 
 TEST_CASE("all clients share the limit of the adapter, and refused requests use up nothing of theirs") {

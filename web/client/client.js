@@ -135,9 +135,14 @@ export class Client {
    * The request for the deltas of a hidden state: at a position of a block where there is one.
    * @param {number} group @param {Float32Array} h @param {number} number above all earlier ones
    */
-  encrypt(group, h, number, overflowMargin = 1) {
+  encrypt(group, h, number, overflowMargin = 1, zerosForNan = false) {
     this.#give(new Uint8Array(h.buffer, h.byteOffset, h.byteLength));
-    return this.#shown(this.#engine.encrypt(group, h.length, BigInt(number), overflowMargin));
+    return this.#shown(this.#engine.encrypt(group, h.length, BigInt(number), overflowMargin,
+      zerosForNan ? 1 : 0));
+  }
+  /** Hidden states for which zeros were sent. */
+  get badStates() {
+    return this.#engine.bad_states();
   }
   /** The deltas of the group's sites, of the reply to its last request. */
   decrypt(/** @type {number} */ group, /** @type {Uint8Array} */ reply) {

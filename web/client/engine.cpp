@@ -62,6 +62,7 @@ struct client_state {
     std::vector<double> product;
     model_client::site_deltas deltas;
     std::vector<float> answer;
+    std::uint32_t bad_states = 0;
 
     group_state& group(std::uint32_t number) {
         require<parameter_error>(model != nullptr, {"client: got no adapter yet, expected open first"});
@@ -192,9 +193,10 @@ TENSAFE_EXPORT(accept) int accept() {
 }
 
 /// Argument: a hidden state of `count` floats. Shows its request, at a position of a block where there is
-/// one.
+/// one. A state without a finite norm is an error, or goes as zeros and is counted.
 TENSAFE_EXPORT(encrypt)
-int encrypt(std::uint32_t group, std::size_t count, std::uint64_t number, double overflow_margin) {
+int encrypt(std::uint32_t group, std::size_t count, std::uint64_t number, double overflow_margin,
+            int or_zeros) {
     const struct at_end {
         ~at_end() { tensafe::memory::wipe(argument.data(), argument.size()); }
     } wiped;  // it was a hidden state
@@ -206,16 +208,29 @@ int encrypt(std::uint32_t group, std::size_t count, std::uint64_t number, double
         const auto h = floats(count);
         if (g.is_token) {
             lora::token_query& query = client->tokens[group];
-            g.ready.front().positions.encrypt(h, query, overflow_margin);
+            auto& positions = g.ready.front().positions;
+            if (or_zeros == 0) {
+                positions.encrypt(h, query, overflow_margin);
+            } else if (!positions.encrypt_or_zeros(h, query, overflow_margin)) {
+                ++client->bad_states;
+            }
             query.request.block = g.ready.front().of.number;
             wire::write_token_request<params, protection>(query.request, of, result);
         } else {
-            client->model->encrypt(group, h, client->queries[group], overflow_margin);
+            if (or_zeros == 0) {
+                client->model->encrypt(group, h, client->queries[group], overflow_margin);
+            } else if (!client->model->encrypt_or_zeros(group, h, client->queries[group], overflow_margin)) {
+                ++client->bad_states;
+            }
             wire::write_request<packing, protection>(client->queries[group].request, of, result);
         }
         g.sent = of;
         show(result);
     });
+}
+
+TENSAFE_EXPORT(bad_states) std::uint32_t bad_states() {
+    return opened().bad_states;
 }
 
 /// Argument: the reply to the group's last request. Shows the deltas of its sites as floats, one behind the

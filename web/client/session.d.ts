@@ -29,6 +29,11 @@ export interface ConnectOptions {
   WebSocket?: typeof WebSocket;
   /** Blocks of more hidden states are not used; 1: none. A block takes 16 bytes for each and entry. Default 128. */
   tokensAhead?: number;
+  /**
+   * Zeros go instead of a hidden state with no finite norm, and `badStates` counts them: a server that is not trusted learns
+   * nothing from silence. Default false: it is an error.
+   */
+  zerosForNan?: boolean;
   /** Milliseconds for a request with its reply, and for connecting. Default 60000. */
   stepLimit?: number;
   /** To connect again, before it gives up. Default 10. */
@@ -48,6 +53,8 @@ export class Session {
   /** Hidden states that limits of this client alone leave, at the last handshake; null: there are none. */
   readonly queriesLeft: number | null;
   readonly version: number;
+  /** Hidden states for which zeros were sent, with `zerosForNan`. */
+  readonly badStates: number;
   /** Bytes are those of messages, without frames and handshakes. */
   readonly counts: { replies: number; bytesUp: number; bytesDown: number; sessions: number; resumed: number };
   /**
@@ -78,7 +85,7 @@ export class Client {
   prepare(group: number, number: number): Uint8Array;
   accept(reply: Uint8Array): void;
   /** @param number of the request: above all earlier ones of the session */
-  encrypt(group: number, h: Float32Array, number: number, overflowMargin?: number): Uint8Array;
+  encrypt(group: number, h: Float32Array, number: number, overflowMargin?: number, zerosForNan?: boolean): Uint8Array;
   decrypt(group: number, reply: Uint8Array): Float32Array[];
   dropBlock(group: number): void;
   dropBlocks(all: boolean): void;

@@ -151,7 +151,7 @@ export class Session {
   static async connect(url, options) {
     const settings = {
       WebSocket: globalThis.WebSocket, origin: globalThis.location?.origin, tokensAhead: 128, stepLimit: 60_000,
-      attempts: 10, report: () => {}, ...options,
+      zerosForNan: false, attempts: 10, report: () => {}, ...options,
     };
     if (typeof settings.adapter !== "string") {
       throw new TensafeError("parameter", "connect: got no adapter, expected its name on the server");
@@ -185,6 +185,9 @@ export class Session {
 
   get groups() {
     return this.#client.groups;
+  }
+  get badStates() {
+    return this.#client.badStates;
   }
   get tokensAhead() {
     return this.#client.tokensAhead;
@@ -243,7 +246,7 @@ export class Session {
           await this.#blockFor(group);
           const number = this.#next++;
           sent = { number, session: this.counts.sessions, inBlock: this.#client.positions(group) > 0,
-            message: this.#client.encrypt(group, h, number, overflowMargin) };
+            message: this.#client.encrypt(group, h, number, overflowMargin, this.#options.zerosForNan) };
         }
         const deltas = this.#client.decrypt(group, await this.#exchange(sent.message, false));
         ++this.counts.replies;
@@ -253,7 +256,7 @@ export class Session {
       } catch (error) {
         const code = error instanceof TensafeError ? error.code : "";
         if (tries === 5 || !["lost", "unknown_block", "replayed"].includes(code)) {
-          if (code === "format") {
+          if (code === "format" || code === "") {
             this.#drop();  // a late reply must find nobody
           }
           throw error;

@@ -111,7 +111,7 @@ async function open() {
   session?.close();
   places.clear();
   const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/split`;
-  session = await connect(url, { adapter: "kjv", WebSocket: WatchedSocket, tokensAhead: 32,
+  session = await connect(url, { adapter: "kjv", WebSocket: WatchedSocket, tokensAhead: 32, zerosForNan: true,
     report: (what) => post({ type: "state", text: `Connection: ${what}.` }) });
 }
 
@@ -161,7 +161,10 @@ onmessage = async ({ data }) => {
   }
   try {
     await write(data);
-    post({ type: "done", text: mustStop ? "Stopped." : "Written." });
+    const bad = session?.badStates ?? 0;
+    post({ type: "done", isFailure: bad > 0, text: bad > 0
+      ? `${bad} hidden states overflowed: the text means nothing, and the server may be hostile.`
+      : mustStop ? "Stopped." : "Written." });
   } catch (error) {
     const { code, message } = /** @type {any} */ (error);
     if (code !== "parameter") {

@@ -78,6 +78,11 @@ test("errors say what was wrong", async () => {
   await assert.rejects(session.deltas(group, new Float32Array(d).fill(NaN)), { code: "encoding" });
   check(await session.deltas(group, state(0)), session.groups[group].sites, 0);  // nothing was lost
   session.close();
+  const silent = await connect(server.url, { adapter: "qwen", zerosForNan: true });
+  const zeros = await silent.deltas(group, new Float32Array(d).fill(NaN));
+  assert.ok(zeros.every((site) => site.every((x) => Math.abs(x) < 1e-3)));
+  assert.equal(silent.badStates, 1);
+  silent.close();
 });
 
 test("a client signs for its origin alone", async () => {

@@ -19,6 +19,7 @@ export class TensafeError extends Error {
 /** @param {string} url */
 async function read(url) {
   if (url.startsWith("file:")) {
+    // @ts-ignore: there are no types of node here
     const files = await import("node:fs/promises");
     return files.readFile(new URL(url));
   }

@@ -52,11 +52,11 @@ const handlers = {
     say(text, isFailure);
   },
 };
-worker.onmessage = ({ data }) => {
+worker.onmessage = (/** @type {MessageEvent} */ { data }) => {
   handlers[data.type](data);
   enable();
 };
-worker.onerror = ({ message }) => say(`The page's worker failed: ${message}`, true);
+worker.onerror = (/** @type {ErrorEvent} */ { message }) => say(`The page's worker failed: ${message}`, true);
 
 part("form").onsubmit = (/** @type {Event} */ event) => {
   event.preventDefault();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/core/portable.hpp>
 #include <tensafe/core/precondition.hpp>
 
 #include <bit>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/macros.hpp>
+#include <tensafe/core/portable.hpp>
 #include <tensafe/simd/dispatch.hpp>
 #include <tensafe/simd/lanes.hpp>
 #include <tensafe/simd/transpose.hpp>

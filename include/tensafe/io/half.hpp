@@ -1,5 +1,7 @@
 #pragma once
 
+#include <tensafe/core/portable.hpp>
+
 #include <bit>
 #include <cstdint>
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/portable.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/half.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/core/portable.hpp>
 #include <tensafe/ntt/butterfly.hpp>
 #include <tensafe/ntt/plan.hpp>
 

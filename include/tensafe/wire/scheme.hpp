@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/portable.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/portable.hpp>
 #include <tensafe/encoding/norm.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/budget.hpp>

@@ -66,6 +66,23 @@ test("a lost connection is made up for, with its session and in a fresh one", as
   session.close();
 });
 
+test("after a reconnection the adapter must be the same one, or the client stops", async () => {
+  let own = await startServer("--adapter", `a=${root}/${data}`);
+  const { port, url } = own;
+  const listen = ["--listen", `127.0.0.1:${port}`];
+  const session = await connect(url, { adapter: "a" });
+  const group = input(session);
+  await own.stop("SIGKILL");
+  own = await startServer("--adapter", `a=${root}/${data}`, ...listen);
+  check(await session.deltas(group, state(0)), session.groups[group].sites, 0);
+  assert.deepEqual([session.counts.sessions, session.counts.resumed], [2, 0]);
+  await own.stop("SIGKILL");
+  own = await startServer("--adapter", `a=${root}/examples/data/tiny_lm/adapter`, ...listen);
+  await assert.rejects(session.deltas(group, state(1)), { code: "adapter_changed" });
+  session.close();
+  await own.stop();
+});
+
 test("errors say what was wrong", async () => {
   await assert.rejects(connect(server.url, { adapter: "none" }), { code: "unknown_adapter", message: /"qwen"/ });
   await assert.rejects(connect(server.url, {}), { code: "parameter", message: /got no adapter/ });

@@ -357,16 +357,19 @@ query_counts::outcome query_counts::add(const account& rows, std::size_t group, 
 }
 
 /// Several at once, or with a full table each new client would cost a walk through all of it. Whether there
-/// was one to evict: the other scopes' rows are what limits stand on when clients make keys.
+/// was one to evict: rows of clients, which make keys as they like, and where there are none left those of
+/// tenants, which are addresses then. What the limit of all stands on stays.
 bool query_counts::evict() {
     std::vector<std::pair<std::uint64_t, decltype(counts_)::iterator>> order;
-    auto each = counts_.lower_bound(letters.substr(0, 1));
-    for (; each != counts_.end() && each->first.front() == letters[0]; ++each) {
-        std::uint64_t largest = 0;
-        for (const auto& [group, of] : each->second) {
-            largest = std::max(largest, of.count);
+    for (std::size_t scope = 0; scope < 2 && order.empty(); ++scope) {
+        auto each = counts_.lower_bound(letters.substr(scope, 1));
+        for (; each != counts_.end() && each->first.front() == letters[scope]; ++each) {
+            std::uint64_t largest = 0;
+            for (const auto& [group, of] : each->second) {
+                largest = std::max(largest, of.count);
+            }
+            order.emplace_back(largest, each);
         }
-        order.emplace_back(largest, each);
     }
     if (order.empty()) {
         return false;

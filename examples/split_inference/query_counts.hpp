@@ -50,7 +50,8 @@ class query_counts {
 
     /// What is done for a client or group that there is no room for.
     enum class when_full {
-        evict,  ///< rows of clients with the smallest largest numbers make room: these begin anew
+        evict,  ///< rows of clients, then of tenants, with the smallest largest numbers make room: these
+                ///< begin anew
         refuse
     };
 

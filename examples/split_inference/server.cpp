@@ -287,8 +287,8 @@ std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback)
         if (!split::is_origin(each)) {
             throw tensafe::parameter_error(
                 "got --origin " + tensafe::quote(each) +
-                ", expected what browsers send: https://HOST or https://HOST:PORT, "
-                "in small letters, without a path");
+                ", expected what browsers send: https://HOST or https://HOST:PORT, in small letters, without "
+                "a path and without port 443; http for localhost alone");
         }
     }
     if (a.web.empty() && a.origins.empty()) {
@@ -313,7 +313,20 @@ std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback)
             "got --web without --origin, expected the address that people type, as "
             "https://example.org");
     }
-    return a.web.empty() ? std::nullopt : std::optional<split::static_files>(a.web);
+    if (a.web.empty()) {
+        return std::nullopt;
+    }
+    const auto page = std::filesystem::weakly_canonical(a.web);
+    const auto state = std::filesystem::weakly_canonical(a.service.state);
+    const auto holds = [](const std::filesystem::path& outer, const std::filesystem::path& inner) {
+        return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+    };
+    if (holds(page, state) || holds(state, page)) {
+        throw tensafe::parameter_error("got --web " + tensafe::quote(a.web) + " and --state " +
+                                       tensafe::quote(a.service.state.string()) +
+                                       ", expected two folders: everybody could read the server's keys");
+    }
+    return split::static_files(page);
 }
 
 int run(arguments& a) {
@@ -364,6 +377,14 @@ int run(arguments& a) {
                               {{"option", split::share_options[i]}});
         }
     }
+    if (a.service.addresses_are_tenants) {
+        for (const std::size_t i : {1U, 2U}) {
+            if (!a.service.allowed.shares[i]) {
+                a.service.to.line(split::log_level::warning, "no_limit_for_pages",
+                                  {{"option", split::share_options[i]}});
+            }
+        }
+    }
     split::service service(a.service);
     try {
         for (const auto& [name, folder] : adapters) {
@@ -394,7 +415,7 @@ int run(arguments& a) {
                                            std::bind_front(&split::service::origin_refused, &service),
                                            std::bind_front(&split::service::take_connection, &service)});
     if (page && a.origins.empty()) {  // without TLS: a browser gets here from this machine alone
-        const std::string port = ":" + std::to_string(server.port());
+        const std::string port = server.port() == 80 ? "" : ":" + std::to_string(server.port());
         a.origins = {"http://localhost" + port,
                      "http://" + (address.is_v6() ? "[" + a.net.address + "]" : a.net.address) + port};
     }

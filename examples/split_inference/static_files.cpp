@@ -41,7 +41,11 @@ static_files::static_files(const std::filesystem::path& folder) {
     for (std::filesystem::recursive_directory_iterator each(folder, failure), end; !failure && each != end;
          each.increment(failure)) {
         const auto& path = each->path();
-        if (each->is_symlink()) {
+        const std::string target = "/" + path.lexically_relative(folder).generic_string();
+        if (target.find("/.") != target.npos || target == "/healthz" || target == "/metrics" ||
+            target.starts_with("/admin") || target.starts_with("/v1")) {
+            refuse(path, "expected names without a dot in front, and none of healthz, metrics, admin and v1");
+        } else if (each->is_symlink()) {
             refuse(path, "got a link, expected a file");
         } else if (each->is_directory()) {
             continue;
@@ -59,7 +63,7 @@ static_files::static_files(const std::filesystem::path& folder) {
             refuse(path, "cannot be read");
         }
         left -= bytes->size();
-        files_["/" + path.lexically_relative(folder).generic_string()] = {bytes, type_of(path)};
+        files_[target] = {bytes, type_of(path)};
     }
     if (failure) {
         refuse(folder, "cannot be read: " + failure.message());
@@ -82,21 +86,25 @@ net::http_response static_files::find(std::string_view target) const {
 }
 
 bool is_origin(std::string_view text) {
-    for (const std::string_view scheme : {"http://", "https://"}) {
-        if (text.starts_with(scheme)) {
-            text.remove_prefix(scheme.size());
-            const std::size_t colon = text.starts_with('[') ? text.find("]:") : text.rfind(':');
-            const std::string_view host = text.substr(0, colon);
-            const std::string_view port =
-                colon == text.npos ? "0" : text.substr(colon + (text.starts_with('[') ? 2 : 1));
-            const auto all = [](std::string_view of, std::string_view known) {
-                return !of.empty() && of.find_first_not_of(known) == of.npos;
-            };
-            return all(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_[]:") && all(port, "0123456789") &&
-                   port.size() <= 5;
-        }
+    const bool is_secure = text.starts_with("https://");
+    if (!is_secure && !text.starts_with("http://")) {
+        return false;
     }
-    return false;
+    text.remove_prefix(is_secure ? 8 : 7);
+    const std::size_t end =
+        text.starts_with('[') ? text.find(']') + 1 : std::min(text.find(':'), text.size());
+    const std::string_view host = text.substr(0, end);
+    const std::string_view port = text.substr(end);
+    const auto all = [](std::string_view of, std::string_view known) {
+        return !of.empty() && of.find_first_not_of(known) == of.npos;
+    };
+    const bool is_here = host == "localhost" || host == "127.0.0.1" || host == "[::1]";
+    return (is_secure || is_here) &&
+           (host.starts_with('[')
+                ? host.size() > 2 && all(host.substr(1, host.size() - 2), "0123456789abcdef:.")
+                : all(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_")) &&
+           (port.empty() || (port.front() == ':' && port.size() <= 6 && all(port.substr(1), "0123456789") &&
+                             port != (is_secure ? ":443" : ":80")));
 }
 
 }  // namespace split

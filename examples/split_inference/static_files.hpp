@@ -18,7 +18,8 @@ class static_files {
 
     /// Reads all files of the folder and of those in it.
     /// @throws tensafe::io_error, naming it, for a folder without index.html, a file that cannot be read or
-    ///         is none, as a link, and beyond the limits above
+    ///         is none, as a link, or that nobody means to serve: with a dot in front, or where the server
+    ///         has something else; and beyond the limits above
     explicit static_files(const std::filesystem::path& folder);
 
     /// The answer to a GET or HEAD of this target ("/", "/page.js?1"); status 404 if there is no such file.
@@ -32,7 +33,8 @@ class static_files {
     std::map<std::string, file, std::less<>> files_;
 };
 
-/// Whether this is what browsers send as Origin: http or https, a host, a port if it is not the scheme's.
+/// Whether this is what browsers send as Origin of a page that came safely: https, or http from this machine,
+/// a host, a port if it is not the scheme's.
 bool is_origin(std::string_view text);
 
 }  // namespace split

@@ -35,17 +35,25 @@ using tensafe::lora::model_layout;
 /// The adapter's part of the model, wherever the adapter is.
 class remote_adapter {
   public:
-    explicit remote_adapter(split::remote_model& to) : to_(to) {
+    /// @throws tensafe::parameter_error, naming the site, unless its sites are all linears of the layers
+    /// @throws tensafe::shape_error, naming it, for a site of another size than its linear
+    remote_adapter(split::remote_model& to, const io::safetensors_file& weights) : to_(to) {
         for (std::size_t g = 0; g < to.layout().groups.size(); ++g) {
-            const auto& sites = to.layout().groups[g].sites;
-            for (std::size_t s = 0; s < sites.size(); ++s) {
-                places_[sites[s].name] = {g, s};
+            const auto& group = to.layout().groups[g];
+            for (std::size_t s = 0; s < group.sites.size(); ++s) {
+                check_site(group.sites[s], group.d, weights.find(group.sites[s].name + ".weight"));
+                places_[group.sites[s].name] = {g, s};
+            }
+        }
+        for (const io::tensor_info& tensor : weights.tensors()) {
+            if (is_linear(tensor)) {
+                static_cast<void>(at(tensor.name.substr(0, tensor.name.rfind('.'))));
             }
         }
     }
 
     /// What it adds to these linears, which share the input h.
-    /// @throws tensafe::parameter_error for a linear that the adapter does not have, or not beside the others
+    /// @throws tensafe::parameter_error for linears that the adapter does not have beside each other
     std::vector<std::span<const float>> deltas(std::span<const std::string> sites, std::span<const float> h) {
         const std::size_t group = at(sites.front()).group;
         overflows_ += to_.ask_or_zeros(group, h, product_) ? 0U : 1U;
@@ -56,7 +64,7 @@ class remote_adapter {
             const model_layout::place place = at(site);
             tensafe::require<tensafe::parameter_error>(
                 place.group == group,
-                {"split_tiny_lm: the server's adapter has ", tensafe::in_quotes(site), " apart from ",
+                {"remote_adapter: the server's adapter has ", tensafe::in_quotes(site), " apart from ",
                  tensafe::in_quotes(sites.front()), ", expected one input"});
             auto& values = rounded_[place.site];
             values.assign(exact_[place.site].begin(), exact_[place.site].end());
@@ -68,11 +76,25 @@ class remote_adapter {
     std::size_t overflows() const noexcept { return overflows_; }
 
   private:
+    static bool is_linear(const io::tensor_info& tensor) {
+        return tensor.name.starts_with("model.layers.") && tensor.shape.size() == 2;
+    }
+    static void check_site(const model_layout::site& site, std::size_t d, const io::tensor_info* linear) {
+        tensafe::require<tensafe::parameter_error>(
+            linear != nullptr && is_linear(*linear),
+            {"remote_adapter: the server's adapter has site ", tensafe::in_quotes(site.name),
+             ", expected a linear of the model"});
+        tensafe::require<tensafe::shape_error>(
+            linear->shape[0] == site.d_out && linear->shape[1] == d,
+            {"remote_adapter: site ", tensafe::in_quotes(site.name), " of the server's adapter: got ",
+             site.d_out, " outputs and ", d, " inputs, expected the linear's ", linear->shape[0], " and ",
+             linear->shape[1]});
+    }
     model_layout::place at(const std::string& site) const {
         const auto found = places_.find(site);
         tensafe::require<tensafe::parameter_error>(
             found != places_.end(),
-            {"split_tiny_lm: the server's adapter has no site ", tensafe::in_quotes(site),
+            {"remote_adapter: the server's adapter has no site ", tensafe::in_quotes(site),
              ", expected one for each of the model's linears"});
         return found->second;
     }
@@ -102,11 +124,11 @@ int run(const std::filesystem::path& data, const split::program_options& service
     const std::vector<std::int64_t> tokens = tokens_of(prompt);
     split::remote_model remote(service.connector(), split::client_identity(service.identity), service.keys(),
                                std::move(how));
+    remote_adapter adapter(remote, weights);
     std::fprintf(stderr, "%s: adapter %s, version %llu, %zu requests a character\n", service.server.c_str(),
                  service.adapter.c_str(), static_cast<unsigned long long>(remote.version()),
                  remote.layout().groups.size());
 
-    remote_adapter adapter(remote);
     const auto read = [&](std::int64_t token) {
         for (model.begin(token); !model.sites().empty();) {
             model.resume(adapter.deltas(model.sites(), model.input()));

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -159,10 +160,11 @@ class character_model {
     static vector vector_of(const tensafe::io::safetensors_file& weights, const std::string& name,
                             std::int64_t size) {
         const std::vector<double> read = weights.read_doubles(name + ".weight");
+        const std::vector<std::size_t>& shape = weights.find(name + ".weight")->shape;
         tensafe::require<tensafe::shape_error>(
-            read.size() == static_cast<std::size_t>(size),
-            {"character_model: tensor ", tensafe::in_quotes(name + ".weight"), ": got ", read.size(),
-             " entries, expected ", size});
+            shape == std::vector{static_cast<std::size_t>(size)},
+            {"character_model: tensor ", tensafe::in_quotes(name + ".weight"), ": got shape ",
+             tensafe::shape_text(shape), ", expected [", size, "]"});
         return Eigen::Map<const Eigen::VectorXd>(read.data(), size).cast<float>();
     }
 

@@ -60,17 +60,44 @@ TEST_CASE("the model writes what libtorch's writes, beyond its window too") {
     CHECK(continued(model, "Job hath spoken", 40, &adapter) == expected.substr(0, 40));
 }
 
-TEST_CASE("weights of another model are refused, and deltas of another length") {
-    const std::string file = bytes_of(data + "/base.safetensors");
-    const auto model_of = [](const std::string& bytes) {
-        character_model(io::safetensors_file::parse(std::as_bytes(std::span(bytes)), "weights"));
+TEST_CASE("deltas of zero change no logit") {
+    const auto weights = io::safetensors_file::open(data + "/base.safetensors");
+    character_model with(weights);
+    character_model without(weights);
+    const std::vector<float> zeros(model_shape().d_hidden);
+    for (const std::int64_t token : tokens_of("Job")) {
+        without.begin(token);
+        for (with.begin(token); !with.sites().empty(); without.resume()) {
+            const bool is_wide = with.sites().front().ends_with("up_proj");
+            const auto of_one = std::span(zeros).first(is_wide ? zeros.size() : model_shape().d_model);
+            with.resume(std::vector<std::span<const float>>(with.sites().size(), of_one));
+        }
+        CHECK(without.sites().empty());
+        CHECK(std::equal(with.logits().begin(), with.logits().end(), without.logits().begin()));
+    }
+}
+
+TEST_CASE("a weight that is not there or has another shape is refused by its name") {
+    const auto weights = io::safetensors_file::open(data + "/base.safetensors");
+    // With another shape of one of them; none: without it.
+    const auto load = [&](const io::tensor_info& changed, const std::vector<std::size_t>& shape) {
+        io::safetensors_writer file;
+        for (const io::tensor_info& each : weights.tensors()) {
+            if (&each != &changed || !shape.empty()) {
+                file.add(each.name, each.type, &each == &changed ? shape : each.shape,
+                         weights.read_doubles(each.name));
+            }
+        }
+        character_model(io::safetensors_file::adopt(file.bytes()));
     };
-    CHECK(contains(refusal<format_error>([&] {
-                       model_of(replaced(file, "layers.1.self_attn.k_proj", "layers.1.self_attn.k_prox"));
-                   }),
-                   "model.layers.1.self_attn.k_proj.weight"));
-    CHECK(contains(refusal<shape_error>([&] { model_of(replaced(file, "[1024, 256]", "[256, 1024]")); }),
-                   "model.layers.0.mlp.up_proj.weight"));
+    CHECK(weights.tensors().size() == 27);
+    for (const io::tensor_info& each : weights.tensors()) {
+        CHECK(contains(refusal<format_error>([&] { load(each, {}); }), each.name));
+        CHECK(contains(refusal<shape_error>([&] { load(each, {2, each.size() / 2}); }), each.name));
+    }
+}
+
+TEST_CASE("deltas of another length are refused") {
     character_model model(io::safetensors_file::open(data + "/base.safetensors"));
     model.begin(1);
     const std::vector<float> one(256);

@@ -283,6 +283,24 @@ TEST_CASE_FIXTURE(stored_counts,
     CHECK(after_a_kill(fresh, 7)[0] >= 2);
 }
 
+TEST_CASE_FIXTURE(stored_counts, "a table full of addresses has room for others, and keeps who asked most") {
+    std::vector<std::string> lines;
+    const auto all = account_of("", "");
+    lines.push_back(" " + all[2] + " 0:90");
+    lines.push_back(" " + account_of("", "address heavy")[1] + " 0:80");
+    while (lines.size() < query_counts::most_rows) {
+        const std::string name = name_of_nobody(lines.size());
+        lines.push_back(" " + account_of("", "address heavy")[1].substr(0, 1) + name.substr(1) + " 0:5");
+    }
+    lines.emplace_back();
+    put_lines(lines);
+    query_counts counts(folder.path(), query_counts::when_full::evict);
+    REQUIRE(counts.rows() == query_counts::most_rows);
+    CHECK(counts.add(counts.account_of("fresh", "address fresh", "kjv"), 0, 5, {}).what == outcome::counted);
+    CHECK(counts.rows() < query_counts::most_rows);
+    CHECK(counts.used(counts.account_of("fresh", "address heavy", "kjv"), 0) == bits{5, 80, 95});
+}
+
 TEST_CASE_FIXTURE(stored_counts,
                   "a full table of listed clients refuses further ones, and those it has go on") {
     const auto known = account_of("known");

@@ -3,7 +3,7 @@
 // @ts-check
 
 /** The kinds of errors that engine.cpp tells apart, by their numbers. */
-const kinds = ["", "parameter", "range", "encoding", "format"];
+const kinds = ["", "parameter", "range", "encoding", "format", "memory"];
 
 /** What went wrong: `code` is the server's (docs/split-inference.md), or one of the client's kinds. */
 export class TensafeError extends Error {
@@ -16,8 +16,8 @@ export class TensafeError extends Error {
   }
 }
 
-/** @param {string} url */
-async function read(url) {
+/** A file beside this module, or anywhere. @param {string} url @returns {Promise<ArrayBuffer | Uint8Array>} */
+export async function read(url) {
   if (url.startsWith("file:")) {
     // @ts-ignore: there are no types of node here
     const files = await import("node:fs/promises");
@@ -39,7 +39,9 @@ const modules = new Map();
  */
 export async function instantiate(url) {
   if (!modules.has(url)) {
-    modules.set(url, read(url).then((bytes) => WebAssembly.compile(bytes)));
+    const compiled = read(url).then((bytes) => WebAssembly.compile(bytes));
+    compiled.catch(() => modules.delete(url));  // the next one tries again
+    modules.set(url, compiled);
   }
   const module = await /** @type {Promise<WebAssembly.Module>} */ (modules.get(url));
   /** @type {any} */
@@ -82,6 +84,7 @@ export class Client {
 
   constructor(/** @type {any} */ engine) {
     this.#engine = engine;
+    this.#check(engine.create());
   }
   /** With a fresh secret key. */
   static async create(wasm = new URL("engine.wasm", import.meta.url).href) {
@@ -136,7 +139,7 @@ export class Client {
    * The request for the deltas of a hidden state: at a position of a block where there is one.
    * @param {number} group @param {Float32Array} h @param {number} number above all earlier ones
    */
-  encrypt(group, h, number, overflowMargin = 1, zerosForNan = false) {
+  encrypt(group, h, number, overflowMargin = 1, zerosForNan = true) {
     this.#give(new Uint8Array(h.buffer, h.byteOffset, h.byteLength));
     return this.#shown(this.#engine.encrypt(group, h.length, BigInt(number), overflowMargin,
       zerosForNan ? 1 : 0));

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +37,8 @@ using model_client = lora::model_client<params, packing, protection>;
 using tensafe::parameter_error;
 using tensafe::require;
 using namespace exported;
+
+constexpr double largest_float = std::numeric_limits<float>::max();
 
 struct block {
     model_client::block_type positions;
@@ -71,12 +74,10 @@ struct client_state {
     }
 };
 
-std::unique_ptr<client_state> client;
+std::unique_ptr<client_state> client;  ///< none before create and after close
 
 client_state& opened() {
-    if (!client) {
-        client = std::make_unique<client_state>();
-    }
+    require<parameter_error>(client != nullptr, {"client: it was closed"});
     return *client;
 }
 
@@ -89,6 +90,11 @@ random_source::seed seed_of(std::span<const std::uint8_t> from) {
 }
 
 }  // namespace
+
+/// A client with a fresh secret key.
+TENSAFE_EXPORT(create) int create() {
+    return guarded([] { client = std::make_unique<client_state>(); });
+}
 
 /// The number of the parameter set.
 TENSAFE_EXPORT(set_id) std::uint64_t set_id() {
@@ -198,7 +204,7 @@ TENSAFE_EXPORT(encrypt)
 int encrypt(std::uint32_t group, std::size_t count, std::uint64_t number, double overflow_margin,
             int or_zeros) {
     const struct at_end {
-        ~at_end() { tensafe::memory::wipe(argument.data(), argument.size()); }
+        ~at_end() { wipe(argument); }
     } wiped;  // it was a hidden state
     return guarded([&] {
         group_state& g = opened().group(group);
@@ -230,7 +236,7 @@ int encrypt(std::uint32_t group, std::size_t count, std::uint64_t number, double
 }
 
 TENSAFE_EXPORT(bad_states) std::uint32_t bad_states() {
-    return opened().bad_states;
+    return client ? client->bad_states : 0;
 }
 
 /// Argument: the reply to the group's last request. Shows the deltas of its sites as floats, one behind the
@@ -257,7 +263,7 @@ TENSAFE_EXPORT(decrypt) int decrypt(std::uint32_t group) {
         c.answer.clear();
         for (const auto& site : c.deltas) {
             for (const double x : site) {
-                c.answer.push_back(static_cast<float>(x));
+                c.answer.push_back(static_cast<float>(std::clamp(x, -largest_float, largest_float)));
             }
         }
         show(std::as_bytes(std::span(c.answer)));
@@ -285,10 +291,17 @@ TENSAFE_EXPORT(drop_blocks) int drop_blocks(int all) {
     });
 }
 
-/// Wipes the keys, and all else.
+/// Wipes the keys, hidden states and deltas.
 TENSAFE_EXPORT(close) void close() {
-    client.reset();
-    std::fill(argument.begin(), argument.end(), std::uint8_t{0});
-    std::fill(result.begin(), result.end(), std::uint8_t{0});
+    if (client) {
+        wipe(client->product);
+        wipe(client->answer);
+        for (auto& site : client->deltas) {
+            wipe(site);
+        }
+        client.reset();
+    }
+    wipe(argument);
+    wipe(result);
     shown = {};
 }

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/memory/wipe.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -22,6 +24,11 @@ using bytes = std::vector<std::uint8_t>;
 inline bytes argument;                    ///< what JavaScript wrote
 inline bytes result;                      ///< what it reads,
 inline std::span<const std::byte> shown;  ///< or other bytes that stay until the next call
+
+template <class T>
+void wipe(std::vector<T>& values) noexcept {
+    tensafe::memory::wipe(values.data(), values.size() * sizeof(T));
+}
 
 inline void show(std::span<const std::byte> what) {
     shown = what;
@@ -41,6 +48,9 @@ inline int kind_of(const std::exception& e) {
     }
     if (dynamic_cast<const tensafe::encoding_error*>(&e) != nullptr) {
         return 3;
+    }
+    if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) {
+        return 5;
     }
     return dynamic_cast<const tensafe::format_error*>(&e) != nullptr ? 4 : 1;
 }
@@ -69,6 +79,9 @@ inline std::span<const float> floats(std::size_t count) {
 /// Where the next call's argument of so many bytes goes; null: there is no such memory.
 TENSAFE_EXPORT(argument) inline std::uint8_t* argument_of(std::size_t size) {
     try {
+        if (size > argument.capacity()) {
+            wipe(argument);  // it moves
+        }
         argument.resize(size);
         return argument.data();
     } catch (const std::exception&) {

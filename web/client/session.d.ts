@@ -31,7 +31,7 @@ export interface ConnectOptions {
   tokensAhead?: number;
   /**
    * Zeros go instead of a hidden state with no finite norm, and `badStates` counts them: a server that is not trusted learns
-   * nothing from silence. Default false: it is an error.
+   * nothing from silence. False: it is an error. Default true.
    */
   zerosForNan?: boolean;
   /** Milliseconds for a request with its reply, and for connecting. Default 60000. */

@@ -33,6 +33,32 @@ function joined(...parts) {
   return result;
 }
 
+/** What a server may say is wrong: docs/split-inference.md. */
+const codes = ["malformed", "parameter_mismatch", "unsupported_version", "unknown_adapter", "not_authorised", "query_limit",
+  "rate_limit", "replayed", "resume_failed", "unknown_block", "block_limit", "too_large", "draining", "internal"];
+
+/** @param {unknown} value @param {string} what */
+function checkedNumber(value, what) {
+  if (!Number.isSafeInteger(value) || /** @type {number} */ (value) < 0) {
+    throw new TensafeError("format", `session: got no number for ${what}`);
+  }
+  return /** @type {number} */ (value);
+}
+
+/** The object of a text frame. @param {string} frame @returns {any} */
+function parsed(frame) {
+  let said;
+  try {
+    said = JSON.parse(frame);
+  } catch {
+    // below
+  }
+  if (typeof said !== "object" || said === null || typeof said.type !== "string") {
+    throw new TensafeError("format", "session: got a text frame that is no message");
+  }
+  return said;
+}
+
 /** @param {Uint8Array} bytes */
 const sha256 = async (bytes) => new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
 
@@ -42,6 +68,9 @@ class LostError extends TensafeError {
     super("lost", message);
   }
 }
+
+const longestFrame = 64 << 20;
+const mostFrames = 16;  // that nobody waits for
 
 /** A WebSocket whose frames are awaited one after the other. */
 class Connection {
@@ -57,7 +86,10 @@ class Connection {
     socket.binaryType = "arraybuffer";
     socket.onmessage = ({ data }) => {
       const frame = typeof data === "string" ? data : new Uint8Array(data);
-      if (this.#reader) {
+      if (frame.length > longestFrame || this.#frames.length === mostFrames) {
+        this.#end("the server sent more than was asked for");
+        socket.close();
+      } else if (this.#reader) {
         this.#reader.resolve(frame);
       } else {
         this.#frames.push(frame);
@@ -151,7 +183,7 @@ export class Session {
   static async connect(url, options) {
     const settings = {
       WebSocket: globalThis.WebSocket, origin: globalThis.location?.origin, tokensAhead: 128, stepLimit: 60_000,
-      zerosForNan: false, attempts: 10, report: () => {}, ...options,
+      zerosForNan: true, attempts: 10, report: () => {}, ...options,
     };
     if (typeof settings.adapter !== "string") {
       throw new TensafeError("parameter", "connect: got no adapter, expected its name on the server");
@@ -223,9 +255,14 @@ export class Session {
 
   #end() {
     this.#isClosed = true;
-    this.#connection?.close();
-    this.#connection = undefined;
+    this.#drop();
+    this.#session = undefined;
     this.#client.close();
+  }
+  #checkOpen() {
+    if (this.#isClosed) {
+      throw new TensafeError("closed", "session: it was closed");
+    }
   }
 
   /** @template T @param {() => Promise<T>} f @returns {Promise<T>} */
@@ -264,7 +301,7 @@ export class Session {
         this.#options.report(/** @type {Error} */ (error).message);
         if (code === "lost") {
           this.#drop();
-          // The server keeps the reply to the last request in a block; all else is encrypted anew.
+          // The server keeps the reply to the last request of a block or in one; all else is encrypted anew.
           sent = sent?.inBlock && sent.number === this.#next - 1 ? sent : undefined;
         } else {
           if (sent?.inBlock) {
@@ -292,6 +329,7 @@ export class Session {
           throw error;
         }
         await wait(error.retryAfter ?? 1000);
+        this.#checkOpen();
       }
     }
   }
@@ -299,7 +337,7 @@ export class Session {
   /** A message; JSON of `type` if that is given. */
   /** @param {string} [type] @returns {Promise<any>} */
   async #reply(type) {
-    for (;;) {
+    for (let goesAway = false; ; goesAway = true) {
       const frame = await /** @type {Connection} */ (this.#connection).receive();
       if (typeof frame !== "string") {
         if (type) {
@@ -308,11 +346,13 @@ export class Session {
         this.counts.bytesDown += frame.length;
         return frame;
       }
-      const said = JSON.parse(frame);
+      const said = parsed(frame);
       if (said.type === "error") {
-        throw new TensafeError(String(said.code), String(said.message), said.retry_after_ms);
+        const later = said.retry_after_ms === undefined ? undefined
+          : Math.min(checkedNumber(said.retry_after_ms, "retry_after_ms"), this.#options.stepLimit);
+        throw new TensafeError(codes.includes(said.code) ? said.code : "format", String(said.message), later);
       }
-      if (said.type === "draining") {
+      if (said.type === "draining" && !goesAway) {
         this.#options.report("the server is going away");
       } else if (said.type === type) {
         return said;
@@ -343,9 +383,11 @@ export class Session {
       return;
     }
     this.#beginBlock(group);
+    const block = /** @type {{message: Uint8Array, isSent: boolean}} */ (/** @type {unknown} */ (this.#block));
     try {
-      this.#connection?.send(/** @type {any} */ (this.#block).message);
-      /** @type {any} */ (this.#block).isSent = true;
+      this.#connection?.send(block.message);
+      this.counts.bytesUp += block.message.length;
+      block.isSent = true;
     } catch {
       // it goes with the next request
     }
@@ -355,41 +397,48 @@ export class Session {
     if (!block) {
       return;
     }
+    const isSent = block.isSent;
+    block.isSent = false;  // where it is lost, it goes again as it is
     try {
-      this.#client.accept(await this.#exchange(block.message, block.isSent));
+      this.#client.accept(await this.#exchange(block.message, isSent));
       this.#block = undefined;
     } catch (error) {
-      this.#block = undefined;
-      this.#client.dropBlocks(false);
-      if (!(error instanceof TensafeError) || ["lost", "format"].includes(error.code)) {
+      if (error instanceof TensafeError && error.code === "lost") {
         throw error;
       }
-      this.#options.report(error.message);  // refused: hidden states go alone for a while
-      this.#alone[block.group] = this.tokensAhead;
+      this.#block = undefined;
+      this.#client.dropBlocks(false);
+      if (!(error instanceof TensafeError) || !codes.includes(error.code)) {
+        throw error;
+      }
+      // Refused: hidden states go alone for a while. A reply that was lost for good says nothing of room.
+      this.#options.report(error.message);
+      this.#alone[block.group] = error.code === "replayed" ? 0 : this.tokensAhead;
     }
   }
 
   #drop() {
     this.#connection?.close();
     this.#connection = undefined;
-    this.#block = undefined;
-    this.#client.dropBlocks(false);
+    if (this.#block) {
+      this.#block.isSent = false;
+    }
   }
 
   async #connected() {
-    if (this.#isClosed) {
-      throw new TensafeError("closed", "session: it was closed");
-    }
+    this.#checkOpen();
     if (this.#connection) {
       return;
     }
     for (let attempt = 0; ; ++attempt) {
       const step = Math.min(100 * 2 ** attempt, 10_000);
       await wait((step / 2) * (1 + Math.random()));
+      this.#checkOpen();
       try {
         return await this.#open();
       } catch (error) {
         this.#drop();
+        this.#checkOpen();
         const code = error instanceof TensafeError ? error.code : "";
         if (!["lost", "draining", "rate_limit"].includes(code) || attempt === this.#options.attempts) {
           throw error;
@@ -420,8 +469,11 @@ export class Session {
         signature: await sign("tensafe split inference 3 resume\n", this.#session) }));
       try {
         const resumed = await this.#reply("resumed");
+        this.#next = Math.max(this.#next, checkedNumber(resumed.next_number, "next_number"));
+        if (resumed.session !== hex(this.#session) || resumed.version !== this.version) {
+          throw new TensafeError("format", "session: the server resumed another one");
+        }
         this.queriesLeft = resumed.queries_left;
-        this.#next = Math.max(this.#next, resumed.next_number);
         ++this.counts.resumed;
         return report("the session goes on");
       } catch (error) {
@@ -430,6 +482,7 @@ export class Session {
         }
       }
       this.#session = undefined;
+      this.#block = undefined;
       this.#client.dropBlocks(true);
     }
     const key = this.#client.rerandomizationKey(nonce);
@@ -443,6 +496,10 @@ export class Session {
     const welcome = await this.#reply("welcome");
     const layout = await this.#reply();
     const held = await this.#reply();
+    this.#checkOpen();
+    if (welcome.adapter !== adapter) {
+      throw new TensafeError("format", `session: got the adapter ${welcome.adapter}, expected ${adapter}`);
+    }
     const handedOut = hex(await sha256(layout)) + hex(await sha256(held));
     if (this.#adapter === undefined) {
       this.#client.open(layout, held, this.#options.tokensAhead);
@@ -453,7 +510,7 @@ export class Session {
     }
     this.#session = fromHex(welcome.session, 16, "session");
     this.#next = 1;
-    this.version = welcome.version;
+    this.version = checkedNumber(welcome.version, "version");
     this.queriesLeft = welcome.queries_left;
     ++this.counts.sessions;
     report(`a session${origin ? ` from ${origin}` : ""}`);

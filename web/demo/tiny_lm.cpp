@@ -40,7 +40,12 @@ TENSAFE_EXPORT(clear) int clear() {
 
 /// Adds a character of this code to the text.
 TENSAFE_EXPORT(begin) int begin(int code) {
-    return guarded([&] { loaded().begin(tokens_of(std::string(1, static_cast<char>(code))).front()); });
+    return guarded([&] {
+        tensafe::require<tensafe::parameter_error>(
+            code == '\n' || (code >= ' ' && code <= '~'),
+            {"tiny_lm: got the character ", code, ", expected a newline or printable ASCII"});
+        loaded().begin(tokens_of(std::string(1, static_cast<char>(code))).front());
+    });
 }
 
 /// Shows the names of the linears that wait for an adapter, a line each; nothing: the position is done.

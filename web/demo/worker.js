@@ -1,6 +1,6 @@
 // The model, the keys and the connection to the adapter: away from the page's thread, which never waits.
 // @ts-check
-import { instantiate, TensafeError } from "./client/client.js";
+import { instantiate, read, TensafeError } from "./client/client.js";
 import { connect } from "./client/session.js";
 
 const post = (/** @type {any} */ message) => postMessage(message);
@@ -111,13 +111,17 @@ async function open() {
   session?.close();
   places.clear();
   const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/split`;
-  session = await connect(url, { adapter: "kjv", WebSocket: WatchedSocket, tokensAhead: 32, zerosForNan: true,
+  session = await connect(url, { adapter: "kjv", WebSocket: WatchedSocket, tokensAhead: 32,
     report: (what) => post({ type: "state", text: `Connection: ${what}.` }) });
 }
 
 /** @param {{prompt: string, characters: number, withAdapter: boolean}} order */
 async function write({ prompt, characters, withAdapter }) {
   mustStop = false;
+  const unknown = /[^\n -~]/u.exec(prompt);
+  if (unknown) {
+    throw new TensafeError("parameter", `the model does not know the character ${unknown[0]}: it knows ASCII`);
+  }
   post({ type: "begin", prompt });
   if (withAdapter && !session) {
     await open();
@@ -177,8 +181,13 @@ onmessage = async ({ data }) => {
   showFrames();
 };
 
-const weights = fetch("base.safetensors").then((response) => response.arrayBuffer());
-const [engine] = await Promise.all([instantiate(new URL("tiny_lm.wasm", import.meta.url).href), open().catch((error) =>
-  post({ type: "state", text: `No server for the adapter: ${error.message}` }))]);
-model = new Model(engine, await weights);
-post({ type: "ready", text: session ? "Ready." : "Ready, but without the adapter's server: it is tried again when you write." });
+const here = (/** @type {string} */ name) => new URL(name, import.meta.url).href;
+try {
+  const [engine, weights, noServer] = await Promise.all([instantiate(here("tiny_lm.wasm")), read(here("base.safetensors")),
+    open().catch(({ message }) => message)]);
+  model = new Model(engine, weights);
+  post({ type: "ready", text: noServer ? `Ready, but without the adapter, which is tried again when you write: ${noServer}`
+    : "Ready." });
+} catch (error) {
+  post({ type: "done", isFailure: true, text: `The model cannot be loaded: ${/** @type {any} */ (error).message}` });
+}

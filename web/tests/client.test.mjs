@@ -66,6 +66,91 @@ test("a lost connection is made up for, with its session and in a fresh one", as
   session.close();
 });
 
+/** Sockets that note what is sent, and can break a connection behind a message of this length. */
+class Lossy extends WebSocket {
+  static sent = [];
+  static breaksAt = 0;
+  send(data) {
+    super.send(data);
+    Lossy.sent.push(data);
+    if (data.length === Lossy.breaksAt) {
+      Lossy.breaksAt = 0;
+      this.close();
+    }
+  }
+}
+
+test("what was sent of a block goes again as its bytes, all else anew; and no bytes of a state are in it", async () => {
+  const session = await connect(server.url, { adapter: "qwen", WebSocket: Lossy });
+  const group = input(session);
+  const { sites } = session.groups[group];
+  check(await session.deltas(group, state(0)), sites, 0);
+  const [block, token] = Lossy.sent.slice(-2);
+  for (const [length, count] of [[token.length, 2], [block.length, 3]]) {
+    Lossy.sent.length = 0;
+    Lossy.breaksAt = length;
+    if (length === block.length) {
+      await session.deltas(1 - group, states.values.subarray(0, session.groups[1 - group].d));
+    } else {
+      check(await session.deltas(group, state(1)), sites, 1);
+    }
+    const messages = Lossy.sent.filter((data) => typeof data !== "string");
+    assert.equal(messages.length, count);
+    assert.deepEqual(messages[0], messages[1]);
+  }
+  assert.deepEqual([session.counts.sessions, session.counts.resumed], [1, 2]);
+  session.close();
+  const alone = await connect(server.url, { adapter: "qwen", WebSocket: Lossy, tokensAhead: 1 });
+  Lossy.sent.length = 0;
+  check(await alone.deltas(group, state(0)), sites, 0);
+  Lossy.breaksAt = Lossy.sent[0].length;
+  check(await alone.deltas(group, state(0)), sites, 0);
+  const [, lost, , again] = Lossy.sent;
+  assert.equal(lost.length, again.length);
+  assert.notDeepEqual(lost.slice(80), again.slice(80));
+  const bytes = Buffer.from(state(0).slice(0, 2).buffer);
+  assert.ok(Lossy.sent.every((data) => !Buffer.from(data).includes(bytes)));
+  alone.close();
+});
+
+test("a client that is closed opens nothing, and its keys are gone", async () => {
+  const session = await connect(server.url, { adapter: "qwen", WebSocket: Lossy });
+  const group = input(session);
+  const asked = session.deltas(group, state(0));
+  session.close();
+  await assert.rejects(asked, TensafeError);
+  Lossy.sent.length = 0;
+  await assert.rejects(session.deltas(group, state(0)), { code: "closed" });
+  await new Promise((done) => setTimeout(done, 300));
+  assert.equal(Lossy.sent.length, 0);
+  const client = await Client.create();
+  client.close();
+  assert.throws(() => client.rerandomizationKey(new Uint8Array(32)), { message: /it was closed/ });
+});
+
+test("a server's text that is no message is refused", async () => {
+  for (const [said, expected] of [["nothing", /is no message/], ["null", /is no message/], ["{}", /is no message/],
+    [`{"type": "welcome"}`, /got welcome, expected challenge/],
+    [`{"type": "challenge", "protocol": 2}`, /got protocol 2, expected 3/],
+    [`{"type": "challenge", "protocol": 3, "nonce": "zz"}`, /no nonce of 64 hex digits/],
+    [`{"type": "error", "code": "range", "message": "once more"}`, /once more/],
+    [`{"type": "error", "code": "rate_limit", "message": "m", "retry_after_ms": "1"}`, /no number for retry_after_ms/]]) {
+    class Hostile {
+      readyState = 1;
+      constructor() {
+        setTimeout(() => this.onmessage({ data: said }));
+      }
+      send() {}
+      close() {}
+    }
+    await assert.rejects(connect("ws://127.0.0.1:1", { adapter: "qwen", WebSocket: Hostile }), (error) => {
+      assert.match(error.message, expected);
+      assert.notEqual(error.code, "range");
+      return error instanceof TensafeError;
+    });
+  }
+});
+
 test("after a reconnection the adapter must be the same one, or the client stops", async () => {
   let own = await startServer("--adapter", `a=${root}/${data}`);
   const { port, url } = own;
@@ -92,10 +177,12 @@ test("errors say what was wrong", async () => {
   const group = input(session);
   await assert.rejects(session.deltas(99, state(0)), { code: "parameter", message: /expected one of/ });
   await assert.rejects(session.deltas(group, [1, 2]), { message: /got a hidden state of 2 entries, expected 2048/ });
-  await assert.rejects(session.deltas(group, new Float32Array(d).fill(NaN)), { code: "encoding" });
   check(await session.deltas(group, state(0)), session.groups[group].sites, 0);  // nothing was lost
   session.close();
-  const silent = await connect(server.url, { adapter: "qwen", zerosForNan: true });
+  const loud = await connect(server.url, { adapter: "qwen", zerosForNan: false });
+  await assert.rejects(loud.deltas(group, new Float32Array(d).fill(NaN)), { code: "encoding" });
+  loud.close();
+  const silent = await connect(server.url, { adapter: "qwen" });
   const zeros = await silent.deltas(group, new Float32Array(d).fill(NaN));
   assert.ok(zeros.every((site) => site.every((x) => Math.abs(x) < 1e-3)));
   assert.equal(silent.badStates, 1);

@@ -70,11 +70,17 @@ test("what pages need is asked for before the server starts", () => {
   assert.match(refusal("--web", site, "--anybody", ...limits), /expected the address that people type/);
   assert.match(refusal("--web", site, "--anybody", ...limits, plain, "--listen", "0.0.0.0:0"), /loopback/);
   for (const origin of ["example.org", "https://example.org/", "https://Example.org", "ftp://example.org", "null",
-    "https://", "https://example.org:", "https://example.org:123456", "https://a b"]) {
+    "https://", "https://example.org:", "https://example.org:443", "http://example.org", "http://localhost:80", "https://example.org:123456", "https://a b"]) {
     assert.match(refusal("--origin", origin, "--anybody", ...limits), /expected what browsers send/, origin);
   }
+  assert.match(refusal("--web", folder, "--anybody", ...limits, plain), /expected two folders/);  // "state" is in it
   const other = join(folder, "other");
   mkdirSync(other);
+  for (const name of [".env", "healthz", "admin"]) {
+    writeFileSync(join(other, name), "");
+    assert.match(refusal("--web", other, "--anybody", ...limits, plain), /expected names without a dot/);
+    rmSync(join(other, name));
+  }
   assert.match(refusal("--web", other, "--anybody", ...limits, plain), /index\.html.*expected the page/);
   writeFileSync(join(other, "index.html"), "");
   symlinkSync("../outside.txt", join(other, "link"));

@@ -80,10 +80,10 @@ lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
         group.d = body.number<std::uint32_t>();
         group.row_norm = body.number<double>();
         const std::uint32_t sites = body.number<std::uint32_t>();
+        require<shape_error>(sites <= lora::model_layout::most_sites - all_sites,
+                             {"read_model_layout: got ", all_sites, " + ", sites,
+                              " sites or more, expected at most ", lora::model_layout::most_sites});
         all_sites += sites;
-        require<shape_error>(all_sites <= lora::model_layout::most_sites,
-                             {"read_model_layout: got ", all_sites, " sites or more, expected at most ",
-                              lora::model_layout::most_sites});
         for (std::uint32_t s = 0; s < sites; ++s) {
             lora::model_layout::site site;
             site.name = detail::read_name(body, "a site", lora::model_layout::longest_name);

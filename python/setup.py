@@ -19,7 +19,6 @@ class cmake_build(build_ext):
     def build_extension(self, extension):
         target = pathlib.Path(self.get_ext_fullpath(extension.name)).resolve()
         work = pathlib.Path(self.build_temp).resolve()
-        work.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             ["cmake", "-S", HERE, "-B", work, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG",
              f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}"],

@@ -82,7 +82,6 @@ class query {
   public:
     virtual ~query() = default;
     virtual bytes request() const = 0;
-    virtual std::size_t group() const = 0;
 };
 
 /// The secret key, for one model. One thread at a time.

@@ -12,18 +12,18 @@
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <mutex>
 #include <optional>
-#include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -35,18 +35,7 @@ using tensafe::in_quotes;
 using tensafe::require;
 using clock = std::chrono::steady_clock;
 
-const parameter_set* const all_sets[] = {&private_n4096, &quantum_n4096, &compact_n4096, &minimal_n2048};
-
-const parameter_set& set_named(const std::string& name) {
-    std::string known;
-    for (const parameter_set* set : all_sets) {
-        if (name == set->name) {
-            return *set;
-        }
-        known += (known.empty() ? "" : ", ") + std::string(set->name);
-    }
-    throw tensafe::parameter_error({"got the parameter set ", in_quotes(name), ", expected one of ", known});
-}
+constexpr std::array all_sets{&private_n4096, &quantum_n4096, &compact_n4096, &minimal_n2048};
 
 const parameter_set& set_numbered(std::uint64_t id) {
     for (const parameter_set* set : all_sets) {
@@ -59,15 +48,11 @@ const parameter_set& set_numbered(std::uint64_t id) {
 }
 
 message view_of(const py::bytes& b) {
-    char* data = nullptr;
-    Py_ssize_t size = 0;
-    if (PyBytes_AsStringAndSize(b.ptr(), &data, &size) != 0) {
-        throw py::error_already_set();
-    }
-    return {reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(size)};
+    const std::string_view of = b;
+    return {reinterpret_cast<const std::uint8_t*>(of.data()), of.size()};
 }
 
-py::bytes to_python(const bytes& b) {
+py::bytes to_python(message b) {
     return {reinterpret_cast<const char*>(b.data()), b.size()};
 }
 
@@ -247,14 +232,12 @@ std::unique_lock<key_lock> locked(key_lock& of) {
 lora::adapter adapter_of(const std::vector<site_values>& sites) {
     lora::adapter result;
     for (const auto& [name, a, b, scale] : sites) {
-        const auto matrix = [&](const float_array& from, const char* what) {
-            require<tensafe::shape_error>(from.ndim() == 2, {"site ", in_quotes(name), ": ", what, " has ",
-                                                             from.ndim(), " dimensions, expected 2"});
+        const auto matrix = [](const float_array& from) {
             lora::matrix to(static_cast<std::size_t>(from.shape(0)), static_cast<std::size_t>(from.shape(1)));
             std::copy_n(from.data(), to.values.size(), to.values.begin());
             return to;
         };
-        result.sites.push_back({name, matrix(a, "A"), matrix(b, "B"), scale});
+        result.sites.push_back({name, matrix(a), matrix(b), scale});
     }
     return result;
 }
@@ -268,9 +251,7 @@ std::vector<site_values> load_peft(const std::string& directory) {
     std::vector<site_values> result;
     for (const lora::adapter_site& site : loaded.sites) {
         const auto array = [](const lora::matrix& m) {
-            float_array to({m.rows, m.columns});
-            std::copy(m.values.begin(), m.values.end(), to.mutable_data());
-            return to;
+            return float_array({m.rows, m.columns}, m.values.data());
         };
         result.emplace_back(site.name, array(site.a), array(site.b), site.scale);
     }
@@ -325,6 +306,15 @@ bool is(const tensafe::error& e) {
     return dynamic_cast<const E*>(&e) != nullptr;
 }
 
+/// What the texts of C++ advise, and what that is in Python; longer ones first.
+constexpr std::pair<std::string_view, std::string_view> advice[] = {
+    {"encrypt this hidden state again with more overflow margin, or use the range policy lora::worst_case",
+     "ask again with overflow_margin=2, then 4 and so on, or take the set private_n4096"},
+    {"use the range policy lora::worst_case", "take the set private_n4096"},
+    {"what client_part makes with the server's options", "Server.held"},
+    {"(--trust)", "(ca=)"},
+};
+
 /// Exceptions are classes of tensafe/errors.py.
 void translate(std::exception_ptr thrown) {
     try {
@@ -341,9 +331,10 @@ void translate(std::exception_ptr thrown) {
                                  : is<tensafe::closed_error>(e)         ? "ClosedError"
                                                                         : "Error";
         std::string text = e.what();
-        constexpr std::string_view of_cpp = "use the range policy lora::worst_case";
-        if (const std::size_t at = text.find(of_cpp); at != text.npos) {
-            text.replace(at, of_cpp.size(), "take private_n4096 (overflow_margin=2, then 4 and so on)");
+        for (const auto& [of_cpp, of_python] : advice) {
+            if (const std::size_t at = text.find(of_cpp); at != text.npos) {
+                text.replace(at, of_cpp.size(), of_python);
+            }
         }
         PyErr_SetString(py::module_::import("tensafe.errors").attr(name).ptr(), text.c_str());
     }
@@ -443,24 +434,19 @@ PYBIND11_MODULE(_core, m) {
     m.attr("__version__") =
         std::to_string(v.major) + "." + std::to_string(v.minor) + "." + std::to_string(v.patch);
     m.def("load_peft", load_peft);
-    m.def("fresh_nonce", [] {
-        const tensafe::random::seed seed = tensafe::random::fresh_seed();
-        return py::bytes(reinterpret_cast<const char*>(seed.bytes.data()), seed.bytes.size());
-    });
-    m.def("parameter_sets", [] {
-        std::vector<std::string> names;
-        for (const parameter_set* set : all_sets) {
-            names.emplace_back(set->name);
-        }
-        return names;
-    });
+    m.def("fresh_nonce", [] { return to_python(tensafe::random::fresh_seed().bytes); });
+    py::list names;
+    for (const parameter_set* set : all_sets) {
+        names.append(set->name);
+    }
+    m.attr("parameter_sets") = py::tuple(names);
     m.def("inspect_message", inspect_message);
     m.def("shared_input", [](const std::string& site) { return lora::shared_input(site); });
-    m.def("cost", [](const std::string& set, std::size_t rank, std::size_t d_in, std::size_t d_out, int rows,
+    m.def("cost", [](std::size_t rank, std::size_t d_in, std::size_t d_out, std::size_t set, int rows,
                      std::size_t tokens_ahead, bool blind, bool trusts_clients) {
         const lora::token_cost c = computed([&] {
-            return set_named(set).cost_of({rank, d_in, d_out},
-                                          options_of(rows, tokens_ahead, blind, trusts_clients));
+            return all_sets.at(set)->cost_of({rank, d_in, d_out},
+                                             options_of(rows, tokens_ahead, blind, trusts_clients));
         });
         return py::dict(py::arg("bytes_up") = c.bytes_up, py::arg("bytes_down") = c.bytes_down,
                         py::arg("online_up") = c.online_up, py::arg("online_down") = c.online_down,
@@ -469,7 +455,7 @@ PYBIND11_MODULE(_core, m) {
     });
 
     py::class_<server_object, std::shared_ptr<server_object>>(m, "Server")
-        .def(py::init([](const std::vector<site_values>& sites, const std::string& set, int rows,
+        .def(py::init([](const std::vector<site_values>& sites, std::size_t set, int rows,
                          std::size_t tokens_ahead, bool blind, bool trusts_clients,
                          std::optional<std::vector<std::string>> protect) {
             const lora::adapter adapter = adapter_of(sites);
@@ -479,7 +465,7 @@ PYBIND11_MODULE(_core, m) {
                     return std::find(names.begin(), names.end(), site.name) != names.end();
                 };
             }
-            const parameter_set& of = set_named(set);
+            const parameter_set& of = *all_sets.at(set);
             const py::gil_scoped_release released;
             return std::make_shared<server_object>(server_object{&of, of.make_server(adapter, options)});
         }))
@@ -561,8 +547,7 @@ PYBIND11_MODULE(_core, m) {
             const auto lock = locked(*c->in_use);
             auto made = c->held->connect([function = py::handle(carry)](message request) {
                 const py::gil_scoped_acquire acquired;
-                const py::object reply =
-                    function(py::bytes(reinterpret_cast<const char*>(request.data()), request.size()));
+                const py::object reply = function(to_python(request));
                 if (!py::isinstance<py::bytes>(reply)) {
                     throw py::type_error("the transport returned " +
                                          std::string(py::str(py::type::of(reply).attr("__name__"))) +

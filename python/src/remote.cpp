@@ -105,20 +105,14 @@ py::dict inspect_key(const std::string& file) {
 }
 
 void translate(std::exception_ptr thrown) {
-    const auto raise = [](const char* name, const std::exception& e, py::object code = py::none(),
-                          py::object retry_after = py::none()) {
-        const py::object made = py::module_::import("tensafe.errors").attr(name)(e.what());
-        if (!code.is_none()) {
-            made.attr("code") = std::move(code);
-            made.attr("retry_after") = std::move(retry_after);
+    const py::module_ errors = py::module_::import("tensafe.errors");
+    const auto refused = [&](const char* name, const split::refused_error& e) {
+        const py::object made = errors.attr(name)(e.what());
+        made.attr("code") = split::to_string(e.code());
+        if (e.retry_after()) {
+            made.attr("retry_after") = std::chrono::duration<double>(*e.retry_after()).count();
         }
         PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
-    };
-    const auto refused = [&](const char* name, const split::refused_error& e) {
-        raise(name, e, py::str(split::to_string(e.code())),
-              e.retry_after()
-                  ? py::object(py::float_(std::chrono::duration<double>(*e.retry_after()).count()))
-                  : py::none());
     };
     try {
         std::rethrow_exception(thrown);
@@ -129,9 +123,9 @@ void translate(std::exception_ptr thrown) {
     } catch (const split::refused_error& e) {
         refused("RefusedError", e);
     } catch (const split::adapter_changed_error& e) {
-        raise("AdapterChangedError", e);
+        PyErr_SetString(errors.attr("AdapterChangedError").ptr(), e.what());
     } catch (const split::connection_lost& e) {
-        raise("ConnectionLost", e);
+        PyErr_SetString(errors.attr("ConnectionLost").ptr(), e.what());
     }
 }
 

@@ -1,5 +1,5 @@
 // Client, server and sessions of the parameter set TENSAFE_PYTHON_SET: one object file for each set.
-#include <tensafe/core/text.hpp>
+#include <tensafe/core/error.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
@@ -9,7 +9,6 @@
 
 #include <deque>
 #include <map>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -276,7 +275,6 @@ struct query_of_model final : query {
         return wire::write_request<tiles<Rows>, protection>(
             state.request, {.number = 0, .group = static_cast<std::uint32_t>(of_group)});
     }
-    std::size_t group() const override { return of_group; }
 };
 
 template <int Rows>

@@ -2,21 +2,22 @@
 
 import collections.abc
 import dataclasses
+import numbers
 import os
 from typing import Iterable
 
 import numpy as np
 
 from . import _core
-from .errors import ParameterError, ShapeError
+from .errors import FileError, ParameterError, ShapeError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Site:
     """One linear layer's adapter: it adds ``scale * B @ A @ h``.
 
-    a: shape [rank, d_in].  b: shape [d_out, rank].  Anything that numpy reads; kept as float32.
-    Raises ShapeError for other shapes.
+    a: shape [rank, d_in].  b: shape [d_out, rank].  Real numbers in whatever numpy reads; kept as float32.
+    Raises ShapeError for other shapes, TypeError for what is no such thing.
     """
 
     name: str
@@ -25,10 +26,12 @@ class Site:
     scale: float = 1.0
 
     def __post_init__(self):
+        where = f"site {expect(self.name, str, 'site: name', 'str')!r}"
         for name in ("a", "b"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float32))
+            object.__setattr__(self, name, _float32(getattr(self, name), f"{where}: {name}"))
+        object.__setattr__(self, "scale", number(self.scale, f"{where}: scale"))
         if self.a.ndim != 2 or self.b.ndim != 2 or self.a.shape[0] != self.b.shape[1]:
-            raise ShapeError(f"site {self.name!r}: got A {list(self.a.shape)} and B {list(self.b.shape)}, "
+            raise ShapeError(f"{where}: got A {list(self.a.shape)} and B {list(self.b.shape)}, "
                              "expected [rank, d_in] and [d_out, rank]")
 
     @property
@@ -59,11 +62,15 @@ class Adapter(collections.abc.Mapping):
     Site('model.layers.0.self_attn.q_proj', rank=32, 2048 -> 4096, scale=2)
     """
 
-    def __init__(self, sites: Iterable[Site]) -> None:
+    def __init__(self, sites: "Iterable[Site] | Site") -> None:
         self._sites: dict = {}
-        for site in [sites] if isinstance(sites, Site) else sites:
-            if self._sites.setdefault(site.name, site) is not site:
-                raise ParameterError(f"got two sites {site.name!r}, expected each name once")
+        several = expect(sites, (Site, collections.abc.Iterable), "adapter", "Sites")
+        for site in [sites] if isinstance(sites, Site) else several:
+            if expect(site, Site, "adapter", "Sites (of a mapping, its values())").name in self._sites:
+                raise ParameterError(f"adapter: got two sites {site.name!r}, expected each name once")
+            self._sites[site.name] = site
+        if not self._sites:
+            raise ShapeError("adapter: got no sites, expected at least one")
 
     def __getitem__(self, name: str) -> Site:
         return self._sites[find(name, self._sites)]
@@ -71,7 +78,7 @@ class Adapter(collections.abc.Mapping):
     def __contains__(self, name):
         try:
             return bool(self[name])
-        except KeyError:
+        except (KeyError, TypeError):
             return False
 
     def __iter__(self):
@@ -90,9 +97,30 @@ def expect(value, types, what, expected):
     return value
 
 
+def number(value, what):
+    return float(expect(value, numbers.Real, what, "a number"))
+
+
+def flag(value, what):
+    return bool(expect(value, (int, np.bool_), what, "True or False"))
+
+
+def count(value, what):
+    if not 0 <= expect(value, numbers.Integral, what, "a whole number") < 2**31:
+        raise ParameterError(f"{what}: got {value}, expected 0 to {2**31 - 1}")
+    return int(value)
+
+
+def _float32(value, what):
+    try:
+        return np.asarray(value).astype(np.float32, casting="same_kind", copy=False)
+    except (TypeError, ValueError, RuntimeError) as e:  # numpy's, and torch's of tensors with gradients
+        raise TypeError(f"{what}: got {type(value).__name__}, expected real numbers that numpy reads") from e
+
+
 def find(name, names):
     """The one of `names` that is `name` or ends with "." + name.  Raises KeyError, which says what there is."""
-    if name in names:
+    if expect(name, str, "site", "the name of one, or its last parts") in names:
         return name
     found = [other for other in names if other.endswith("." + name)]
     if len(found) != 1:
@@ -107,9 +135,12 @@ def load_peft(directory: "str | os.PathLike[str]") -> Adapter:
 
     Raises FileError, FormatError, or UnsupportedError for what is no plain LoRA on linear layers.
     """
-    return Adapter(Site(*values) for values in _core.load_peft(os.fspath(directory)))
+    path = os.fsdecode(directory)
+    if not os.path.isdir(path):
+        raise FileError(f"{path}: is no directory, expected that of a PEFT adapter")
+    return Adapter(Site(*values) for values in _core.load_peft(path))
 
 
 def values_of(adapter):
     expect(adapter, Adapter, "adapter", "a tensafe.Adapter, as tensafe.load_peft gives it")
-    return [(site.name, site.a, site.b, float(site.scale)) for site in adapter.values()]
+    return [(site.name, site.a, site.b, site.scale) for site in adapter.values()]

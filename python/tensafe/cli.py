@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import sys
 import time
@@ -20,15 +21,15 @@ def main(arguments=None):
 
     demo = commands.add_parser("demo", help="client and server in one process: error, bytes, time")
     demo.add_argument("adapter", nargs="?", help="PEFT directory; by default a made-up adapter of rank 32")
-    demo.add_argument("--tokens", type=int, default=64, choices=range(1, 100001), metavar="1..100000")
+    demo.add_argument("--tokens", type=int, default=64, help="1 to 100000")
     _add_costs(demo)
     demo.set_defaults(run=_demo)
 
-    serve = commands.add_parser("serve", help="start split_server with an adapter, for anybody who can reach it")
+    serve = commands.add_parser("serve", help="start split_server with an adapter, for anybody who can reach it",
+                                epilog="After --: options of split_server (docs/split-inference.md).")
     serve.add_argument("adapter", type=pathlib.Path, help="PEFT directory")
     serve.add_argument("--name", help="of the adapter; by default that of the directory")
     serve.add_argument("--state", type=pathlib.Path, default="server_state", help="folder of certificate and counts")
-    serve.add_argument("rest", nargs=argparse.REMAINDER, help="-- options of split_server (docs/split-inference.md)")
     serve.set_defaults(run=_serve)
 
     inspect = commands.add_parser("inspect", help="what an adapter, key file or message is, and whether it is sound")
@@ -40,7 +41,10 @@ def main(arguments=None):
     _add_costs(estimate)
     estimate.set_defaults(run=_estimate)
 
-    options = parser.parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    cut = arguments.index("--") if arguments[:1] == ["serve"] and "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:cut])
+    options.rest = arguments[cut + 1:]
     try:
         return options.run(options) or 0
     except (tensafe.Error, OSError) as e:
@@ -51,15 +55,17 @@ def main(arguments=None):
 def _add_costs(parser):
     parser.add_argument("--parameters", default="private_n4096", choices=tensafe.parameter_sets)
     parser.add_argument("--tokens-ahead", type=int, default=0, help="tokens of a block; 0: each goes alone")
-    parser.add_argument("--blind", action="store_true", help="the server holds B too")
+    parser.add_argument("--blind", dest="mode", action="store_const", const="blind", default="client_held_b",
+                        help="the server holds B too")
 
 
 def _costs(options):
-    return {"parameters": options.parameters, "tokens_ahead": options.tokens_ahead,
-            "mode": "blind" if options.blind else "client_held_b"}
+    return {"parameters": options.parameters, "tokens_ahead": options.tokens_ahead, "mode": options.mode}
 
 
 def _demo(options):
+    if not 1 <= options.tokens <= 100_000:
+        raise tensafe.ParameterError(f"--tokens: got {options.tokens}, expected 1 to 100000")
     random = np.random.default_rng(1)
     if options.adapter:
         adapter = tensafe.Adapter(next(iter(tensafe.load_peft(options.adapter).values())))
@@ -91,18 +97,16 @@ def _demo(options):
 
 
 def _serve(options):
-    built = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "examples" / "split_server"
-    server = os.environ.get("TENSAFE_SPLIT_SERVER") or shutil.which("split_server") or (built.exists() and str(built))
+    server = os.environ.get("TENSAFE_SPLIT_SERVER") or shutil.which("split_server")
     if not server:
-        print("tensafe serve: got no split_server, expected one in PATH or TENSAFE_SPLIT_SERVER. To build it, in the "
-              "sources:\n  scripts/setup split && cmake --preset release && cmake --build --preset release --target "
-              "split_server", file=sys.stderr)
-        return 1
-    name = options.name or options.adapter.resolve().name
-    rest = options.rest[1:] if options.rest[:1] == ["--"] else options.rest
+        raise tensafe.FileError(
+            "got no split_server, expected one in PATH or TENSAFE_SPLIT_SERVER. To build it, in the sources:\n"
+            "  scripts/setup split && cmake --preset release && cmake --build --preset release --target split_server\n"
+            "  export TENSAFE_SPLIT_SERVER=$PWD/build/release/examples/split_server")
+    name, rest = options.name or options.adapter.resolve().name, options.rest
     sys.stdout.flush()
-    os.execv(server, [server, "--state", str(options.state), "--adapter", f"{name}={options.adapter}"]
-             + (rest if "--clients" in rest else ["--anybody", *rest]))
+    rest = rest if any(o.split("=")[0] == "--clients" for o in rest) else ["--anybody", *rest]
+    os.execv(server, [server, "--state", str(options.state), "--adapter", f"{name}={options.adapter}", *rest])
 
 
 def _inspect(options):
@@ -120,10 +124,10 @@ def _inspect(options):
 
 
 def _estimate(options):
-    parts = options.what.split("x")
-    if all(part.isdigit() for part in parts) and len(parts) != 3:
+    shape = re.fullmatch("([0-9]+)x([0-9]+)x([0-9]+)", options.what)
+    if not shape and not os.path.isdir(options.what):
         raise tensafe.ShapeError(f"got {options.what}, expected a PEFT directory, or RANKxD_INxD_OUT as 32x2048x4096")
-    what = tuple(map(int, parts)) if all(part.isdigit() for part in parts) else tensafe.load_peft(options.what)
-    cost = tensafe.estimate(what, **_costs(options))
+    cost = tensafe.estimate(tuple(map(int, shape.groups())) if shape else tensafe.load_peft(options.what),
+                            **_costs(options))
     for key, value in cost.items():
         print(f"{key:<22}{value:.3g}" if isinstance(value, float) else f"{key:<22}{value:,}")

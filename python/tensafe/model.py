@@ -7,17 +7,19 @@ from typing import Any, Callable, Optional, Union
 
 from . import _core
 from ._arrays import as_array
-from .adapter import Adapter, Site, expect, find, values_of
+from .adapter import Adapter, Site, count, expect, find, flag, number, values_of
 from .errors import ParameterError, ShapeError, UnsupportedError
 
-parameter_sets: tuple = tuple(_core.parameter_sets())
+parameter_sets: tuple = _core.parameter_sets
 _MODES = ("client_held_b", "blind")
 
 
-def _is_blind(mode):
-    if mode not in _MODES:
-        raise ParameterError(f"got the mode {mode!r}, expected one of {', '.join(_MODES)}")
-    return mode == "blind"
+def _options(parameters, rows, tokens_ahead, mode, trusts_clients):
+    for what, got, known in (("parameter set", parameters, parameter_sets), ("mode", mode, _MODES)):
+        if expect(got, str, what, "a name") not in known:
+            raise ParameterError(f"got the {what} {got!r}, expected one of {', '.join(known)}")
+    return (parameter_sets.index(parameters), count(0 if rows is None else rows, "rows"),
+            count(tokens_ahead, "tokens_ahead"), mode == "blind", flag(trusts_clients, "trusts_clients"))
 
 
 class _Secret:
@@ -44,9 +46,9 @@ class Server:
     def __init__(self, adapter: Adapter, parameters: str = "private_n4096", *, mode: str = "client_held_b",
                  rows: Optional[int] = None, tokens_ahead: int = 0,
                  protect: Optional[Callable[[Site], bool]] = None, trusts_clients: bool = False) -> None:
+        sites = values_of(adapter)
         names = None if protect is None else [name for name, site in adapter.items() if protect(site)]
-        self._core = _core.Server(values_of(adapter), parameters, rows or 0, tokens_ahead, _is_blind(mode),
-                                  trusts_clients, names)
+        self._core = _core.Server(sites, *_options(parameters, rows, tokens_ahead, mode, trusts_clients), names)
         self.mode = mode
 
     @property
@@ -69,7 +71,8 @@ class Server:
         nonce: 32 bytes of `tensafe.fresh_nonce()`, drawn here for this client and session.
         key: the client's `rerandomization_key(nonce)`.
         """
-        return ServerSession(self._core.open(expect(nonce, bytes, "nonce", "bytes"), expect(key, bytes, "key", "bytes")))
+        expect(nonce, bytes, "nonce", "bytes")
+        return ServerSession(self._core.open(nonce, expect(key, bytes, "key", "bytes")))
 
     def __repr__(self):
         sites = sum(len(sites) for _, _, sites in self._core.groups)
@@ -115,8 +118,7 @@ class _Sites:
         self.places = {name: (g, s) for g, names in enumerate(self.groups) for s, name in enumerate(names)}
 
     def place(self, name):
-        found = self.places.get(expect(name, str, "site", "the name of one, or its last parts"))
-        return self.places[find(name, self.places)] if found is None else found
+        return self.places[find(name, self.places)]
 
 
 class Client(_Secret):
@@ -151,7 +153,8 @@ class Client(_Secret):
         """
         group, _ = self._sites.place(site)
         array, bfloat16, _ = as_array(h)
-        return Query(self._core.encrypt(group, array, bfloat16, overflow_margin), self._sites.groups[group])
+        margin = number(overflow_margin, "overflow_margin")
+        return Query(self._core.encrypt(group, array, bfloat16, margin), self._sites.groups[group])
 
     def decrypt(self, query: Query, reply: bytes) -> dict:
         """Deltas by site from the reply to this query: float64, shape [d_out]."""
@@ -161,8 +164,8 @@ class Client(_Secret):
     def connect(self, to: Union[Server, ServerSession, Callable[[bytes], bytes]]) -> "Session":
         """A session with a `Server` of this process, or with one that is elsewhere.
 
-        to: a Server; a ServerSession, which must be this client's; or a function that sends a request (bytes) to a `ServerSession.answer` and returns its reply
-        (bytes). What the function raises comes through.
+        to: a Server; a ServerSession, which must be this client's; or a function that sends a request (bytes) to a
+            `ServerSession.answer` and returns its reply (bytes). What the function raises comes through.
         """
         to = to.answer if isinstance(to, ServerSession) else to
         expect(to, (Server, collections.abc.Callable), "to", "a Server, a ServerSession or a function")
@@ -198,8 +201,8 @@ class Session(_Secret):
         """What the adapter adds to the site's output for x.
 
         site: its name, or the last parts of it.
-        x: hidden states, shape [..., d]: numpy or torch (CPU), float16, bfloat16, float32 or float64, or anything
-           that numpy reads. One request for each row.
+        x: hidden states, shape [..., d]: numpy or torch (CPU), or what numpy reads as such; floats only: float16,
+           bfloat16, float32, or float64, which is rounded to float32. One request for each row.
         overflow_margin: for another try after RangeExceededError.
         zeros_for_nan: a row with NaN or infinity is no error: zeros are sent, so that the server sees no difference,
            and its delta is zeros.
@@ -208,24 +211,27 @@ class Session(_Secret):
         Raises TypeError, ShapeError, EncodingError (before anything is sent), RangeExceededError, ClosedError.
         """
         group, place = self._sites.place(site)
-        array, bfloat16, back = as_array(x)
-        return back(self._core.deltas(group, place, 1, array, bfloat16, zeros_for_nan, overflow_margin)[0])
+        return self._ask(group, place, 1, x, zeros_for_nan, overflow_margin)[0]
 
     def deltas(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> dict:
         """The deltas, by name, of all sites that share the input of this one, as q, k and v do: x goes up once."""
         group, _ = self._sites.place(site)
         names = self._sites.groups[group]
+        return dict(zip(names, self._ask(group, 0, len(names), x, zeros_for_nan, overflow_margin)))
+
+    def _ask(self, group, first, sites, x, zeros_for_nan, overflow_margin):
         array, bfloat16, back = as_array(x)
-        results = self._core.deltas(group, 0, len(names), array, bfloat16, zeros_for_nan, overflow_margin)
-        return {name: back(result) for name, result in zip(names, results)}
+        return [back(delta) for delta in self._core.deltas(
+            group, first, sites, array, bfloat16, flag(zeros_for_nan, "zeros_for_nan"),
+            number(overflow_margin, "overflow_margin"))]
 
     def _shapes(self):
         return [((name, d, d_out), group) for group, (_, d, sites) in enumerate(self._core.groups)
                 for name, _, d_out in sites]
 
     def close(self) -> None:
-        self._is_closed = True
         self._core.close()
+        self._is_closed = True
 
     def __enter__(self) -> "Session":
         return self
@@ -248,7 +254,8 @@ _Path = Union[str, "os.PathLike[str]"]
 def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
             publisher: str = "", tokens_ahead: int = 128, timeout: float = 60.0,
             insecure_plaintext: bool = False) -> Session:
-    """A session with a `split_server`, with a fresh secret key. It goes on over connections that break, and fetches its part of the adapter.
+    """A session with a `split_server`, with a fresh secret key. It goes on over connections that break, and fetches its
+    part of the adapter.
 
     url: "wss://host:port".  adapter: its name on the server.
     ca: file of the certificates that are trusted, and no others.
@@ -261,10 +268,13 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     """
     if not hasattr(_core, "connect"):
         raise UnsupportedError("connect: this build has no network: it was made without OpenSSL 3 or Boost")
+    for name, value in (("url", url), ("adapter", adapter), ("publisher", publisher)):
+        expect(value, str, name, "str")
     if not ca and url.startswith("wss:"):
         raise ParameterError(f"connect: {url}: got no ca, expected ca= with the server's certificate.pem")
     return Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(pin), publisher,
-                                 insecure_plaintext, tokens_ahead, float(timeout)))
+                                 flag(insecure_plaintext, "insecure_plaintext"), count(tokens_ahead, "tokens_ahead"),
+                                 number(timeout, "timeout")))
 
 
 def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096", *, mode: str = "client_held_b",
@@ -284,12 +294,14 @@ def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096
             shapes[key] = (rows_of + site.rank, d_in, d_out + site.d_out)
         shapes = list(shapes.values())
     else:
-        shapes = [(what.rank, what.d_in, what.d_out) if isinstance(what, Site) else tuple(what)]
+        shapes = [(what.rank, what.d_in, what.d_out) if isinstance(what, Site) else expect(
+            what, (tuple, list), "estimate", "an Adapter, a Site or (rank, d_in, d_out)")]
         if len(shapes[0]) != 3:
             raise ShapeError(f"estimate: got {len(shapes[0])} numbers, expected (rank, d_in, d_out)")
     total = {}
-    for rank, d_in, d_out in shapes:
-        cost = _core.cost(parameters, rank, d_in, d_out, rows or 0, tokens_ahead, _is_blind(mode), trusts_clients)
+    options = _options(parameters, rows, tokens_ahead, mode, trusts_clients)
+    for shape in shapes:
+        cost = _core.cost(*(count(size, "size") for size in shape), *options)
         for key, value in cost.items():
             is_error = key in ("relative_error", "statistical_distance")
             total[key] = max(total.get(key, 0), value) if is_error else total.get(key, 0) + value

@@ -1,11 +1,12 @@
 """Encrypted adapters in torch models: `attach`."""
 
+import contextlib
 import threading
 
 import torch
 
 from .adapter import Adapter
-from .errors import ParameterError, ShapeError
+from .errors import ParameterError, ShapeError, UnsupportedError
 from .model import Client, Server, Session
 
 
@@ -44,8 +45,8 @@ class EncryptedLinear(torch.nn.Module):
 
     def forward(self, x):
         if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.base.parameters())):
-            raise RuntimeError("EncryptedLinear: the delta has no gradient, and gradients are recorded: run the model "
-                               "under torch.no_grad()")
+            raise UnsupportedError("EncryptedLinear: the delta has no gradient, and gradients are recorded: run the "
+                                   "model under torch.no_grad()")
         result = self.base(x)
         return result + self._shared.delta(self.site, x).to(result.dtype)
 
@@ -59,7 +60,7 @@ class EncryptedLinear(torch.nn.Module):
         return f"site={self.site!r}"
 
 
-class Attachment:
+class Attachment(contextlib.AbstractContextManager):
     """An adapter at its place in a model. `detach()`, or leaving a `with` block, puts the model's own layers back."""
 
     def __init__(self, model, session, places):
@@ -71,9 +72,6 @@ class Attachment:
         for parent, name, layer in self._places:
             setattr(parent, name, layer)
         self._places = []
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.detach()
@@ -96,7 +94,6 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", **options) -> A
         raise TypeError(f"attach: got {type(adapter).__name__}" + (" and options" if options else "")
                         + ", expected a tensafe.Session, or a tensafe.Adapter with options")
     modules = dict(model.named_modules())
-    shared = {}
     places = []
     for (site, d_in, d_out), group in session._shapes():
         path = _path_of(site, modules)

@@ -1,4 +1,5 @@
 import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -7,6 +8,8 @@ import tensafe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QWEN = ROOT / "examples" / "data" / "qwen_rank32"
+EXAMPLES = ROOT / "python" / "examples"
+sys.path.append(str(EXAMPLES))
 
 
 def site(name, rank=4, d_in=64, d_out=48, seed=0):

@@ -2,8 +2,6 @@
 
 import os
 
-import pytest
-
 import tensafe
 from conftest import QWEN, ROOT, small_adapter
 from tensafe import cli
@@ -19,14 +17,18 @@ def test_demo(capsys):
     code, out, _ = run(capsys, "demo", "--tokens", "4", "--tokens-ahead", "4")
     assert code == 0 and "rank=32, 2048 -> 2048" in out
     assert float(out.split("relative error  ")[1].split()[0]) < 4e-4
+    for tokens in ("-1", "0"):
+        assert run(capsys, "demo", "--tokens", tokens)[2].endswith(f"--tokens: got {tokens}, expected 1 to 100000\n")
+    assert "adapter_config.json: is no directory, exp" in run(capsys, "demo", QWEN / "adapter_config.json")[2]
 
 
 def test_estimate(capsys):
     code, out, _ = run(capsys, "estimate", "32x2048x4096")
     assert code == 0 and "bytes_up              91,232" in out
     assert run(capsys, "estimate", QWEN)[0] == 0
-    assert "nowhere" in run(capsys, "estimate", "/nowhere")[2]
-    assert "RANKxD_INxD_OUT" in run(capsys, "estimate", "32x2048")[2]
+    assert "tokens_ahead: got -3" in run(capsys, "estimate", "32x2048x4096", "--tokens-ahead", "-3")[2]
+    for what in ("/nowhere", "32x2048", "²x3x4", QWEN / "adapter_config.json"):
+        assert f"got {what}, expected a PEFT directory, or RANKxD_INxD_OUT" in run(capsys, "estimate", what)[2]
 
 
 def test_inspect(capsys, tmp_path):
@@ -44,10 +46,12 @@ def test_inspect(capsys, tmp_path):
     assert "neither an adapter" in run(capsys, "inspect", ROOT / "README.md")[2]
 
 
-def test_serve_without_a_server(capsys, monkeypatch):
+def test_serve(capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("TENSAFE_SPLIT_SERVER", raising=False)
-    if (ROOT / "build" / "release" / "examples" / "split_server").exists():
-        pytest.skip("split_server is built here")
     code, _, err = run(capsys, "serve", QWEN)
     assert code == 1 and "scripts/setup split" in err
+    monkeypatch.setenv("TENSAFE_SPLIT_SERVER", "/server")
+    monkeypatch.setattr(os, "execv", lambda _, words: print(*words[3:]))
+    for after, passed in (("", "--anybody"), ("-- --clients=file --listen l:1", "--clients=file --listen l:1")):
+        assert run(capsys, "serve", "DIR", "--name", "qwen", *after.split())[1] == f"--adapter qwen=DIR {passed}\n"

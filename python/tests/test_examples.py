@@ -1,6 +1,5 @@
 """The examples: a language model and a notebook; the package's types."""
 
-import importlib.util
 import json
 import pathlib
 import subprocess
@@ -9,21 +8,12 @@ import sys
 import pytest
 
 import tensafe
-from conftest import ROOT
-
-EXAMPLES = ROOT / "python" / "examples"
+from conftest import EXAMPLES, ROOT
 
 
-@pytest.fixture(scope="module")
-def tiny_lm():
+def test_language_model_writes_what_the_cpp_example_writes():
     pytest.importorskip("torch")
-    spec = importlib.util.spec_from_file_location("tiny_lm", EXAMPLES / "tiny_lm.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_language_model_writes_what_the_cpp_example_writes(tiny_lm):
+    import tiny_lm
     expected = (tiny_lm.DATA / "job_hath_spoken.txt").read_text()
     adapter = tensafe.load_peft(tiny_lm.DATA / "adapter")
     model = tiny_lm.load()

@@ -1,6 +1,8 @@
 #include <tensafe/dp/gaussian_mechanism.hpp>
 #include <tensafe/dp/ledger.hpp>
 
+#include <tuple>
+
 #include "../test.hpp"
 
 using namespace tests;
@@ -75,12 +77,12 @@ TEST_CASE("as many releases are allowed as the exact Gaussian curve gives, and n
     CHECK(before.mu_squared >= static_cast<double>(most) / 64);
     CHECK(before.mu_squared < static_cast<double>(most) / 64 * (1 + 1e-12));
     CHECK(before.delta(8) <= 1e-5);
-    CHECK_THROWS_AS(spent.charge("ann", small), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", small), budget_error);
     CHECK(spent.spent("ann") == before);
     // Others have budgets of their own.
     CHECK(spent.left("bob", small) == most);
     CHECK(spent.charge("bob", small, most).left() == most);
-    CHECK_THROWS_AS(spent.charge("bob", small), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("bob", small), budget_error);
 }
 
 TEST_CASE("a charge is all or nothing, and its refusal says what is left") {
@@ -120,7 +122,7 @@ TEST_CASE("slacks add up, rounded up, and take from delta") {
     static_cast<void>(spent.charge("ann", small));  // no slack of its own
     CHECK(spent.left("ann", {1e-3, 1e-6}) == 0);    // ten times 1e-6 is 1e-5, rounded up it is more
     CHECK(spent.left("ann", {1e-3, 9e-7}) == 1);
-    CHECK_THROWS_AS(spent.charge("ann", {1e-3, 0.5}, 1'000'000'000), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", {1e-3, 0.5}, 1'000'000'000), budget_error);
 
     // Both kinds of delta count: each alone would fit.
     ledger both(usual);
@@ -161,7 +163,7 @@ TEST_CASE("what is left can be charged and one more cannot, whatever the costs")
                                 i % 3 == 0 ? 0 : std::pow(10, 3 * exponent(random) - 9)};
         const std::uint64_t left = spent.left(name, cost);
         const odometer before = spent.spent(name);
-        CHECK_THROWS_AS(spent.charge(name, cost, left + 1), budget_error);
+        CHECK_THROWS_AS(std::ignore = spent.charge(name, cost, left + 1), budget_error);
         CHECK(spent.spent(name) == before);
         const auto some = static_cast<std::uint64_t>(part(random) * 0.5 * static_cast<double>(left));
         if (some > 0) {
@@ -179,11 +181,11 @@ TEST_CASE("counts and costs at the ends of their types are no way around the bud
     constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
     constexpr double huge = std::numeric_limits<double>::max();
     ledger spent(usual);
-    CHECK_THROWS_AS(spent.charge("ann", small, most), budget_error);
-    CHECK_THROWS_AS(spent.charge("ann", {huge, 0}), budget_error);
-    CHECK_THROWS_AS(spent.charge("ann", {huge, 0}, most), budget_error);
-    CHECK_THROWS_AS(spent.charge("ann", {1e150, 0}, most), budget_error);
-    CHECK_THROWS_AS(spent.charge("ann", {1, 0.999}, most), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", small, most), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", {huge, 0}), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", {huge, 0}, most), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", {1e150, 0}, most), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", {1, 0.999}, most), budget_error);
     CHECK(spent.left("ann", {huge, 0}) == 0);
     CHECK(spent.state() == ledger_state{});
 
@@ -195,7 +197,7 @@ TEST_CASE("counts and costs at the ends of their types are no way around the bud
     CHECK(spent.left("bob", tiny) == 1);
     static_cast<void>(spent.charge("bob", tiny));
     CHECK(spent.left("bob", tiny) == 0);  // nothing can be counted any more
-    CHECK_THROWS_AS(spent.charge("bob", tiny), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("bob", tiny), budget_error);
     CHECK(spent.spent("bob").releases == most);
 }
 
@@ -217,19 +219,19 @@ TEST_CASE_FIXTURE(stored_ledger,
                   "names that cannot be shown, and nonsense, are refused before anything is looked at") {
     for (const std::string& name : {std::string(), std::string(129, 'a'), std::string("a\nb"),
                                     std::string("\xff"), std::string(1, '\0')}) {
-        CHECK_THROWS_AS(spent.charge(name, small), parameter_error);
+        CHECK_THROWS_AS(std::ignore = spent.charge(name, small), parameter_error);
         CHECK_THROWS_AS(spent.left(name, small), parameter_error);
         CHECK_FALSE(ledger::is_principal(name));
     }
     CHECK(refusal_of(spent, "a\nb", small, 1) ==
           "dp::ledger::charge: principal: got a name of 3 bytes that cannot be printed, expected 1 to 128 "
           "bytes of UTF-8 without control characters");
-    CHECK_THROWS_AS(spent.charge("ann", small, 0), parameter_error);
-    CHECK_THROWS_AS(spent.charge("ann", {0, 0}), parameter_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", small, 0), parameter_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", {0, 0}), parameter_error);
     CHECK_THROWS_AS(spent.left("ann", {1, 2}), parameter_error);
     CHECK(disk.replaced == 0);
-    CHECK_NOTHROW(spent.charge(std::string(128, 'a'), small));
-    CHECK_NOTHROW(spent.charge("Zo\xc3\xab \"x\\", small));
+    CHECK_NOTHROW(std::ignore = spent.charge(std::string(128, 'a'), small));
+    CHECK_NOTHROW(std::ignore = spent.charge("Zo\xc3\xab \"x\\", small));
 }
 
 TEST_CASE("a ledger takes no more principals than it may, and those it has go on") {
@@ -238,7 +240,7 @@ TEST_CASE("a ledger takes no more principals than it may, and those it has go on
         disk.stored.principals.emplace(std::to_string(i), odometer{1e-3, 0, 1});
     }
     ledger spent(usual, std::make_unique<memory_store>(disk));
-    CHECK_THROWS_AS(spent.charge("one more", small), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("one more", small), budget_error);
     CHECK(spent.charge("17", small).left() == 1);
     disk.stored.principals.emplace("one more", odometer{1e-3, 0, 1});
     CHECK_THROWS_AS(ledger(usual, std::make_unique<memory_store>(disk)), format_error);
@@ -251,19 +253,19 @@ TEST_CASE_FIXTURE(stored_ledger,
     CHECK(disk.confirmed == 1);
     CHECK(disk.stored == spent.state());
     CHECK(disk.stored.principals.at("ann").releases == 5);
-    CHECK_THROWS_AS(spent.charge("ann", small, 1'000'000), budget_error);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", small, 1'000'000), budget_error);
     CHECK(disk.replaced == 1);
 }
 
 TEST_CASE_FIXTURE(stored_ledger, "a charge that could not be stored never was") {
     disk.fails_before = true;
-    CHECK_THROWS_AS(spent.charge("ann", small), power_cut);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", small), power_cut);
     CHECK(spent.state() == ledger_state{});  // nor is there an account
     disk.fails_before = false;
     static_cast<void>(spent.charge("ann", small, 2));
     const ledger_state before = spent.state();
     disk.fails_before = true;
-    CHECK_THROWS_AS(spent.charge("ann", small, 3), power_cut);
+    CHECK_THROWS_AS(std::ignore = spent.charge("ann", small, 3), power_cut);
     CHECK(spent.state() == before);
     CHECK(disk.stored == before);
 }

@@ -32,8 +32,9 @@ TEST_CASE("every buffer is released once, and a secret one wiped, however it is 
     b = a;
     CHECK(counting_space::wiped == 2);
     CHECK((b.size() == 3 && b[2] == 7 && b.data() != a.data()));
-    b = *&b;
-    b = std::move(*&b);
+    auto& same = b;
+    b = same;
+    b = std::move(same);
     CHECK((b.size() == 3 && b[2] == 7));
     a = std::move(b);
     CHECK((a[2] == 7 && b.empty()));

@@ -1,21 +1,26 @@
 #pragma once
 
-// What tests use of the standard library and that of Emscripten 3.1 lacks, included before each of them
+// What tests use of the standard library and that of an Emscripten may lack, included before each of them
 // there. One thread is all that there is: one that is begun runs to its end at once.
 
 #include <algorithm>
 #include <bit>
 #include <functional>
 #include <iterator>
+#include <thread>
 #include <utility>
+#include <version>
 
 namespace std {
 
+#if !defined(__cpp_lib_bit_cast)
 template <class To, class From>
 constexpr To bit_cast(const From& from) noexcept {
     return __builtin_bit_cast(To, from);
 }
+#endif
 
+#if !defined(__cpp_lib_jthread)
 class jthread {
   public:
     jthread() = default;
@@ -25,7 +30,9 @@ class jthread {
     }
     void join() {}
 };
+#endif
 
+#if !defined(__cpp_lib_ranges)
 namespace ranges {
 
 template <class R, class T>
@@ -75,4 +82,6 @@ auto max_element(const R& r, Less, Of of) {
 }
 
 }  // namespace ranges
+#endif
+
 }  // namespace std

@@ -94,7 +94,8 @@ inline bool enforce_norm(std::span<std::int64_t> v, std::int64_t bound) noexcept
     const wide difference = static_cast<wide>(side) * side - sum;  // wraps if the sum is larger
     const std::uint64_t beyond =
         static_cast<std::uint64_t>(difference >> 127) | ((large + mask) >> largest_grid_bits);
-    const std::uint64_t keep = (beyond & 1) - 1;
+    std::uint64_t keep = (beyond & 1) - 1;
+    __asm__("" : "+r"(keep));  // or clang makes branches of it again
     for (std::int64_t& entry : v) {
         entry = static_cast<std::int64_t>(static_cast<std::uint64_t>(entry) & keep);
     }

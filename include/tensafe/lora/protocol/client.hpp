@@ -84,12 +84,12 @@ class client_block {
     ///         position
     template <hidden_state State>
     void encrypt(const State& h, token_query& to, double overflow_margin = 1) {
-        hide(detail::view_of_state(h), false, to, overflow_margin);
+        hide<false>(detail::view_of_state(h), to, overflow_margin);
     }
     /// As client::encrypt_or_zeros.
     template <hidden_state State>
     bool encrypt_or_zeros(const State& h, token_query& to, double overflow_margin = 1) {
-        return hide(detail::view_of_state(h), true, to, overflow_margin);
+        return hide<true>(detail::view_of_state(h), to, overflow_margin);
     }
 
     /// A*h, rank entries, from the reply to this query. What client::decrypt says holds here.
@@ -138,14 +138,17 @@ class client_block {
         }
     }
 
-    template <class Real>
-    bool hide(std::span<const Real> state, bool zeros_instead, token_query& to, double overflow_margin) {
+    // Compiled apart, for with zeros instead no branch may ask whether the state is kept.
+    template <bool zeros_instead, class Real>
+    bool hide(std::span<const Real> state, token_query& to, double overflow_margin) {
         detail::check_overflow_margin(overflow_margin);
         require<parameter_error>(left() > 0, {"client_block::encrypt: no position is left of ",
                                               request_.tokens, " in this process; prepare another block"});
         const detail::masked_norm of_state(state, plan_.d());
-        if (of_state.kept == 0 && !zeros_instead) {
-            detail::refuse_state(state);
+        if constexpr (!zeros_instead) {
+            if (of_state.kept == 0) {
+                detail::refuse_state(state);
+            }
         }
         to.scale = plan_.layout().rows().message_scale(plan_.budget(), of_state.norm) / overflow_margin;
         for (std::size_t k = 0; k < plan_.d(); ++k) {

@@ -1,11 +1,7 @@
 # The CUDA language, for this project's own programs on a GPU; nothing here reaches a consumer.
 
-# The toolkit's installer puts nvcc where no PATH points.
-if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-    find_program(TENSAFE_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
-    if(TENSAFE_NVCC)
-        set(CMAKE_CUDA_COMPILER "${TENSAFE_NVCC}")
-    endif()
+if(TENSAFE_NVCC AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    set(CMAKE_CUDA_COMPILER "${TENSAFE_NVCC}")
 endif()
 include(CheckLanguage)
 check_language(CUDA)

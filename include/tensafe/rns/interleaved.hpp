@@ -175,11 +175,15 @@ TENSAFE_INLINE void transform_interleaved(arith::shoup<M> p, const typename arit
         const int stage = forward ? done : log_n - done - stages;
         done += stages;
         const bool last = done == log_n;
-        run.template run<forward>(
-            stages,
-            {from, from_stride, last ? to : scratch, last ? to_stride : interleaved, std::size_t{1} << stage,
-             std::size_t{1} << (log_n - stage), root << stage, last},
-            factors);
+        const interleaved_pass pass{from,
+                                    from_stride,
+                                    last ? to : scratch,
+                                    last ? to_stride : interleaved,
+                                    std::size_t{1} << stage,
+                                    std::size_t{1} << (log_n - stage),
+                                    root << stage,
+                                    last};
+        run.template run<forward>(stages, pass, factors);
         from = scratch;
         from_stride = interleaved;
     }

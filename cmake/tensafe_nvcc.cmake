@@ -1,0 +1,26 @@
+# Finds nvcc 12.4 or later as TENSAFE_NVCC, and its toolkit, as CUDAToolkit_ROOT: what is installed, or else what
+# scripts/setup took from PyPI.
+#   cmake -P tensafe_nvcc.cmake    prints the toolkit's folder, where there is one
+
+function(tensafe_is_nvcc result candidate)
+    execute_process(COMMAND "${candidate}" --version OUTPUT_VARIABLE version ERROR_QUIET)
+    if(NOT version MATCHES "release ([0-9.]+)" OR CMAKE_MATCH_1 VERSION_LESS 12.4)
+        set(${result} FALSE PARENT_SCOPE)
+    endif()
+endfunction()
+
+# Installers put nvcc where no PATH points.
+find_program(TENSAFE_NVCC nvcc
+    HINTS ${CUDAToolkit_ROOT} ENV CUDAToolkit_ROOT ENV CUDA_PATH ENV CUDA_HOME
+    PATHS /usr/local/cuda "${CMAKE_CURRENT_LIST_DIR}/../build/cuda-toolkit/nvidia/cu13"
+    PATH_SUFFIXES bin
+    VALIDATOR tensafe_is_nvcc)
+if(TENSAFE_NVCC)
+    # It may be a script that calls another one.
+    execute_process(COMMAND "${TENSAFE_NVCC}" -v none ERROR_VARIABLE settings)
+    string(REGEX MATCH "TOP=([^\n]+)" settings "${settings}")
+    get_filename_component(CUDAToolkit_ROOT "${CMAKE_MATCH_1}" ABSOLUTE)
+    if(CMAKE_SCRIPT_MODE_FILE)
+        execute_process(COMMAND "${CMAKE_COMMAND}" -E echo "${CUDAToolkit_ROOT}")
+    endif()
+endif()

@@ -18,10 +18,13 @@ CPP = HERE / "cpp" if (HERE / "cpp").exists() else HERE.parent
 class cmake_build(build_ext):
     def build_extension(self, extension):
         target = pathlib.Path(self.get_ext_fullpath(extension.name)).resolve()
-        work = pathlib.Path(self.build_temp).resolve()
+        # CMake's own choice is make, also where only Ninja is installed. A folder cannot change its generator.
+        generator = os.environ.get("CMAKE_GENERATOR") or ("Ninja" if shutil.which("ninja") else "")
+        work = pathlib.Path(self.build_temp).resolve() / (generator or "default")
         subprocess.run(
-            ["cmake", "-S", HERE, "-B", work, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG",
-             f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}"],
+            ["cmake", "-S", HERE, "-B", work, *(["-G", generator] if generator else []), "-DCMAKE_BUILD_TYPE=Release",
+             "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG", f"-DPython_EXECUTABLE={sys.executable}",
+             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}"],
             check=True)
         subprocess.run(["cmake", "--build", work, "--target", "_core", "-j", str(os.cpu_count() or 2)], check=True)
 

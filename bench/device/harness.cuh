@@ -9,8 +9,9 @@
 //         });
 //     }
 //
-// and takes [--json FILE] [--device-clock] [words...]: with words, only rows whose names contain one of them
-// are measured, if the program asks `results.wants(name)`; with --device-clock none that the host times.
+// and takes [--json FILE] [--device-clock] [--once] [words...]: with words, only rows whose names contain one
+// of them are measured, if the program asks `results.wants(name)`; with --device-clock none that the host
+// times; with --once everything runs once, for a profiler. FILE gets a line of JSON for each row, at its end.
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/cuda/cuda.cuh>
@@ -36,6 +37,9 @@ namespace bench {
 namespace device = tensafe::device;
 namespace memory = tensafe::memory;
 
+/// Set by --once.
+inline bool runs_once = false;
+
 /// Microseconds of the GPU for one f(), which puts work into the stream and does not wait: the median of
 /// `repetitions` runs, each of as many f() as take about 300 microseconds, after one run to warm up. Between
 /// them, launches follow each other without a gap if the host keeps up.
@@ -53,6 +57,9 @@ double median_microseconds(const device::cuda& where, F&& f, int repetitions = 1
         return device::microseconds_between(start, end) / times;
     };
     const double first = timed(1);
+    if (runs_once) {
+        return first;
+    }
     const double warm = std::min(first, timed(2));
     const int times = static_cast<int>(std::clamp(300.0 / std::max(warm, 0.1), 1.0, 200.0));
     std::vector<double> values;
@@ -81,6 +88,7 @@ template <class F>
 double median_microseconds_of_caller(const device::cuda& where, F&& f, int repetitions = 51) {
     f();
     where.wait();
+    repetitions = runs_once ? 1 : repetitions;
     std::vector<double> values;
     for (int i = 0; i < repetitions; ++i) {
         const auto start = std::chrono::steady_clock::now();
@@ -102,11 +110,12 @@ struct row {
     double goal = 0;      ///< microseconds to beat; 0: none
 };
 
-/// The results of one program: printed row by row, and written as JSON at the end.
+/// The results of one program: printed and written as JSON row by row.
 class table {
   public:
-    table(const machine_limits& limits, std::vector<std::string> words, bool host_clock)
-        : limits_(limits), words_(std::move(words)), host_clock_(host_clock) {}
+    /// @param json  where lines of JSON go, or nullptr
+    table(const machine_limits& limits, std::vector<std::string> words, bool host_clock, std::FILE* json)
+        : limits_(limits), words_(std::move(words)), host_clock_(host_clock), json_(json) {}
 
     /// Whether the command line asks for this row.
     bool wants(std::string_view name) const {
@@ -124,12 +133,14 @@ class table {
     /// @param fp64_ops  multiply-adds of doubles
     void report(std::string name, double microseconds, double bytes = 0, double int_ops = 0, double goal = 0,
                 double fp64_ops = 0) {
-        rows_.push_back({std::move(name), microseconds, bytes, int_ops, fp64_ops, goal});
-        print(rows_.back());
+        const row r{std::move(name), microseconds, bytes, int_ops, fp64_ops, goal};
+        print(r);
+        if (json_ != nullptr) {
+            write_json(r);
+        }
     }
 
     const machine_limits& limits() const noexcept { return limits_; }
-    const std::vector<row>& rows() const noexcept { return rows_; }
 
     /// Share of a limit, in percent; 0 if nothing was counted.
     static double percent(double count, double microseconds, double rate) {
@@ -138,29 +149,6 @@ class table {
 
     static void print_head() {
         std::printf("%-58s %12s %7s %7s %7s %10s\n", "", "us", "memory", "int32", "fp64", "goal us");
-    }
-
-    bool write_json(const char* path) const {
-        std::FILE* file = std::fopen(path, "w");
-        if (file == nullptr) {
-            std::fprintf(stderr, "cannot write %s\n", path);
-            return false;
-        }
-        std::fprintf(file, "[");
-        for (std::size_t i = 0; i < rows_.size(); ++i) {
-            const row& r = rows_[i];
-            std::fprintf(
-                file,
-                "%s\n  {\"name\": \"%s\", \"microseconds\": %.4f, \"bytes\": %.0f, \"int_ops\": %.0f, "
-                "\"fp64_ops\": %.0f, \"goal\": %.4f, \"percent_of_copy_rate\": %.1f, "
-                "\"percent_of_int_rate\": %.1f, \"percent_of_fp64_rate\": %.1f}",
-                i == 0 ? "" : ",", r.name.c_str(), r.microseconds, r.bytes, r.int_ops, r.fp64_ops, r.goal,
-                percent(r.bytes, r.microseconds, limits_.copy_bytes),
-                percent(r.int_ops, r.microseconds, limits_.int_multiply_adds),
-                percent(r.fp64_ops, r.microseconds, limits_.fp64_multiply_adds));
-        }
-        std::fprintf(file, "\n]\n");
-        return std::fclose(file) == 0;
     }
 
   private:
@@ -182,28 +170,41 @@ class table {
         std::printf("\n");
         std::fflush(stdout);
     }
+    void write_json(const row& r) const {
+        std::fprintf(json_,
+                     "{\"name\": \"%s\", \"microseconds\": %.4f, \"bytes\": %.0f, \"int_ops\": %.0f, "
+                     "\"fp64_ops\": %.0f, \"goal\": %.4f, \"percent_of_copy_rate\": %.1f, "
+                     "\"percent_of_int_rate\": %.1f, \"percent_of_fp64_rate\": %.1f}\n",
+                     r.name.c_str(), r.microseconds, r.bytes, r.int_ops, r.fp64_ops, r.goal,
+                     percent(r.bytes, r.microseconds, limits_.copy_bytes),
+                     percent(r.int_ops, r.microseconds, limits_.int_multiply_adds),
+                     percent(r.fp64_ops, r.microseconds, limits_.fp64_multiply_adds));
+        std::fflush(json_);
+    }
 
     machine_limits limits_;
     std::vector<std::string> words_;
     bool host_clock_;
-    std::vector<row> rows_;
+    std::FILE* json_;
 };
 
 /// Measures the machine's limits, then runs f(where, table). Says "no device" and succeeds where there is
 /// none.
 template <class F>
 int run(int argc, char** argv, F&& f) {
-    const char* json = nullptr;
+    const char* path = nullptr;
     std::vector<std::string> words;
     bool host_clock = true;
     for (int i = 1; i < argc; ++i) {
         if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
-            json = argv[++i];
+            path = argv[++i];
         } else if (std::strcmp(argv[i], "--device-clock") == 0) {
             host_clock = false;
+        } else if (std::strcmp(argv[i], "--once") == 0) {
+            runs_once = true;
         } else if (argv[i][0] == '-') {
-            std::fprintf(stderr, "%s: unknown option '%s' (known: --json FILE, --device-clock)\n", argv[0],
-                         argv[i]);
+            std::fprintf(stderr, "%s: unknown option '%s' (known: --json FILE, --device-clock, --once)\n",
+                         argv[0], argv[i]);
             return 2;
         } else {
             words.emplace_back(argv[i]);
@@ -213,14 +214,20 @@ int run(int argc, char** argv, F&& f) {
         std::puts("no device");
         return 0;
     }
+    std::FILE* json = nullptr;
+    if (path != nullptr && (json = std::fopen(path, "a")) == nullptr) {
+        std::fprintf(stderr, "%s: cannot write %s\n", argv[0], path);
+        return 1;
+    }
     try {
         const device::stream stream;
         const device::cuda where = stream.where();
-        table results(measure_limits(where), std::move(words), host_clock);
+        table results(runs_once ? machine_limits{} : measure_limits(where), std::move(words), host_clock,
+                      json);
         table::print_head();
         f(where, results);
         where.wait();
-        return json == nullptr || results.write_json(json) ? 0 : 1;
+        return json == nullptr || std::fclose(json) == 0 ? 0 : 1;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "%s: %s\n", argv[0], e.what());
         return 1;

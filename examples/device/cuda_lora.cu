@@ -1,5 +1,6 @@
 // Encrypted LoRA on a GPU, client and server: a batch of hidden states, recorded as a graph the first time
 // and replayed after that. examples/common/device_path.hpp has the steps.
+//   cuda_lora [folder]     of an adapter and its hidden_states.safetensors
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/cuda/cuda.cuh>
@@ -15,10 +16,15 @@
 
 #include "../common/device_path.hpp"
 
-int main() {
+int main(int argc, char** argv) {
     namespace device = tensafe::device;
+    if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
+        std::fprintf(stderr, "cuda_lora: got '%s', expected the folder of an adapter or nothing\n",
+                     argv[argc - 1]);
+        return 2;
+    }
     try {
-        const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
+        const std::string data = argc == 2 ? argv[1] : TENSAFE_EXAMPLE_DATA "/qwen_rank32";
         const auto adapter = tensafe::io::load_peft(data);
         const auto site = tensafe::lora::normalize_rows(adapter.site("q_proj"));
         const auto hidden = tensafe::io::safetensors_file::open(data + "/hidden_states.safetensors")

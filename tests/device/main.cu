@@ -1,6 +1,7 @@
 // Runs the checks of kernels that are linked to it on a GPU. Where there is none it says "no device",
 // succeeds, and has claimed nothing.
 //   x_tests [--list] [--small] [--json FILE] [words...]     only checks whose names contain one of the words
+// FILE gets a line of JSON for each check, at its end.
 
 #include <chrono>
 #include <cstddef>
@@ -72,30 +73,20 @@ std::string quoted(std::string_view text) {
     return result + '"';
 }
 
-bool write_json(const char* path, const std::vector<verdict>& verdicts) {
-    std::FILE* file = std::fopen(path, "w");
-    if (file == nullptr) {
-        std::fprintf(stderr, "device tests: cannot write %s\n", path);
-        return false;
-    }
-    std::fprintf(file, "[");
-    for (std::size_t i = 0; i < verdicts.size(); ++i) {
-        const verdict& v = verdicts[i];
-        std::fprintf(file,
-                     "%s\n  {\"check\": %s, \"passed\": %s, \"assertions\": %zu, \"milliseconds\": %.1f, "
-                     "\"error\": %s}",
-                     i == 0 ? "" : ",", quoted(v.name).c_str(), v.passed() ? "true" : "false",
-                     v.counted.assertions, v.milliseconds, quoted(v.error).c_str());
-    }
-    std::fprintf(file, "\n]\n");
-    return std::fclose(file) == 0;
+void write_json(std::FILE* file, const verdict& v) {
+    std::fprintf(file,
+                 "{\"check\": %s, \"passed\": %s, \"assertions\": %zu, \"milliseconds\": %.1f, "
+                 "\"error\": %s}\n",
+                 quoted(v.name).c_str(), v.passed() ? "true" : "false", v.counted.assertions, v.milliseconds,
+                 quoted(v.error).c_str());
+    std::fflush(file);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     std::vector<std::string_view> words;
-    const char* json = nullptr;
+    const char* path = nullptr;
     bool list = false;
     bool small_only = false;
     for (int i = 1; i < argc; ++i) {
@@ -104,7 +95,7 @@ int main(int argc, char** argv) {
         } else if (std::strcmp(argv[i], "--small") == 0) {
             small_only = true;
         } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
-            json = argv[++i];
+            path = argv[++i];
         } else if (argv[i][0] == '-') {
             std::fprintf(stderr, "device tests: unknown option '%s' (known: --list, --small, --json FILE)\n",
                          argv[i]);
@@ -143,11 +134,16 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "device tests: no check has such a name\n");
         return 2;
     }
-    std::vector<verdict> verdicts;
+    std::FILE* json = nullptr;
+    if (path != nullptr && (json = std::fopen(path, "a")) == nullptr) {
+        std::fprintf(stderr, "device tests: cannot write %s\n", path);
+        return 1;
+    }
+    std::size_t done = 0;
     std::size_t passed = 0;
     for (const named_check& check : chosen) {
-        verdicts.push_back(run(check));
-        const verdict& v = verdicts.back();
+        const verdict v = run(check);
+        ++done;
         passed += v.passed() ? std::size_t{1} : std::size_t{0};
         std::printf("%-6s %9.1f ms %8zu assertions  %s\n", v.passed() ? "ok" : "FAILED", v.milliseconds,
                     v.counted.assertions, v.name.c_str());
@@ -156,13 +152,15 @@ int main(int argc, char** argv) {
                         v.error.c_str());
         }
         std::fflush(stdout);
+        if (json != nullptr) {
+            write_json(json, v);
+        }
         if (device_is_lost()) {
-            std::printf("the GPU cannot be used any more: %zu checks were not run\n",
-                        chosen.size() - verdicts.size());
+            std::printf("the GPU cannot be used any more: %zu checks were not run\n", chosen.size() - done);
             break;
         }
     }
     std::printf("%zu of %zu checks passed\n", passed, chosen.size());
-    const bool written = json == nullptr || write_json(json, verdicts);
+    const bool written = json == nullptr || std::fclose(json) == 0;
     return passed == chosen.size() && written ? 0 : 1;
 }

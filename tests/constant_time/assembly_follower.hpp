@@ -234,6 +234,12 @@ class follower {
         for (std::size_t k = 0; k + 1 < operands.size(); ++k) {
             sources = std::max(sources, read(operands[k], vector));
         }
+        // A pointer or a size of a structure that an argument points to, kept in a vector register: g++ 14.
+        const operand& first = operands.front();
+        if (m == "vmovq" && first.memory && !first.stack && first.index < 0 && first.base >= 0 &&
+            at(first.base) == clean) {
+            sources = loaded;
+        }
         const taint own = read(to, vector);
 
         if (is_one_of(m, {"cmp", "cmpb", "cmpw", "cmpl", "cmpq", "bt", "btl", "btq", "ptest", "vptest"}) ||

@@ -7,7 +7,7 @@ import os
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # models are made of configurations: nothing is fetched
-torch = pytest.importorskip("torch", minversion="2.4")  # transformers takes no older one
+torch = pytest.importorskip("torch", minversion="2.4")  # of transformers
 MISSING = "python/tests/requirements.txt is not installed"
 peft = pytest.importorskip("peft", reason=MISSING)
 transformers = pytest.importorskip("transformers", reason=MISSING)
@@ -25,8 +25,8 @@ SMALL = dict(vocab_size=96, hidden_size=48, intermediate_size=64, num_attention_
 IDS = torch.tensor([[5, 17, 60, 3, 88]])
 
 
-def llama(**options):
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(num_hidden_layers=2, **SMALL, **options))
+def llama():
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(num_hidden_layers=2, **SMALL))
 
 
 def qwen2():  # q, k and v have a bias
@@ -50,7 +50,8 @@ def t5():  # attention in the decoder reads q from one place, k and v from anoth
 
 
 def mixtral():  # its experts are one parameter of three dimensions
-    return transformers.MixtralForCausalLM(transformers.MixtralConfig(num_hidden_layers=1, num_local_experts=4, **SMALL))
+    return transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(num_hidden_layers=1, num_local_experts=4, **SMALL))
 
 
 def classifier():
@@ -123,7 +124,8 @@ LOADED = {
                                                rank_pattern={"up_proj": 7}, alpha_pattern={"layers.1.mlp.up_proj": 1})),
     "targets by expression": (llama, dict(target_modules=r".*\.layers\.[1-9]\..*(q|gate)_proj")),
     "layers by number": (llama, dict(target_modules=ATTENTION, layers_to_transform=[1], layers_pattern="layers")),
-    "layers left out": (llama, dict(target_modules="all-linear", exclude_modules=["down_proj", "layers.0.mlp.up_proj"])),
+    "layers left out": (llama, dict(target_modules="all-linear",
+                                    exclude_modules=["down_proj", "layers.0.mlp.up_proj"])),
     "fused projections": (phi3, dict(target_modules=["qkv_proj", "gate_up_proj", "down_proj"])),
     "fused projections by pattern": (phi3, dict(target_modules="all-linear", rank_pattern={"qkv_proj": 9})),
     "encoder and decoder": (t5, dict(target_modules=["q", "k", "v", "o", "wi"])),
@@ -146,6 +148,22 @@ def test_half_precision_files(dtype, tmp_path):
     tensors = safetensors.torch.load_file(tmp_path / "adapter_model.safetensors")
     assert {tensor.dtype for tensor in tensors.values()} == {dtype}
     adapter, judge = tensafe.load_peft(tmp_path), judge_of(base, tmp_path)
+    check_sites(adapter, judge)
+    check_logits(base, adapter, judge)
+
+
+def test_pissa_converted_to_lora(tmp_path):
+    torch.manual_seed(1)
+    base = llama().eval()
+    model = peft.get_peft_model(copy.deepcopy(base), peft.LoraConfig(r=4, target_modules=["q_proj"],
+                                                                     init_lora_weights="pissa"))
+    model.save_pretrained(tmp_path / "start")
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(tmp_path, path_initial_model_for_weight_conversion=str(tmp_path / "start"))
+    adapter, judge = tensafe.load_peft(tmp_path), judge_of(base.double(), tmp_path)
+    assert {site.rank for site in adapter.values()} == {8}  # the change and what the base lost
     check_sites(adapter, judge)
     check_logits(base, adapter, judge)
 

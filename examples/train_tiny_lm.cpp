@@ -69,7 +69,7 @@ void train_lora(const files& paths, const training_options& options, std::int64_
         [&](trainable_lora& copy, const at::Tensor& inputs, const at::Tensor& targets) {
             return loss_of(base.forward(inputs, copy.deltas()), targets);
         });
-    training.run(reporter([&] { lora->save(std::filesystem::path(paths.out) / "adapter"); },
+    training.run(reporter([&] { lora->save_adapter(std::filesystem::path(paths.out) / "adapter"); },
                           [&] { return bits_per_character(base, lora->deltas(), text.held_out); }));
 }
 

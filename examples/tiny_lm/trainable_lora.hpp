@@ -50,7 +50,7 @@ class trainable_lora : public torch::nn::Module {
     }
 
     /// Writes adapter_config.json and adapter_model.safetensors, as PEFT does.
-    void save(const std::filesystem::path& directory) const {
+    void save_adapter(const std::filesystem::path& directory) const {
         tensafe::io::safetensors_writer writer;
         for (const std::string& name : order_) {
             const auto& [a, b] = sites_.at(name);

@@ -522,7 +522,7 @@ DOCTEST_TEST_CASE_FIXTURE(committed, "a site that the adapter does not have is a
 DOCTEST_TEST_CASE("an adapter is refused unless its sites are the model's linears, of their sizes") {
     const language_model model(small);
     const temporary_directory directory;
-    trainable_lora(small, 2, 4).save(directory.path());
+    trainable_lora(small, 2, 4).save_adapter(directory.path());
     const lora::adapter fitting = tensafe::io::load_peft(directory.path());
     check_sites(model, fitting);
     lora::adapter changed = fitting;
@@ -559,7 +559,7 @@ DOCTEST_TEST_CASE("an adapter in training is zero at first, and what it saves gi
         parameter.copy_(torch::randn(parameter.sizes()).to(at::kHalf));
     }
     const temporary_directory directory;
-    trained.save(directory.path());
+    trained.save_adapter(directory.path());
     const lora::adapter loaded = tensafe::io::load_peft(directory.path());
     DOCTEST_CHECK(loaded.sites.size() == 12);
     DOCTEST_CHECK(loaded.sites[0].scale == 2.5 / 4);

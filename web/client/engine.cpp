@@ -24,6 +24,14 @@
 #include "../../examples/split_inference/params.hpp"
 #include "exports.hpp"
 
+// client.js has the page's randomness. A newer Emscripten would put a function that aborts in the place of
+// getentropy.
+extern "C" __attribute__((import_module("env"), import_name("getentropy"))) int entropy_of_page(
+    void* out, std::size_t count);
+extern "C" int getentropy(void* out, std::size_t count) {
+    return entropy_of_page(out, count);
+}
+
 namespace {
 
 namespace ckks = tensafe::ckks;

@@ -22,7 +22,8 @@ inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t ord
     const std::size_t within = numerator % quarter;
     // The argument is folded into the first octant while it is an integer, hence exactly.
     const bool reflected = 2 * within > quarter;
-    const std::size_t folded = reflected ? quarter - within : within;
+    std::size_t folded = reflected ? quarter - within : within;
+    __asm__("" : "+r"(folded));  // clang 19 for WebAssembly crashes over cosines that it knows
     const long double angle = 2 * std::numbers::pi_v<long double> * static_cast<long double>(folded) /
                               static_cast<long double>(order);
     auto cosine = static_cast<double>(std::cos(angle));

@@ -61,7 +61,7 @@ bool device_is_lost() {
     return cudaDeviceSynchronize() != cudaSuccess;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
     std::string result = "\"";
     for (const char c : text) {
         if (c == '"' || c == '\\') {
@@ -84,8 +84,8 @@ bool write_json(const char* path, const std::vector<verdict>& verdicts) {
         std::fprintf(file,
                      "%s\n  {\"check\": %s, \"passed\": %s, \"assertions\": %zu, \"milliseconds\": %.1f, "
                      "\"error\": %s}",
-                     i == 0 ? "" : ",", quoted(v.name).c_str(), v.passed() ? "true" : "false",
-                     v.counted.assertions, v.milliseconds, quoted(v.error).c_str());
+                     i == 0 ? "" : ",", in_quotes(v.name).c_str(), v.passed() ? "true" : "false",
+                     v.counted.assertions, v.milliseconds, in_quotes(v.error).c_str());
     }
     std::fprintf(file, "\n]\n");
     return std::fclose(file) == 0;

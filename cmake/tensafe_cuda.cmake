@@ -6,8 +6,8 @@ endif()
 include(CheckLanguage)
 check_language(CUDA)
 if(NOT CMAKE_CUDA_COMPILER)
-    message(FATAL_ERROR "TENSAFE_CUDA=ON needs nvcc 12.4 or later, and none was found: install the CUDA toolkit, or name "
-        "its compiler with CMAKE_CUDA_COMPILER or the environment variable CUDACXX")
+    message(FATAL_ERROR "TENSAFE_CUDA=ON needs nvcc 12.4 or later, and none was found: install the CUDA toolkit, take it from "
+        "PyPI with scripts/setup cuda, or name its compiler with CMAKE_CUDA_COMPILER or the environment variable CUDACXX")
 endif()
 set(architectures_given FALSE)
 if(DEFINED CMAKE_CUDA_ARCHITECTURES OR DEFINED ENV{CUDAARCHS})

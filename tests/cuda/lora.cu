@@ -1,4 +1,4 @@
-// The kernels of encrypted LoRA, for the named parameter sets: what they compile to is looked at elsewhere.
+// The kernels of encrypted LoRA for n16384_l4; token.cu has those of the other named sets.
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/cuda/cuda.cuh>
 #include <tensafe/device/lora/decrypt.hpp>
@@ -6,17 +6,16 @@
 #include <tensafe/device/lora/rerandomize.hpp>
 #include <tensafe/device/rns/products.hpp>
 
-#include <cstddef>
-#include <cstdint>
-
-namespace {
-
-using namespace tensafe;
-
-template <class P>
-void launch_all(const device::cuda& where, const device::product_batch& products,
-                const device::rerandomization& hiding, double* values) {
-    using basis = typename lora::traced_product<P>::basis;
+// Called by nobody: the kernels are compiled because they are named here.
+void launch_every_lora_kernel(const tensafe::device::cuda& where,
+                              const tensafe::device::product_batch& products,
+                              const tensafe::device::rerandomization& hiding, double* values);
+void launch_every_lora_kernel(const tensafe::device::cuda& where,
+                              const tensafe::device::product_batch& products,
+                              const tensafe::device::rerandomization& hiding, double* values) {
+    using namespace tensafe;
+    using P = ckks::n16384_l4;
+    using basis = lora::traced_product<P>::basis;
     device::multiply<basis>(where, products);
     device::pack<basis>(where, products.c0, 1, hiding.replies);
     device::unpack<basis>(where, hiding.replies, 1, products.c1_out, nullptr, 1);
@@ -25,16 +24,4 @@ void launch_all(const device::cuda& where, const device::product_batch& products
     device::rerandomize_c1<basis>(where, hiding);
     device::decrypt_replies<P>(where, hiding.replies, hiding.stride, hiding.places, 1, 1, hiding.e1,
                                products.client_of, 2, values);
-}
-
-}  // namespace
-
-// Called by nobody: the kernels are compiled because they are named here.
-void launch_every_lora_kernel(const device::cuda& where, const device::product_batch& products,
-                              const device::rerandomization& hiding, double* values);
-void launch_every_lora_kernel(const device::cuda& where, const device::product_batch& products,
-                              const device::rerandomization& hiding, double* values) {
-    launch_all<ckks::n16384_l4>(where, products, hiding, values);
-    launch_all<ckks::private_n4096>(where, products, hiding, values);
-    launch_all<ckks::minimal_n2048>(where, products, hiding, values);
 }

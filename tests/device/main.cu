@@ -77,8 +77,8 @@ void write_json(std::FILE* file, const verdict& v) {
     std::fprintf(file,
                  "{\"check\": %s, \"passed\": %s, \"assertions\": %zu, \"milliseconds\": %.1f, "
                  "\"error\": %s}\n",
-                 in_quotes(v.name).c_str(), v.passed() ? "true" : "false", v.counted.assertions, v.milliseconds,
-                 in_quotes(v.error).c_str());
+                 in_quotes(v.name).c_str(), v.passed() ? "true" : "false", v.counted.assertions,
+                 v.milliseconds, in_quotes(v.error).c_str());
     std::fflush(file);
 }
 

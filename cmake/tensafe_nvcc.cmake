@@ -18,7 +18,11 @@ find_program(TENSAFE_NVCC nvcc
 if(TENSAFE_NVCC)
     # It may be a script that calls another one.
     execute_process(COMMAND "${TENSAFE_NVCC}" -v none ERROR_VARIABLE settings)
-    string(REGEX MATCH "TOP=([^\n]+)" settings "${settings}")
+    if(NOT settings MATCHES "TOP=([^\n]+)")
+        message(WARNING "tensafe: ${TENSAFE_NVCC} does not say where its toolkit is; name another one with -DTENSAFE_NVCC=")
+        set(TENSAFE_NVCC TENSAFE_NVCC-NOTFOUND)
+        return()
+    endif()
     get_filename_component(CUDAToolkit_ROOT "${CMAKE_MATCH_1}" ABSOLUTE)
     if(CMAKE_SCRIPT_MODE_FILE)
         execute_process(COMMAND "${CMAKE_COMMAND}" -E echo "${CUDAToolkit_ROOT}")

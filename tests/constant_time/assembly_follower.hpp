@@ -8,6 +8,7 @@ namespace tests::assembly {
 enum taint : std::uint8_t {
     clean,   // constants, arguments, and what is computed of them: counters, sizes, pointers
     loaded,  // a word from memory: a pointer or a size from a structure, or a scalar of the data
+    kept,    // such a word in a vector register, which was moved alone and no more
     data     // out of a vector
 };
 
@@ -238,7 +239,7 @@ class follower {
         const operand& first = operands.front();
         if (m == "vmovq" && first.memory && !first.stack && first.index < 0 && first.base >= 0 &&
             at(first.base) == clean) {
-            sources = loaded;
+            sources = kept;
         }
         const taint own = read(to, vector);
 
@@ -270,6 +271,9 @@ class follower {
         }
 
         taint result = sources;
+        if (vector && result == kept && !starts_with(m, "vmov")) {
+            result = data;
+        }
         const bool accumulates = starts_with_one_of(
             m, {"vfm", "vfnm", "vpmadd52", "vpternlog", "vpermi2", "vpermt2", "vpdp", "vpshld", "vpshrd"});
         const bool merges = to.mask >= 0 && !to.zeroing;

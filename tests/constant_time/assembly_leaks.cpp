@@ -121,6 +121,31 @@ TENSAFE_LOOKED_AT std::uint64_t planted_division(const std::uint64_t* words) {
     return 1000003 % (static_cast<std::uint64_t>(_mm_cvtsi128_si64(_mm512_castsi512_si128(x))) | 1);
 }
 
+/// One word, which by itself might be a pointer, until something is computed of it.
+TENSAFE_LOOKED_AT bool planted_branch_on_one_word(const std::uint64_t* words, std::uint64_t* out) {
+    __m128i x = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(words));
+    __asm__("" : "+v"(x));
+    x = _mm_mullo_epi32(x, x);
+    if (_mm_cvtsi128_si64(x) > 5) {
+        return false;
+    }
+    _mm512_storeu_si512(out, load(words + 8));
+    return true;
+}
+
+struct words_elsewhere {
+    const std::uint64_t* words;
+};
+
+/// As g++ 14 keeps pointers where general registers are scarce.
+TENSAFE_LOOKED_AT void innocent_pointer(const words_elsewhere& from, std::uint64_t* out) {
+    __m128i kept;
+    const std::uint64_t* words = nullptr;
+    __asm__("vmovq %1, %0" : "=v"(kept) : "m"(from.words));
+    __asm__("vmovq %1, %0" : "=r"(words) : "v"(kept));
+    _mm512_storeu_si512(out, load(words));
+}
+
 TENSAFE_LOOKED_AT void innocent_selection(const std::uint64_t* words, std::uint64_t* out, std::size_t count) {
     for (std::size_t i = 0; i < count; i += 8) {
         const __m512i x = load(words + i);

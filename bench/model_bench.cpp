@@ -4,7 +4,7 @@
 #include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 
 #include <optional>
 #include <vector>
@@ -45,7 +45,7 @@ struct setting {
     lora::model_server<params> server;
     lora::model_client<params> client;
     tensafe::random::seed nonce;
-    lora::model_session<params> session;
+    lora::server_zeros<params> session;
     std::vector<lora::matrix> states;
 };
 

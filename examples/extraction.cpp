@@ -12,7 +12,7 @@
 #include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -98,7 +98,7 @@ class encrypted_adapter {
     server_type server_;
     std::shared_ptr<client_type> client_;
     tensafe::random::seed nonce_;
-    lora::model_session<params> session_;
+    lora::server_zeros<params> session_;
     tensafe::interop::encrypted_lora<params, tiles, protection<Precision>> lora_;
     std::map<std::string, std::size_t> groups_;
 };

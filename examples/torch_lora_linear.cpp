@@ -6,7 +6,7 @@
 #include <tensafe/io/peft.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <CLI/CLI.hpp>
@@ -62,7 +62,7 @@ bool run(const std::string& folder, const std::string& name) {
     const auto client =
         std::make_shared<lora::model_client<params>>(server.layout(), lora::client_part(adapter));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::model_session<params> session(nonce, client->rerandomization_key(nonce));
+    lora::server_zeros<params> session(nonce, client->rerandomization_key(nonce));
 
     // What carries a request to the server and its reply back: here a call, elsewhere your network.
     const auto carry = [&](std::size_t group, const auto& request, auto& reply) {

@@ -66,7 +66,7 @@ void run(const lora::transformer_shape& shape, lora::model_options options, std:
     const lora::model_server<params> server(adapter, options);
     lora::model_client<params> client(server.layout(), lora::client_part(adapter, options));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::model_session<params> session(nonce, client.rerandomization_key(nonce));  // one key for all groups
+    lora::server_zeros<params> session(nonce, client.rerandomization_key(nonce));  // one key for all groups
     std::printf("%zu sites, %zu of them in the clear; %.0f MB packed, %zu requests a token\n",
                 adapter.sites.size(), client.in_the_clear().size(), static_cast<double>(server.bytes()) / 1e6,
                 server.layout().groups.size());

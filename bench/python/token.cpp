@@ -32,7 +32,7 @@ int main(int, char** argv) {
     const lora::model_server<P, tiles, protection> server(adapter, {});
     lora::model_client<P, tiles, protection> client(server.layout(), lora::client_part(adapter, {}));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::model_session<P> session(nonce, client.rerandomization_key(nonce));
+    lora::server_zeros<P> session(nonce, client.rerandomization_key(nonce));
     std::vector<float> h(rows * d);
     for (float& x : h) {
         x = normal(generator);

@@ -4,7 +4,7 @@
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/serving/registry.hpp>
 
@@ -52,7 +52,7 @@ class registry_user {
     std::span<const float> h_;
     std::shared_ptr<tensafe::lora::client<Params>> keys_ = std::make_shared<tensafe::lora::client<Params>>();
     tensafe::random::seed nonce_ = tensafe::random::fresh_seed();  // a server draws it
-    tensafe::lora::model_session<Params> session_{nonce_, keys_->rerandomization_key(nonce_)};
+    tensafe::lora::server_zeros<Params> session_{nonce_, keys_->rerandomization_key(nonce_)};
     std::optional<tensafe::lora::model_client<Params>> client_;
     typename model::decode_server::reply_type reply_;
     std::uint64_t version_ = 0;

@@ -32,8 +32,8 @@ constexpr std::array<const char*, error_codes> code_names{
      "query_limit", "rate_limit", "replayed", "resume_failed", "unknown_block", "block_limit", "too_large",
      "draining", "internal"}};
 constexpr std::array<const char*, 2> form_names = {"binary", "json"};
-/// No control message has more.
-constexpr std::size_t most_values = 16;
+/// No control message has more, those of queries_left apart.
+constexpr std::size_t most_values = 16 + most_limits;
 
 /// The types of texts, each with an empty message of it.
 const std::vector<std::pair<const char*, control_message>> types = {
@@ -103,14 +103,27 @@ class archive {
         const json_value& read = at(name);
         value = read.checked(read.is_boolean(), where(name), "true or false").count == 1;
     }
-    /// @param or_null  stands there for nothing; else nothing is there
-    void operator()(const char* name, std::optional<std::uint64_t>& value, bool or_null) {
+    /// Nothing is there for nothing.
+    void operator()(const char* name, std::optional<std::uint64_t>& value) {
         if (!is_read()) {
-            return value || or_null ? put(name, value ? json(*value) : json()) : void();
+            return value ? put(name, *value) : void();
         }
-        const json_value* const read = or_null ? &at(name) : find(name);
-        if (read != nullptr && !(or_null && read->is_null())) {
+        if (const json_value* const read = find(name)) {
             value = number<std::uint64_t>(name, *read);
+        }
+    }
+    /// Null is there for none.
+    void operator()(const char* name, std::vector<std::uint64_t>& values) {
+        if (!is_read()) {
+            return put(name, values.empty() ? json() : json(values));
+        }
+        if (const json_value& read = at(name); !read.is_null()) {
+            for (const json_value& each : read.checked_array(where(name))) {
+                values.push_back(number<std::uint64_t>(name, each));
+            }
+            require<format_error>(!values.empty() && values.size() <= most_limits,
+                                  {where(name), ": got ", values.size(), " numbers, expected 1 to ", most_limits,
+                                   ", or null"});
         }
     }
     void if_there(const char* name, std::string& value) {
@@ -209,7 +222,7 @@ void members_of(Message& m, archive& of) {
         of("session", std::span(m.session));
         of("adapter", m.adapter);
         of("version", m.version);
-        of("queries_left", m.queries_left, true);
+        of("queries_left", m.queries_left);
         of.if_there("pin", m.pin);
     } else if constexpr (std::is_same_v<Message, resume>) {
         of.protocol();
@@ -220,7 +233,7 @@ void members_of(Message& m, archive& of) {
         of("session", std::span(m.session));
         of("next_number", m.next_number);
         of("version", m.version);
-        of("queries_left", m.queries_left, true);
+        of("queries_left", m.queries_left);
     } else if constexpr (std::is_same_v<Message, carried_message>) {
         if (has_number(m.what)) {
             of("number", m.number);
@@ -230,8 +243,8 @@ void members_of(Message& m, archive& of) {
     } else if constexpr (std::is_same_v<Message, refusal>) {
         of("code", m.code, code_names, ", which no error is called");
         of("message", m.message);
-        of("number", m.number, false);
-        of("retry_after_ms", m.retry_after_ms, false);
+        of("number", m.number);
+        of("retry_after_ms", m.retry_after_ms);
     }  // the others have none
 }
 

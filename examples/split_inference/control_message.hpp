@@ -71,7 +71,9 @@ struct welcome {
     session_id session{};
     std::string adapter;
     std::uint64_t version = 0;
-    std::optional<std::uint64_t> queries_left;  ///< nothing: no limit
+    /// Hidden states of each group that the client's own limits have left, or one number for all; empty: no
+    /// limit.
+    std::vector<std::uint64_t> queries_left{};
     std::string pin = {};  ///< text of a keystore::adapter_pin; empty, and no member: none was made
     bool operator==(const welcome&) const = default;
 };
@@ -88,7 +90,7 @@ struct resumed {
     session_id session{};
     std::uint64_t next_number = 1;  ///< the smallest that a request may have
     std::uint64_t version = 0;
-    std::optional<std::uint64_t> queries_left;
+    std::vector<std::uint64_t> queries_left{};  ///< as of welcome
     bool operator==(const resumed&) const = default;
 };
 
@@ -133,6 +135,8 @@ const char* type_of(const control_message& m);
 
 /// The longest text without a base64 member, in bytes.
 inline constexpr std::size_t longest_control_text = 16 * 1024;
+/// Numbers of queries_left: of more groups there is one for all, the least.
+inline constexpr std::size_t most_limits = 512;
 
 /// The longest text that carries a message of so many bytes.
 constexpr std::size_t longest_carrying_text(std::size_t message_bytes) noexcept {

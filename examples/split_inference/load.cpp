@@ -8,7 +8,7 @@
 #include <tensafe/io/peft.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/random/entropy.hpp>
 
@@ -79,7 +79,7 @@ endpoint in_this_process(const lora::model_server<params>& server, const lora::a
     const auto client = std::make_shared<lora::model_client<params>>(server.layout(), held);
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
     const auto session =
-        std::make_shared<lora::model_session<params>>(nonce, client->rerandomization_key(nonce));
+        std::make_shared<lora::server_zeros<params>>(nonce, client->rerandomization_key(nonce));
     const auto work = std::make_shared<work_in_process>();
     return {client, [=, &server](auto group, auto h, auto& product) {
                 client->encrypt(group, h, work->query);

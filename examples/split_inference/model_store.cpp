@@ -6,7 +6,7 @@
 #include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
@@ -265,7 +265,7 @@ class evaluator_of_session final : public session_evaluator {
     }
 
     std::shared_ptr<const one_version> model_;
-    lora::model_session<params> session_;  // locks itself
+    lora::server_zeros<params> session_;  // locks itself
     std::atomic<std::size_t> next_group_{0};
     std::atomic<bool> uses_blocks_;
     std::atomic<std::size_t> held_bytes_{0};

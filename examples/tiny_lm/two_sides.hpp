@@ -7,7 +7,7 @@
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/random/seed.hpp>
@@ -61,7 +61,7 @@ class adapter_side {
 
     template <class ZeroKey>
     void open_session(ZeroKey key) {
-        session_ = std::make_unique<tensafe::lora::model_session<params>>(nonce_, std::move(key));
+        session_ = std::make_unique<tensafe::lora::server_zeros<params>>(nonce_, std::move(key));
     }
 
     /// @pre open_session was called
@@ -75,7 +75,7 @@ class adapter_side {
   private:
     tensafe::lora::model_server<params> model_;
     tensafe::random::seed nonce_;
-    std::unique_ptr<tensafe::lora::model_session<params>> session_;
+    std::unique_ptr<tensafe::lora::server_zeros<params>> session_;
     double milliseconds_ = 0;
 };
 

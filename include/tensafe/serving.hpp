@@ -7,7 +7,7 @@
 #include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/model/stack.hpp>
 #include <tensafe/serving/host_engine.hpp>
 #include <tensafe/serving/meter.hpp>
@@ -15,4 +15,6 @@
 #include <tensafe/serving/registry.hpp>
 #include <tensafe/serving/router.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
 #include <tensafe/tensafe.hpp>

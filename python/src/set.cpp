@@ -2,7 +2,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/tensafe.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/wire.hpp>
@@ -84,7 +84,7 @@ class model_at_server {
     static constexpr std::size_t most_blocks = 2;
 
     std::shared_ptr<const model_type> model_;
-    lora::model_session<P> session_;
+    lora::server_zeros<P> session_;
     lora::block_workspace<P> block_work_;
     std::map<std::size_t, std::deque<std::pair<std::uint64_t, lora::server_block<P>>>> blocks_;
     one_process process_;

@@ -6,7 +6,7 @@
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/packing/protection.hpp>
@@ -59,7 +59,7 @@ struct served {
           server(adapter),
           client(std::make_shared<model_client>(server.layout(), lora::client_part(adapter))) {
         const auto nonce = random::fresh_seed();
-        session = std::make_unique<lora::model_session<small>>(nonce, client->rerandomization_key(nonce));
+        session = std::make_unique<lora::server_zeros<small>>(nonce, client->rerandomization_key(nonce));
     }
 
     encrypted_lora deltas_of() {
@@ -77,7 +77,7 @@ struct served {
     lora::adapter adapter;
     lora::model_server<small> server;
     std::shared_ptr<model_client> client;
-    std::unique_ptr<lora::model_session<small>> session;
+    std::unique_ptr<lora::server_zeros<small>> session;
     std::size_t requests = 0;
     std::size_t fail_at = std::numeric_limits<std::size_t>::max();
     bool is_silent = false;
@@ -332,7 +332,7 @@ DOCTEST_TEST_CASE(
     const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(
         server.layout(), lora::client_part(adapter));
     const auto nonce = random::fresh_seed();
-    lora::model_session<small> session(nonce, client->rerandomization_key(nonce));
+    lora::server_zeros<small> session(nonce, client->rerandomization_key(nonce));
     interop::encrypted_lora<small, tiles, narrow> encrypted(
         client,
         [&](std::size_t group, const request& from, auto& to) { session.apply(server, group, from, to); });

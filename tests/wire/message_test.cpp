@@ -141,14 +141,27 @@ TEST_CASE("other versions are refused by name, whatever else is in the header") 
     }
 }
 
-TEST_CASE("the two bytes that are for later must be zero") {
+TEST_CASE("the two bytes that count unanswered requests must be zero in what is no request") {
     for (const std::size_t at : {6U, 7U}) {
         header_array bytes = wire::write_header(fields);
         bytes[at] = 1;
         CHECK(refusal<format_error>([&] { wire::read_header(sealed(bytes)); }) ==
-              "message: bytes 6 and 7 of its header: got " + std::string(at == 6 ? "1" : "256") +
+              "message: bytes 6 and 7 of the header of a reply: got " + std::string(at == 6 ? "1" : "256") +
                   ", expected 0");
     }
+}
+
+TEST_CASE("a request says how many before it have no reply yet") {
+    wire::header h = fields;
+    h.what = kind::token_request;
+    h.unanswered = 0x0201;
+    const header_array bytes = wire::write_header(h);
+    CHECK(bytes[6] == 1);
+    CHECK(bytes[7] == 2);
+    CHECK(wire::read_header(bytes) == h);
+    CHECK(wire::read_header(bytes).envelope() == wire::envelope{h.number, h.group, 0});
+    h.what = kind::token_reply;
+    CHECK_THROWS_AS(wire::write_header(h), parameter_error);
 }
 
 TEST_CASE("an announced body of 2^63 bytes is a number and nothing more") {

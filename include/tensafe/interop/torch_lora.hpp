@@ -29,7 +29,7 @@
 namespace tensafe::interop {
 
 /// The deltas of an encrypted adapter, from tensors to tensors: encrypts each row of x, has the request
-/// answered, and decrypts. In one process, with a lora::model_session:
+/// answered, and decrypts. In one process, with a lora::server_zeros:
 ///
 ///     interop::encrypted_lora<params> adapter(
 ///         client, [&](std::size_t group, const auto& request, auto& reply) {

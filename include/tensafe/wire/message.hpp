@@ -59,11 +59,13 @@ constexpr std::string_view name(kind what) noexcept {
     return "";
 }
 
-/// Which request a message belongs to, and to which group of a model. The formats carry both and give them no
-/// meaning; 0 where there is none.
+/// Which request a message belongs to, and to which group of a model: 0 where there is none. A request also
+/// acknowledges replies: those to all numbers below number - unanswered have arrived. Messages that are no
+/// requests have 0 there. session/ gives these numbers their meaning.
 struct envelope {
     std::uint64_t number = 0;
     std::uint32_t group = 0;
+    std::uint16_t unanswered = 0;
 
     friend bool operator==(const envelope&, const envelope&) = default;
 };
@@ -76,11 +78,18 @@ struct header {
     std::uint64_t number = 0;
     std::uint32_t group = 0;
     std::uint64_t body_bytes = 0;  ///< between the header and the checksum of the body
+    std::uint16_t unanswered = 0;  ///< as envelope::unanswered
 
-    wire::envelope envelope() const noexcept { return {number, group}; }
+    /// Of a reply to it.
+    wire::envelope envelope() const noexcept { return {number, group, 0}; }
 
     friend bool operator==(const header&, const header&) = default;
 };
+
+/// Whether a client asks for an answer with it.
+constexpr bool is_request(kind what) noexcept {
+    return what == kind::request || what == kind::block_request || what == kind::token_request;
+}
 
 inline constexpr std::array<std::uint8_t, 4> magic{'T', 'S', 'H', 'E'};
 /// Of the formats that this library writes, and the only one that it reads.
@@ -90,16 +99,19 @@ inline constexpr std::size_t header_bytes = 48;
 inline constexpr std::size_t checksum_bytes = 4;
 
 /// The header's bytes, checksum included.
-/// @throws parameter_error if `what` is no kind
+/// @throws parameter_error if `what` is no kind, or counts unanswered requests and is none itself
 inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
     require<parameter_error>(!name(h.what).empty(), {"write_header: kind: got ",
                                                      static_cast<unsigned>(h.what), ", which is no kind"});
+    require<parameter_error>(h.unanswered == 0 || is_request(h.what),
+                             {"write_header: a ", name(h.what), ": got ", h.unanswered,
+                              " unanswered requests, expected 0"});
     std::array<std::uint8_t, header_bytes> bytes{};
     byte_writer to(bytes, "header");
     to.bytes(magic);
     to.number<std::uint8_t>(version);
     to.number<std::uint8_t>(static_cast<std::uint8_t>(h.what));
-    to.number<std::uint16_t>(0);
+    to.number<std::uint16_t>(h.unanswered);
     to.number<std::uint64_t>(h.set);
     to.number<std::uint64_t>(h.scheme);
     to.number<std::uint64_t>(h.number);
@@ -111,7 +123,7 @@ inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
 }
 
 /// The header of a message from outside. Looks at its first 48 bytes only, and checks, in this order, length,
-/// magic, version, checksum, kind and the two bytes that must be zero; the rest is for open_frame. Never
+/// magic, version, checksum, kind and bytes 6 and 7, which are zero but in requests; the rest is for open_frame. Never
 /// allocates, except for an error. Thread-safe.
 /// @throws format_error for bytes that are no header; unsupported_error for another version, naming both
 inline header read_header(std::span<const std::uint8_t> message) {
@@ -129,8 +141,8 @@ inline header read_header(std::span<const std::uint8_t> message) {
     }
     header h;
     const auto what = from.number<std::uint8_t>();
-    const auto reserved = from.number<std::uint16_t>();
     h.what = static_cast<kind>(what);
+    h.unanswered = from.number<std::uint16_t>();
     h.set = from.number<std::uint64_t>();
     h.scheme = from.number<std::uint64_t>();
     h.number = from.number<std::uint64_t>();
@@ -141,8 +153,9 @@ inline header read_header(std::span<const std::uint8_t> message) {
         {"message: the checksum of its header is wrong: it was changed on its way"});
     require<format_error>(!name(h.what).empty(),
                           {"message: got kind ", what, ", expected one that docs/wire-format.md names"});
-    require<format_error>(reserved == 0,
-                          {"message: bytes 6 and 7 of its header: got ", reserved, ", expected 0"});
+    require<format_error>(h.unanswered == 0 || is_request(h.what),
+                          {"message: bytes 6 and 7 of the header of a ", name(h.what), ": got ",
+                           h.unanswered, ", expected 0"});
     return h;
 }
 

@@ -115,13 +115,13 @@ template <ckks::parameter_set P, class Packing, class Protection, class Fill>
 void write_scheme(kind what, const envelope& from, std::size_t bytes,
                   std::initializer_list<named_number> shape, std::vector<std::uint8_t>& to, Fill fill) {
     constexpr std::uint64_t scheme = scheme_id<Packing, Protection>;
-    write_message({what, set_id<P>, scheme, from.number, from.group, bytes - frame_bytes}, to,
-                  [&](byte_writer& body) {
-                      for (const auto& [number, value] : shape) {
-                          body.number<std::uint32_t>(count_field(name(what), number, value));
-                      }
-                      fill(body);
-                  });
+    const header head{what, set_id<P>, scheme, from.number, from.group, bytes - frame_bytes, from.unanswered};
+    write_message(head, to, [&](byte_writer& body) {
+        for (const auto& [number, value] : shape) {
+            body.number<std::uint32_t>(count_field(name(what), number, value));
+        }
+        fill(body);
+    });
 }
 
 /// open_frame for a kind that has a scheme, up to behind the numbers, which must be these; errors say in

@@ -1,7 +1,7 @@
 #include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 
 #include "../../random_values.hpp"
 #include "../../test.hpp"
@@ -62,7 +62,7 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
         const lora::model_server<small> server(from, options);
         lora::model_client<small> client(server.layout(), lora::client_part(from, options));
         const auto nonce = tensafe::random::fresh_seed();
-        lora::model_session<small> session(nonce, client.rerandomization_key(nonce));
+        lora::server_zeros<small> session(nonce, client.rerandomization_key(nonce));
         for (std::size_t g = 0; g < 4; ++g) {  // of the first layer
             const std::size_t d = server.layout().groups[g].d;
             CHECK(forecast.groups[g].input == server.layout().groups[g].input);

@@ -4,7 +4,7 @@
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include "../../allocation_count.hpp"
@@ -21,7 +21,7 @@ using tensafe::exec::host;
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using model_server = lora::model_server<small>;
 using model_client = lora::model_client<small>;
-using model_session = lora::model_session<small>;
+using server_zeros = lora::server_zeros<small>;
 using average_case = lora::protects_adapter_rows<lora::average_case<6>>;
 
 constexpr host here{};
@@ -32,7 +32,7 @@ static_assert(lora::offers_blocks<ckks::quantum_n4096, lora::protects_adapter_ro
 static_assert(lora::offers_blocks<ckks::compact_n4096, average_case>);
 static_assert(!lora::offers_blocks<small, lora::reveals_adapter_rows>);
 static_assert(!std::is_copy_constructible_v<model_server> && !std::is_move_constructible_v<model_server>);
-static_assert(!std::is_copy_constructible_v<model_session> && !std::is_move_constructible_v<model_session>);
+static_assert(!std::is_copy_constructible_v<server_zeros> && !std::is_move_constructible_v<server_zeros>);
 
 /// Ranks of their own, so that a mix-up of sites shows; rows of B of different sizes.
 lora::adapter random_adapter(std::size_t layers) {
@@ -81,7 +81,7 @@ struct served {
     server_type server;
     client_type client;
     tensafe::random::seed nonce;
-    lora::model_session<P> session;
+    lora::server_zeros<P> session;
 };
 using served_small = served<small, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
 
@@ -486,7 +486,7 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     auto query = s.client.encrypt(0, random_state(70, 1));
     CHECK_THROWS_WITH_AS(
         s.session.apply(s.server, 1, query.request, reply),
-        Contains("model_session::apply: input \"model.layers.0.self_attn.o_proj\": server::"), shape_error);
+        Contains("server_zeros::apply: input \"model.layers.0.self_attn.o_proj\": server::"), shape_error);
     CHECK_THROWS_AS(s.session.apply(s.server, 4, query.request, reply), parameter_error);
     query.request.inputs[0].assign(query.request.inputs[0].size(), 0xff);
     CHECK_THROWS_WITH_AS(s.session.apply(s.server, 0, query.request, reply),
@@ -516,7 +516,7 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     lora::block_reply ahead;
     CHECK_THROWS_WITH_AS(
         s.session.prepare(here, s.server, 1, block.request(), work, of_server, ahead),
-        Contains("model_session::prepare: input \"model.layers.0.self_attn.o_proj\": server::prepare"),
+        Contains("server_zeros::prepare: input \"model.layers.0.self_attn.o_proj\": server::prepare"),
         shape_error);
     CHECK(zeros.size() == 12);
     s.session.prepare(here, s.server, 0, block.request(), work, of_server, ahead);
@@ -532,14 +532,14 @@ TEST_CASE("no call of either side takes a group that the model has not, with blo
         served_small s(random_adapter(1), options);
         const auto query = s.client.encrypt(0, random_state(70, 1));
         model_client::reply_type reply;
-        model_session::workspace work;
+        server_zeros::workspace work;
         lora::block_workspace<small> block_work;
         lora::server_block<small> block;
         const lora::block_request ahead{70, tokens_ahead, {}};
         lora::block_reply of_block;
         model_client::workspace reading;
         std::vector<double> product;
-        using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
+        using task = server_zeros::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
         const std::vector<task> tasks{{&s.session, &query.request, &reply}};
         const std::span<const task> one(tasks);
         for (const std::size_t group : {std::size_t{4}, ~std::size_t{0}}) {
@@ -549,7 +549,7 @@ TEST_CASE("no call of either side takes a group that the model has not, with blo
             };
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, reply); }));
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, work, reply); }));
-            CHECK(refused([&] { model_session::apply(here, s.server, group, one, work); }));
+            CHECK(refused([&] { server_zeros::apply(here, s.server, group, one, work); }));
             CHECK(refused(
                 [&] { s.session.prepare(here, s.server, group, ahead, block_work, block, of_block); }));
             CHECK(refused([&] { static_cast<void>(s.server.decode(group)); }));
@@ -583,7 +583,7 @@ TEST_CASE("a model without blocks says so on both sides") {
 TEST_CASE("a session makes a pool when it is asked for, not before") {
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
     lora::client<small> keys;
-    model_session session(nonce, keys.rerandomization_key(nonce));
+    server_zeros session(nonce, keys.rerandomization_key(nonce));
     for (const int subring_log_n : {0, 2, 10}) {
         const std::size_t before = allocations;
         session.zeros(subring_log_n);
@@ -599,11 +599,11 @@ TEST_CASE(
     const lora::adapter from = random_adapter(1);
     served_small s(from);
     const auto other = tensafe::random::fresh_seed();
-    CHECK_THROWS_AS(model_session(other, s.client.rerandomization_key(s.nonce)), parameter_error);
+    CHECK_THROWS_AS(server_zeros(other, s.client.rerandomization_key(s.nonce)), parameter_error);
     auto malformed = s.client.rerandomization_key(s.nonce);
     malformed.b.limb<1>()[5] = ~tensafe::arith::word{0};
-    CHECK_THROWS_WITH_AS(model_session(s.nonce, std::move(malformed)),
-                         Contains("model_session: a residue of limb 1 of the re-randomization key"),
+    CHECK_THROWS_WITH_AS(server_zeros(s.nonce, std::move(malformed)),
+                         Contains("server_zeros: a residue of limb 1 of the re-randomization key"),
                          format_error);
     CHECK_THROWS_AS(s.session.zeros(-1), parameter_error);
     CHECK_THROWS_AS(s.session.zeros(11), parameter_error);
@@ -642,21 +642,21 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
 
     model_client another(s.server.layout(), lora::client_part(first));
     const auto nonce = tensafe::random::fresh_seed();
-    model_session of_another(nonce, another.rerandomization_key(nonce));
+    server_zeros of_another(nonce, another.rerandomization_key(nonce));
     const auto g = random_state(70, 10);
     const auto query_of_another = another.encrypt(0, g);
     query = s.client.encrypt(0, h);
     std::vector<model_client::reply_type> replies(2);
-    using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
+    using task = server_zeros::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
     std::vector<task> tasks{{&s.session, &query.request, &replies[0]},
                             {&of_another, &query_of_another.request, &replies[1]}};
-    model_session::workspace work;
-    model_session::apply(here, s.server, 0, std::span<const task>(tasks), work);
+    server_zeros::workspace work;
+    server_zeros::apply(here, s.server, 0, std::span<const task>(tasks), work);
     check_deltas(s, first, 0, s.server.decode(0).layout(), s.client.deltas(0, replies[0], query), h);
     check_deltas(s, first, 0, s.server.decode(0).layout(), another.deltas(0, replies[1], query_of_another),
                  g);
     tasks[1].of = nullptr;
-    CHECK_THROWS_WITH_AS(model_session::apply(here, s.server, 0, std::span<const task>(tasks), work),
+    CHECK_THROWS_WITH_AS(server_zeros::apply(here, s.server, 0, std::span<const task>(tasks), work),
                          Contains("task 1 has no session"), parameter_error);
 }
 
@@ -709,7 +709,7 @@ TEST_CASE("threads with a workspace each can serve one session at once") {
             s.session.fill(here, s.server, 1);
             return;
         }
-        model_session::workspace work;
+        server_zeros::workspace work;
         s.session.apply(s.server, 0, queries[t].request, work, replies[t]);
     });
     for (std::size_t t = 0; t < threads; ++t) {

@@ -104,7 +104,7 @@ class model_client {
         return decode_[group];
     }
 
-    /// For the model_session that this server nonce is of: sent once, for all groups and blocks.
+    /// For the server_zeros that this server nonce is of: sent once, for all groups and blocks.
     ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
         return keys_->rerandomization_key(server_nonce);
     }

@@ -64,7 +64,7 @@ void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
 ///
 /// It cannot hold a secret key. Immutable and safe to share between threads, each with its own workspace; not
 /// copyable: hold it by std::shared_ptr<const model_server>. What belongs to one client is in a
-/// model_session.
+/// server_zeros.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class model_server {

@@ -28,7 +28,7 @@ namespace tensafe::lora {
 /// std::unique_ptr. Wiped on release; copies of the process or the machine are for empty pools only
 /// (ckks::rerandomization_pool).
 template <ckks::parameter_set P>
-class model_session {
+class server_zeros {
   public:
     using rerandomization_pool = lora::rerandomization_pool<P>;
     using workspace = server_workspace<P>;
@@ -36,24 +36,24 @@ class model_session {
     /// @param nonce, key  as for server::pool; the client answers by model_client::rerandomization_key
     /// @param most_spare  of used encryptions of zero that each pool keeps for their memory
     /// @throws as server::pool
-    model_session(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
+    server_zeros(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
                   std::size_t most_spare = std::numeric_limits<std::size_t>::max())
         : nonce_(nonce), key_(std::move(key)), most_spare_(most_spare) {
         require<parameter_error>(
             key_.server_nonce == nonce,
-            {"model_session: the client made this re-randomization key for another server nonce"});
-        ckks::check_residues(key_.b, "model_session", "the re-randomization key");
+            {"server_zeros: the client made this re-randomization key for another server nonce"});
+        ckks::check_residues(key_.b, "server_zeros", "the re-randomization key");
     }
 
-    model_session(const model_session&) = delete;  // two copies would hand out the same zeros
-    model_session& operator=(const model_session&) = delete;
+    server_zeros(const server_zeros&) = delete;  // two copies would hand out the same zeros
+    server_zeros& operator=(const server_zeros&) = delete;
 
     /// The zeros for replies that are traced to degree 2^subring_log_n: made when they are first asked for.
     /// @throws parameter_error unless 0 <= subring_log_n <= P::log_n
     rerandomization_pool& zeros(int subring_log_n) {
         require<parameter_error>(
             subring_log_n >= 0 && subring_log_n <= P::log_n,
-            {"model_session::zeros: got a subring_log_n of ", subring_log_n, ", expected 0 to ", P::log_n});
+            {"server_zeros::zeros: got a subring_log_n of ", subring_log_n, ", expected 0 to ", P::log_n});
         const std::lock_guard lock(mutex_);
         auto& pool = pools_[static_cast<std::size_t>(subring_log_n)];
         if (!pool) {
@@ -85,7 +85,7 @@ class model_session {
     template <exec::host_execution Where, class Packing, class Protection>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, workspace& work, reply<P, Packing, Protection>& to) {
-        detail::naming_input("model_session::apply", model.layout().at(group), [&] {
+        detail::naming_input("server_zeros::apply", model.layout().at(group), [&] {
             const auto& s = model.decode(group);
             if constexpr (Protection::protects) {
                 s.apply(where, from, zeros(s.plan().subring_log_n()), work, to);
@@ -101,7 +101,7 @@ class model_session {
     void prepare(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                  const block_request& from, block_workspace<P>& work, server_block<P>& block,
                  block_reply& to) {
-        detail::naming_input("model_session::prepare", model.layout().at(group), [&] {
+        detail::naming_input("server_zeros::prepare", model.layout().at(group), [&] {
             const auto& s = model.blocks(group);
             s.prepare(where, from, zeros(s.plan().subring_log_n()), work, block, to);
         });
@@ -110,7 +110,7 @@ class model_session {
     /// One hidden state of one client, in a batch over several.
     template <class Packing, class Protection>
     struct task {
-        model_session* of = nullptr;
+        server_zeros* of = nullptr;
         const request<P>* from = nullptr;
         reply<P, Packing, Protection>* to = nullptr;
     };
@@ -126,13 +126,13 @@ class model_session {
         of_server.reserve(tasks.size());
         for (std::size_t t = 0; t < tasks.size(); ++t) {
             require<parameter_error>(!Protection::protects || tasks[t].of != nullptr,
-                                     {"model_session::apply: task ", t, " has no session (of)"});
+                                     {"server_zeros::apply: task ", t, " has no session (of)"});
             of_server.push_back(
                 {tasks[t].from,
                  Protection::protects ? &tasks[t].of->zeros(s.plan().subring_log_n()) : nullptr,
                  tasks[t].to});
         }
-        detail::naming_input("model_session::apply", model.layout().at(group),
+        detail::naming_input("server_zeros::apply", model.layout().at(group),
                              [&] { s.apply(where, of_server, work); });
     }
 
@@ -149,7 +149,7 @@ class model_session {
             const auto add = [&](const auto& plan, std::size_t times) {
                 std::size_t& sum = wanted[static_cast<std::size_t>(plan.subring_log_n())];
                 require<parameter_error>(times <= (most_zeros - sum) / plan.outputs(),
-                                         {"model_session::fill: got ", tokens, " tokens and ", blocks,
+                                         {"server_zeros::fill: got ", tokens, " tokens and ", blocks,
                                           " blocks, expected at most 2^32 encryptions of zero of a degree"});
                 sum += times * plan.outputs();
             };

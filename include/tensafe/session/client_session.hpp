@@ -1,0 +1,721 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/session/block_policy.hpp>
+#include <tensafe/session/protocol.hpp>
+#include <tensafe/session/store.hpp>
+#include <tensafe/wire/message.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace tensafe::session {
+
+/// Hidden states of one group on their way, and row by row the products that came back: wiped on release.
+///
+/// Belongs to whoever asks, and stays in place from client_session::begin to client_session::end. Whatever
+/// ends it early, rows that were answered stay and can be read.
+class call {
+  public:
+    /// Shows a row, valid until the next one is asked for. A row is asked for again if it has to be encrypted
+    /// again, so all of them stay until the call is over.
+    using rows_source = std::function<std::span<const float>(std::size_t row)>;
+
+    /// @param zeros_for_nan  rows of no finite norm are no error: zeros go instead, and bad_rows counts them
+    /// @param overflow_margin  as in lora::client::encrypt
+    call(std::size_t group, std::size_t rows, rows_source source, double overflow_margin = 1,
+         bool zeros_for_nan = false)
+        : group_(group),
+          source_(std::move(source)),
+          overflow_margin_(overflow_margin),
+          zeros_for_nan_(zeros_for_nan),
+          answered_(rows) {}
+    call(const call&) = delete;
+    call& operator=(const call&) = delete;
+
+    std::size_t group() const noexcept { return group_; }
+    std::size_t rows() const noexcept { return answered_.size(); }
+    std::size_t answered() const noexcept { return count_; }
+    std::size_t bad_rows() const noexcept { return bad_rows_; }
+    bool is_answered(std::size_t row) const { return answered_.at(row) != 0; }
+    /// The product of the group's stacked rows with this row's hidden state.
+    /// @pre is_answered(row)
+    std::span<const double> product(std::size_t row) const {
+        return products_.span().subspan(row * rank_, rank_);
+    }
+
+    /// Nothing of it is under way, and nothing more goes up.
+    bool is_over() const noexcept {
+        return under_way_ == 0 && (is_stopped_ || (next_ == rows() && again_.empty()));
+    }
+    /// No more rows go up; what is under way is still answered.
+    void stop() noexcept { is_stopped_ = true; }
+    /// As stop; `rethrow` throws the first of these.
+    void fail(std::exception_ptr why) noexcept {
+        is_stopped_ = true;
+        if (!failure_) {
+            failure_ = std::move(why);
+        }
+    }
+    void rethrow() const {
+        if (failure_) {
+            std::rethrow_exception(failure_);
+        }
+    }
+
+  private:
+    template <class Protocol>
+    friend class basic_client_session;
+
+    struct attempt {
+        std::size_t row;
+        int refused;  ///< so often before
+    };
+
+    bool has_row() const noexcept { return !is_stopped_ && (next_ < rows() || !again_.empty()); }
+
+    std::size_t group_;
+    rows_source source_;
+    double overflow_margin_;
+    bool zeros_for_nan_;
+    std::vector<std::uint8_t> answered_;
+    std::size_t count_ = 0;
+    std::size_t bad_rows_ = 0;
+    std::size_t rank_ = 0;
+    memory::secret_buffer<double> products_;
+    std::size_t next_ = 0;  ///< the first row that never went up
+    std::vector<attempt> again_;
+    std::size_t under_way_ = 0;  ///< rows that have gone up or wait to go up again
+    bool is_stopped_ = false;
+    std::exception_ptr failure_;
+};
+
+/// The client's side of a session, as a state machine over messages: no socket, no thread and no clock of its
+/// own. What it promises:
+///
+/// - A position of a block hides one hidden state, and a number is of one message. What was sent goes again
+///   as its bytes until there is an answer, over whatever connection.
+/// - All messages that a call needs go up before a reply is read, as many as reply_window and request_window
+///   hold: a block's request before the tokens that need it. So a call of any number of rows takes one round
+///   trip.
+/// - Blocks are asked for as block_policy says, and when one is nearly used up the next is under way.
+/// - A call that the limit of queries cannot pay is refused before anything is sent.
+///
+/// Whoever has the connection sends what `next` gives, gives each reply to `take` or each refusal to
+/// `refused`, and says when the connection is lost and what came of it. Several calls may be under way.
+///
+/// For one thread at a time, over all that share the model's keys. In the child of a fork every call throws:
+/// encryptions and masks would come twice.
+template <class Protocol>
+class basic_client_session {
+    using model_type = typename Protocol::client_model;
+    using block_type = typename Protocol::client_block;
+
+    struct block {
+        block_type positions;
+        std::uint64_t number = 0;  ///< of its request, as it was sent last
+        bool is_asked_for = true;  ///< its request has no answer
+        bool is_accepted = false;
+        bool is_dead = false;        ///< the server does not have it, or never will
+        std::size_t unanswered = 0;  ///< tokens
+    };
+    using block_place = typename std::list<block>::iterator;
+
+  public:
+    /// A message that goes up: of a hidden state alone, of a block or of a token in one. Stays in place until
+    /// it is answered.
+    class message {
+      public:
+        wire::kind what() const noexcept { return what_; }
+        const wire::envelope& of() const noexcept { return of_; }
+        const typename Protocol::request& alone() const noexcept { return query_.request; }
+        const lora::block_request& block() const noexcept { return block_->positions.request(); }
+        const lora::token_request& token() const noexcept { return token_.request; }
+        /// Writes it over `to`.
+        void write(std::vector<std::uint8_t>& to) const {
+            switch (what_) {
+                case wire::kind::block_request: return Protocol::write(block(), of_, to);
+                case wire::kind::token_request: return Protocol::write(token(), of_, to);
+                default: return Protocol::write(alone(), of_, to);
+            }
+        }
+
+      private:
+        friend class basic_client_session;
+
+        wire::kind what_{};
+        wire::envelope of_;     ///< number 0: it gets one when it is sent
+        bool is_sent_ = false;  ///< over this connection
+        call* from_ = nullptr;  ///< null: of a block, or nobody waits for it
+        std::size_t row_ = 0;
+        int refused_ = 0;
+        std::size_t reply_bytes_ = 0;
+        std::size_t request_bytes_ = 0;
+        block_place block_{};
+        typename Protocol::query query_;
+        lora::token_query token_;
+    };
+
+    explicit basic_client_session(std::shared_ptr<model_type> model, block_policy policy = {})
+        : model_(std::move(model)), policy_(policy) {
+        require<parameter_error>(model_ != nullptr, {"client_session: got no model"});
+        const auto& groups = model_->layout().groups;
+        groups_.resize(groups.size());
+        has_blocks_ = policy_.uses(model_->layout().tokens_ahead);
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            groups_[g].cost = Protocol::cost(*model_, g);
+            if (has_blocks_) {
+                groups_[g].cost_of_block = Protocol::cost_of_block(*model_, g);
+            }
+        }
+    }
+    basic_client_session(const basic_client_session&) = delete;
+    basic_client_session& operator=(const basic_client_session&) = delete;
+
+    const std::shared_ptr<model_type>& model() const noexcept { return model_; }
+    bool has_blocks() const noexcept { return has_blocks_; }
+
+    // --- Calls.
+
+    /// Begins a call: its rows go up with `next`.
+    /// @throws refused_error with both numbers if the limit of queries has less left than the call has rows,
+    ///         and then nothing is spent; parameter_error if there is no such group
+    void begin(call& c) {
+        check_process();
+        static_cast<void>(model_->layout().at(c.group_));
+        group& g = groups_[c.group_];
+        if (g.left) {
+            std::uint64_t free = *g.left;
+            for (const call* const each : calls_) {
+                const std::size_t more = each->is_stopped_ ? each->under_way_ : each->rows() - each->count_;
+                free -= each->group_ == c.group_ ? std::min<std::uint64_t>(free, more) : 0;
+            }
+            if (c.rows() > free) {
+                throw refused_error(
+                    text_of({"client_session: input ", in_quotes(model_->layout().groups[c.group_].input),
+                             ": got a call of ", c.rows(), " hidden states, expected at most ", free,
+                             ", which is what the server's limit of queries has left; nothing was sent"}),
+                    refusal::query_limit);
+            }
+        }
+        c.rank_ = model_->plan(c.group_).rank();
+        c.products_ = memory::secret_buffer<double>(c.rows() * c.rank_);
+        calls_.push_back(&c);
+    }
+
+    /// Ends a call that was begun, before it goes away. If it is not over, replies to what is under way are
+    /// given up when they come.
+    void end(call& c) noexcept {
+        for (message& each : messages_) {
+            if (each.from_ == &c) {
+                each.from_ = nullptr;
+            }
+        }
+        c.under_way_ = 0;
+        c.is_stopped_ = true;
+        calls_.remove(&c);
+    }
+
+    /// Hidden states of a group that the limit of queries has left for this client, if there is one. Those of
+    /// calls under way count until they are answered.
+    std::optional<std::uint64_t> queries_left(std::size_t group) const { return groups_.at(group).left; }
+    /// Of all groups, the least.
+    std::optional<std::uint64_t> queries_left() const noexcept {
+        std::optional<std::uint64_t> least;
+        for (const group& g : groups_) {
+            if (g.left) {
+                least = std::min(least.value_or(*g.left), *g.left);
+            }
+        }
+        return least;
+    }
+
+    /// Bytes up and down of so many hidden states of a group, all expected, as the cost model has them:
+    /// blocks that are not used up whole count what is used.
+    std::pair<std::size_t, std::size_t> forecast(std::size_t group, std::size_t tokens) const {
+        const auto& alone = groups_.at(group).cost;
+        std::pair<std::size_t, std::size_t> sum;
+        if (has_blocks_) {
+            const auto& whole = groups_[group].cost_of_block;
+            for (std::size_t used = 0;
+                 block_policy::saves_bytes(alone, whole, used = std::min(tokens, whole.hidden_states));
+                 tokens -= used) {
+                sum.first += whole.bytes_up - (whole.hidden_states - used) * whole.online_up;
+                sum.second += whole.bytes_down - (whole.hidden_states - used) * whole.online_down;
+            }
+        }
+        return {sum.first + tokens * alone.bytes_up, sum.second + tokens * alone.bytes_down};
+    }
+
+    // --- The connection.
+
+    /// The next message to send now; it counts as sent. Null: nothing, until a reply or refusal came, or,
+    /// while is_held(), until go_on.
+    /// @throws closed_error if the numbers of this session are used up: only a fresh one goes on
+    const message* next() {
+        check_process();
+        if (is_held()) {
+            return nullptr;
+        }
+        std::size_t sent = 0;
+        for (auto each = messages_.begin(); each != messages_.end(); ++each, ++sent) {
+            if (!each->is_sent_) {
+                return sent < allowed_ ? send(each) : nullptr;
+            }
+        }
+        for (call* const c : calls_) {
+            if (c->has_row()) {
+                if (const auto made = make(*c); made != messages_.end()) {
+                    return send(made);
+                }
+                if (c->has_row()) {
+                    return nullptr;  // the window is full
+                }
+            }
+        }
+        return ask_ahead();
+    }
+
+    /// Whether a reply or refusal is to come on this connection.
+    bool awaits_reply() const noexcept {
+        return std::any_of(messages_.begin(), messages_.end(), [](const message& m) { return m.is_sent_; });
+    }
+
+    /// A reply, as a message.
+    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then: what
+    ///         was under way goes again over another one
+    void take(std::span<const std::uint8_t> bytes) {
+        check_process();
+        const wire::header head = wire::read_header(bytes);
+        const auto at = find(head.number);
+        require<format_error>(at != messages_.end() && at->of_.group == head.group,
+                              {"client_session: got a reply to request ", head.number, " of group ", head.group,
+                               ", which nobody waits for"});
+        take(*at, [&](auto&... to) { Protocol::read(bytes, *model_, at->of_.group, to...); });
+    }
+
+    /// A reply in place: `fill` writes it, of the kind that goes with the message.
+    /// @param fill  called with a reply, a lora::block_reply or a lora::token_reply
+    template <class Fill>
+    void answer(const message& to, Fill fill) {
+        take(*find(to.of_.number), [&](auto&... reply) { fill_last(fill, reply...); });
+    }
+
+    /// The server refused a message.
+    /// @param number  of the message
+    /// @param error   what the call throws if it cannot go on
+    /// @throws format_error if nobody waits for an answer to it
+    void refused(std::uint64_t number, refusal why, std::exception_ptr error,
+                 std::optional<std::chrono::milliseconds> retry_after = std::nullopt) {
+        check_process();
+        const auto at = find(number);
+        require<format_error>(at != messages_.end(), {"client_session: got a refusal of request ", number,
+                                                      ", which nobody waits for"});
+        const bool is_block = at->what_ == wire::kind::block_request;
+        if (at->from_ == nullptr && !is_block) {
+            return remove(at);
+        }
+        if (why == refusal::rate_limit) {
+            constexpr std::chrono::milliseconds least{1};
+            constexpr std::chrono::milliseconds unsaid{100};
+            allowed_ = is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
+            held_ = std::max(held_, std::max(retry_after.value_or(unsaid), least));
+            return send_later(at);
+        }
+        if (is_block) {
+            // A reply that was lost for good says nothing of room.
+            if (why != refusal::replayed) {
+                groups_[at->of_.group].alone = model_->layout().tokens_ahead;
+            }
+            give_up(at);
+            return remove(at);
+        }
+        const bool is_unknown = why == refusal::unknown_block && at->what_ == wire::kind::token_request;
+        if (is_unknown) {
+            if (!at->block_->is_dead && at->token_.request.block != at->block_->number) {
+                return send_later(at);  // under the block's new number
+            }
+            give_up(at);
+        }
+        constexpr int most_refused = 8;
+        if ((is_unknown || why == refusal::replayed) && at->refused_ + 1 < most_refused) {
+            return encrypt_again(at, at->refused_ + 1);
+        }
+        at->from_->fail(std::move(error));
+        remove(at);
+    }
+
+    /// After a rate limit nothing goes up until go_on, and no sooner than the server said.
+    bool is_held() const noexcept { return held_.count() > 0; }
+    std::chrono::milliseconds held_for() const noexcept { return held_; }
+    void go_on() noexcept { held_ = {}; }
+
+    /// The connection is lost: all that has no answer waits for another one.
+    void lost() noexcept {
+        for (auto each = messages_.begin(); each != messages_.end();) {
+            const auto at = each++;
+            at->is_sent_ = false;
+            if (at->from_ == nullptr && at->what_ != wire::kind::block_request) {
+                remove(at);  // nobody waits for it
+            }
+        }
+        held_ = {};
+    }
+    /// The session goes on over a new connection: what has no answer goes again as it is.
+    /// @param next_number  of the server: it has seen all numbers below. Its word alone never makes a number
+    ///                     come again
+    /// @param left         of the limit of queries, by group or one number for all; empty: there is none
+    void resumed(std::uint64_t next_number, std::span<const std::uint64_t> left) {
+        lost();
+        next_number_ = std::max(next_number_, next_number);
+        limit(left);
+        for (const message& each : messages_) {  // paid for, but not answered yet
+            auto& of = groups_[each.of_.group].left;
+            if (of && each.of_.number < next_number && each.what_ != wire::kind::block_request) {
+                ++*of;
+            }
+        }
+    }
+    /// A fresh session: the server knows no block of the earlier one, and numbers begin again.
+    void opened(std::span<const std::uint64_t> left) {
+        lost();
+        while (!messages_.empty()) {
+            const auto at = messages_.begin();
+            if (at->from_ != nullptr) {
+                encrypt_again(at, at->refused_);
+            } else {
+                remove(at);
+            }
+        }
+        for (group& g : groups_) {
+            g.blocks.clear();
+        }
+        next_number_ = 1;
+        limit(left);
+    }
+    bool is_used_up() const noexcept { return next_number_ == std::numeric_limits<std::uint64_t>::max(); }
+
+  private:
+    using place = typename std::list<message>::iterator;
+    /// Messages that go up before a reply is read: the first time, and at most. A server may close a
+    /// connection after some errors in a row, 64 for example.
+    static constexpr std::size_t first_messages = 32;
+    static constexpr std::size_t most_messages = 256;
+
+    struct group {
+        lora::token_cost cost;
+        lora::token_cost cost_of_block;
+        std::list<block> blocks;         ///< oldest first
+        std::size_t asked = 0;           ///< hidden states that went up, or are to
+        std::size_t alone = 0;           ///< so many go alone, as the server had no room for a block
+        bool looks_ahead = false;        ///< hidden states went up since the next block was thought of
+        std::optional<std::uint64_t> left;
+    };
+
+    void check_process() const {
+        require<unsupported_error>(::getpid() == owner_,
+                                   {"client_session: this session was made in process ", owner_,
+                                    ", and this is its child ", ::getpid(),
+                                    "; make another one after the fork"});
+    }
+
+    void limit(std::span<const std::uint64_t> left) {
+        require<format_error>(left.size() <= 1 || left.size() == groups_.size(),
+                              {"client_session: got what is left of ", left.size(),
+                               " groups, expected one number for all or each of ", groups_.size()});
+        for (std::size_t g = 0; g < groups_.size(); ++g) {
+            groups_[g].left = left.empty() ? std::nullopt : std::optional(left[left.size() == 1 ? 0 : g]);
+        }
+    }
+
+    place find(std::uint64_t number) {
+        return std::find_if(messages_.begin(), messages_.end(),
+                            [&](const message& m) { return m.is_sent_ && m.of_.number == number; });
+    }
+
+    // A message's memory is used again.
+    place add(wire::kind what, std::size_t of_group, const lora::token_cost& cost) {
+        if (spare_.empty()) {
+            spare_.emplace_back();
+        }
+        messages_.splice(messages_.end(), spare_, spare_.begin());
+        const place at = std::prev(messages_.end());
+        at->what_ = what;
+        at->of_ = {0, static_cast<std::uint32_t>(of_group), 0};
+        at->is_sent_ = false;
+        at->from_ = nullptr;
+        at->refused_ = 0;
+        const bool is_token = what == wire::kind::token_request;
+        const bool is_block = what == wire::kind::block_request;
+        at->reply_bytes_ = is_token   ? cost.online_down
+                           : is_block ? cost.bytes_down - cost.hidden_states * cost.online_down
+                                      : cost.bytes_down;
+        at->request_bytes_ = is_token ? cost.online_up : is_block ? 0 : cost.bytes_up;
+        replies_ += at->reply_bytes_;
+        requests_ += at->request_bytes_;
+        return at;
+    }
+    void remove(place at) {
+        replies_ -= at->reply_bytes_;
+        requests_ -= at->request_bytes_;
+        if (at->what_ == wire::kind::block_request) {
+            at->block_->is_asked_for = false;
+            prune(groups_[at->of_.group]);
+        } else if (at->what_ == wire::kind::token_request) {
+            --at->block_->unanswered;
+            prune(groups_[at->of_.group]);
+        }
+        if (at->from_ != nullptr) {
+            --at->from_->under_way_;
+        }
+        at->from_ = nullptr;
+        spare_.splice(spare_.begin(), messages_, at);
+    }
+    /// Blocks that nobody needs any more.
+    static void prune(group& g) {
+        std::erase_if(g.blocks, [](const block& b) {
+            return b.unanswered == 0 && !b.is_asked_for && (b.is_dead || b.positions.left() == 0);
+        });
+    }
+
+    const message* send(place at) {
+        if (at->of_.number == 0) {
+            require<closed_error>(!is_used_up(), {"client_session: the numbers of this session are used up"});
+            at->of_.number = next_number_++;
+            if (at->what_ == wire::kind::block_request) {
+                at->block_->number = at->of_.number;
+            } else if (at->what_ == wire::kind::token_request) {
+                at->token_.request.block = at->block_->number;
+            }
+        }
+        // Those that have a number stand before those that have none, in order.
+        at->of_.unanswered = static_cast<std::uint16_t>(at->of_.number - messages_.front().of_.number);
+        at->is_sent_ = true;
+        return &*at;
+    }
+    /// With another number, behind all others.
+    void send_later(place at) {
+        at->of_.number = 0;
+        at->is_sent_ = false;
+        messages_.splice(messages_.end(), messages_, at);
+    }
+
+    bool has_room(const lora::token_cost& cost, bool in_block) const noexcept {
+        const std::size_t reply = in_block ? cost.online_down : cost.bytes_down;
+        const std::size_t request = in_block ? cost.online_up : cost.bytes_up;
+        return messages_.empty() ||
+               (messages_.size() < allowed_ && replies_ + reply <= reply_window &&
+                requests_ + request <= request_window &&
+                next_number_ - messages_.front().of_.number <= std::numeric_limits<std::uint16_t>::max());
+    }
+
+    /// A message for the next row of a call, or for the block that it needs. None: there is no room, or the
+    /// row cannot be encrypted, of which the call knows.
+    place make(call& c) {
+        group& g = groups_[c.group_];
+        const bool again = !c.again_.empty();
+        const call::attempt row = again ? c.again_.back() : call::attempt{c.next_, 0};
+        constexpr int most_in_blocks = 2;  // then it goes alone
+        block* in = nullptr;
+        if (has_blocks_ && row.refused < most_in_blocks) {
+            const auto usable = std::find_if(g.blocks.begin(), g.blocks.end(), [](const block& b) {
+                return !b.is_dead && b.positions.left() > 0;
+            });
+            if (usable != g.blocks.end()) {
+                in = &*usable;
+            } else if (g.alone == 0 && policy_.is_worth(g.cost, g.cost_of_block, g.asked, 0)) {
+                return has_room_for_block(g) ? make_block(c.group_) : messages_.end();
+            }
+        }
+        if (!has_room(in != nullptr ? g.cost_of_block : g.cost, in != nullptr)) {
+            return messages_.end();
+        }
+        const place at = in != nullptr ? add(wire::kind::token_request, c.group_, g.cost_of_block)
+                                       : add(wire::kind::request, c.group_, g.cost);
+        if (in != nullptr) {
+            at->block_ = std::find_if(g.blocks.begin(), g.blocks.end(), [&](auto& b) { return &b == in; });
+            ++in->unanswered;
+        }
+        at->from_ = &c;
+        at->row_ = row.row;
+        at->refused_ = row.refused;
+        ++c.under_way_;
+        try {
+            const std::span<const float> h = c.source_(row.row);
+            bool is_good = true;
+            if (in != nullptr && c.zeros_for_nan_) {
+                is_good = in->positions.encrypt_or_zeros(h, at->token_, c.overflow_margin_);
+            } else if (in != nullptr) {
+                in->positions.encrypt(h, at->token_, c.overflow_margin_);
+            } else if (c.zeros_for_nan_) {
+                is_good = model_->encrypt_or_zeros(c.group_, h, at->query_, c.overflow_margin_);
+            } else {
+                model_->encrypt(c.group_, h, at->query_, c.overflow_margin_);
+            }
+            c.bad_rows_ += static_cast<std::size_t>(!is_good) & static_cast<std::size_t>(!again);
+        } catch (...) {
+            remove(at);
+            c.fail(std::current_exception());
+            return messages_.end();
+        }
+        if (again) {
+            c.again_.pop_back();
+        } else {
+            ++c.next_;
+            ++g.asked;
+        }
+        g.alone -= in == nullptr ? std::min<std::size_t>(g.alone, 1) : 0;
+        g.looks_ahead = true;
+        return at;
+    }
+
+    bool has_room_for_block(const group& g) const noexcept {
+        lora::token_cost reply = g.cost_of_block;
+        reply.bytes_down -= reply.hidden_states * reply.online_down;
+        reply.bytes_up = 0;
+        return has_room(reply, false);
+    }
+    place make_block(std::size_t of_group) {
+        group& g = groups_[of_group];
+        g.blocks.push_back({model_->prepare(of_group)});
+        const place at = add(wire::kind::block_request, of_group, g.cost_of_block);
+        at->block_ = std::prev(g.blocks.end());
+        return at;
+    }
+    /// When a block is nearly used up, the next one is prepared while whoever asks does something else.
+    const message* ask_ahead() {
+        for (std::size_t i = 0; has_blocks_ && i < groups_.size(); ++i) {
+            group& g = groups_[i];
+            if (!std::exchange(g.looks_ahead, false) || g.alone > 0 || g.blocks.size() != 1 ||
+                g.blocks.front().is_dead) {
+                continue;
+            }
+            const std::size_t left = g.blocks.front().positions.left();
+            if (left <= block_policy::ask_ahead_at(i, groups_.size(), g.cost_of_block.hidden_states) &&
+                policy_.is_worth(g.cost, g.cost_of_block, g.asked, left) && has_room_for_block(g)) {
+                return send(make_block(i));
+            }
+        }
+        return nullptr;
+    }
+
+    void encrypt_again(place at, int refused) {
+        at->from_->again_.push_back({at->row_, refused});
+        remove(at);
+    }
+    /// The block of this message is nothing that the server has: tokens that wait to be sent are encrypted
+    /// again; those under way are refused one by one.
+    void give_up(place of) {
+        const block_place b = of->block_;
+        b->is_dead = true;
+        for (auto each = messages_.begin(); each != messages_.end();) {
+            const auto at = each++;
+            if (at != of && at->what_ == wire::kind::token_request && at->block_ == b && !at->is_sent_) {
+                at->from_ != nullptr ? encrypt_again(at, at->refused_ + 1) : remove(at);
+            }
+        }
+    }
+
+    template <class Fill, class Last>
+    static void fill_last(Fill& fill, Last& last) {
+        fill(last);
+    }
+    template <class Fill, class First, class Last>
+    static void fill_last(Fill& fill, First&, Last& last) {
+        fill(last);
+    }
+
+    /// @param read  writes the reply of the message's kind
+    template <class Read>
+    void take(message& m, Read read) {
+        const place at = find(m.of_.number);
+        allowed_ += allowed_ < most_messages ? 1 : 0;
+        if (m.what_ == wire::kind::block_request) {
+            try {
+                read(block_reply_);
+                model_->accept(m.block_->positions, block_reply_);
+            } catch (...) {
+                give_up(at);
+                remove(at);
+                throw;
+            }
+            m.block_->is_accepted = true;
+            return remove(at);
+        }
+        const bool is_token = m.what_ == wire::kind::token_request;
+        if (is_token && m.block_->is_dead && !m.block_->is_accepted && m.from_ != nullptr) {
+            return encrypt_again(at, m.refused_ + 1);  // what would open the answer was malformed
+        }
+        if (m.from_ == nullptr) {
+            return remove(at);
+        }
+        call& c = *m.from_;
+        group& g = groups_[m.of_.group];
+        const auto product = c.products_.span().subspan(m.row_ * c.rank_, c.rank_);
+        try {
+            if (is_token) {
+                require<format_error>(m.block_->is_accepted, {"client_session: got the reply to a token before "
+                                                              "that to its block"});
+                const std::size_t position = m.token_.request.position;
+                read(position, token_reply_);
+                m.block_->positions.decrypt(token_reply_, m.token_, product);
+            } else {
+                read(reply_);
+                model_->decrypt(m.of_.group, reply_, m.query_, reading_, product_);
+                std::copy(product_.begin(), product_.end(), product.begin());
+                memory::wipe(product_.data(), product_.size() * sizeof(double));
+            }
+            c.answered_[m.row_] = 1;
+            ++c.count_;
+        } catch (const range_exceeded_error& e) {  // it was answered, and no number came of it
+            c.fail(std::make_exception_ptr(
+                range_exceeded_error(text_of({"row ", m.row_, " of ", c.rows(), ": ", e.what()}))));
+        }
+        if (g.left) {
+            *g.left -= std::min<std::uint64_t>(*g.left, 1);
+        }
+        remove(at);
+    }
+
+    std::shared_ptr<model_type> model_;
+    block_policy policy_;
+    bool has_blocks_ = false;
+    pid_t owner_ = ::getpid();
+    std::vector<group> groups_;
+    std::list<call*> calls_;       ///< in the order in which they began
+    std::list<message> messages_;  ///< without an answer, by number; then those that have none yet
+    std::list<message> spare_;
+    std::size_t replies_ = 0;  ///< bytes of replies to messages_
+    std::size_t requests_ = 0;
+    std::size_t allowed_ = first_messages;  ///< messages at once: halved by a rate limit
+    std::chrono::milliseconds held_{0};
+    std::uint64_t next_number_ = 1;
+    // Kept from reply to reply.
+    typename Protocol::reply reply_;
+    lora::block_reply block_reply_;
+    lora::token_reply token_reply_;
+    typename Protocol::reading reading_;
+    std::vector<double> product_;
+};
+
+/// For a model of these types.
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+using client_session = basic_client_session<lora_protocol<P, Packing, Protection>>;
+
+}  // namespace tensafe::session

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/server_zeros.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/request.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tensafe::session {
+
+/// What client_session and server_session know of a model, its arithmetic and its messages: both are state
+/// machines over any type with these members, so that their rules are tested without ciphertexts.
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+struct lora_protocol {
+    using client_model = lora::model_client<P, Packing, Protection>;
+    using server_model = lora::model_server<P, Packing, Protection>;
+    using zeros = lora::server_zeros<P>;
+    using key = ckks::rerandomization_key<P, lora::request_level<P>>;
+
+    using request = lora::request<P>;
+    using reply = lora::reply<P, Packing, Protection>;
+    using query = typename client_model::query_type;
+    using client_block = typename client_model::block_type;
+    using server_block = lora::server_block<P>;
+    using of_blocks = lora::block_protection<Protection>;
+
+    /// Memory to decrypt in.
+    using reading = typename client_model::workspace;
+    /// Memory to answer in, of one thread: holds nothing of a client but sizes and requests, which are
+    /// encrypted, and products, which are as secret as the adapter.
+    struct workspace {
+        lora::server_workspace<P> alone;
+        lora::block_workspace<P> blocks;
+        lora::request<P> request;
+        lora_protocol::reply reply;
+        lora::block_reply block_reply;
+        lora::token_request token_request;
+        lora::token_reply token_reply;
+    };
+
+    // Sizes: of a hidden state alone, and of a whole block.
+    static lora::token_cost cost(const client_model& model, std::size_t group) {
+        return lora::cost_of(model.plan(group));
+    }
+    static lora::token_cost cost_of_block(const client_model& model, std::size_t group) {
+        return lora::cost_of(model.plan_of_blocks(group));
+    }
+    /// Memory of a block on the server.
+    static std::size_t bytes_of_block(const server_model& model, std::size_t group) {
+        const auto& plan = model.blocks(group).plan();
+        constexpr std::size_t limbs = lora::request_level<P> + 1;
+        return plan.layout().tokens * plan.outputs() * limbs * sizeof(arith::word);
+    }
+
+    // Messages.
+    using message = std::vector<std::uint8_t>;
+    using bytes = std::span<const std::uint8_t>;
+    static void write(const request& r, const wire::envelope& of, message& to) {
+        wire::write_request<Packing, Protection>(r, of, to);
+    }
+    static void write(const lora::block_request& r, const wire::envelope& of, message& to) {
+        wire::write_block_request<P, of_blocks>(r, of, to);
+    }
+    static void write(const lora::token_request& r, const wire::envelope& of, message& to) {
+        wire::write_token_request<P, of_blocks>(r, of, to);
+    }
+    static void write(const reply& r, const wire::envelope& of, message& to) {
+        wire::write_reply(r, of, to);
+    }
+    static void write(const lora::block_reply& r, const wire::envelope& of, message& to) {
+        wire::write_block_reply<P, of_blocks>(r, of, to);
+    }
+    static void write(const lora::token_reply& r, const wire::envelope& of, message& to) {
+        wire::write_token_reply<P, of_blocks>(r, of, to);
+    }
+    static void read(bytes from, const client_model& model, std::size_t group, reply& to) {
+        wire::read_reply(from, model.plan(group), to);
+    }
+    static void read(bytes from, const client_model& model, std::size_t group, lora::block_reply& to) {
+        wire::read_block_reply(from, model.plan_of_blocks(group), to);
+    }
+    static void read(bytes from, const client_model& model, std::size_t group, std::size_t position,
+                     lora::token_reply& to) {
+        wire::read_token_reply(from, model.plan_of_blocks(group), position, to);
+    }
+    static void read(bytes from, const server_model& model, std::size_t group, request& to) {
+        wire::read_request(from, model.decode(group).plan(), to);
+    }
+    static lora::block_request read_block_request(bytes from, const server_model& model, std::size_t group) {
+        return wire::read_block_request(from, model.blocks(group).plan());
+    }
+    static void read(bytes from, const server_model& model, std::size_t group, lora::token_request& to) {
+        wire::read_token_request(from, model.blocks(group).plan(), to);
+    }
+
+    // The server's arithmetic.
+    static void apply(zeros& of, const server_model& model, std::size_t group, const request& from,
+                      workspace& work, reply& to) {
+        of.apply(exec::host{}, model, group, from, work.alone, to);
+    }
+    static void prepare(zeros& of, const server_model& model, std::size_t group,
+                        const lora::block_request& from, workspace& work, server_block& block,
+                        lora::block_reply& to) {
+        of.prepare(exec::host{}, model, group, from, work.blocks, block, to);
+    }
+    static void answer(const server_model& model, std::size_t group, server_block& block,
+                       const lora::token_request& from, workspace& work, lora::token_reply& to) {
+        model.blocks(group).answer(block, from, work.blocks, to);
+    }
+};
+
+}  // namespace tensafe::session

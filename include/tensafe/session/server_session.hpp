@@ -1,0 +1,314 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/random/seed.hpp>
+#include <tensafe/session/block_policy.hpp>
+#include <tensafe/session/protocol.hpp>
+#include <tensafe/session/store.hpp>
+#include <tensafe/wire/message.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <limits>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tensafe::session {
+
+/// The server's side of a session: what a server keeps for one client of a model, and the rules by which it
+/// answers. What it promises:
+///
+/// - A number is answered once, and numbers only rise; so is a position of a block. What goes out again is the
+///   same bytes.
+/// - Replies are kept until a later request acknowledges them, of reply_window bytes or one, and repeated
+///   after the connection was lost: each once for a connection.
+/// - At most most_blocks blocks of a group are not used up. The first token of a later block gives up the
+///   earlier ones.
+/// - Nothing is answered that the store has not counted, and nothing is counted that was not answered.
+///
+/// No socket and no thread of its own. Thread-safe: one request is computed at a time but of hidden states
+/// alone. It cannot hold a secret key. Copies of the process or the machine are for sessions without zeros and
+/// blocks only (ckks::rerandomization_pool).
+template <class Protocol>
+class basic_server_session {
+  public:
+    using model_type = typename Protocol::server_model;
+    using workspace = typename Protocol::workspace;
+    using message = std::vector<std::uint8_t>;
+
+    /// @param nonce, key  as for server::pool
+    /// @param counts      null: nothing is counted. Must live as long
+    /// @throws as lora::server_zeros
+    basic_server_session(std::shared_ptr<const model_type> model, const random::seed& nonce,
+                         typename Protocol::key key, store* counts = nullptr,
+                         std::size_t most_spare = std::numeric_limits<std::size_t>::max())
+        : model_(std::move(model)), counts_(counts), zeros_(nonce, std::move(key), most_spare) {}
+    basic_server_session(const basic_server_session&) = delete;
+    basic_server_session& operator=(const basic_server_session&) = delete;
+
+    const std::shared_ptr<const model_type>& model() const noexcept { return model_; }
+    typename Protocol::zeros& zeros() noexcept { return zeros_; }
+    const typename Protocol::zeros& zeros() const noexcept { return zeros_; }
+
+    // --- By messages.
+
+    /// Answers a message, or repeats its reply.
+    /// @param head  its header
+    /// @param work  of the calling thread
+    /// @param to    the reply; keeps its memory
+    /// @return whether it was answered now; false: the reply was sent before
+    /// @throws refused_error: replayed, unknown_block or block_limit; what the store throws; format_error,
+    ///         shape_error or parameter_error for what is malformed, another parameter set's or no request.
+    ///         Nothing is counted then, and the number is used up at most
+    bool on_message(std::span<const std::uint8_t> from, const wire::header& head, workspace& work, message& to) {
+        const std::size_t group = head.group;
+        static_cast<void>(model_->layout().at(group));
+        require<format_error>(wire::is_request(head.what),
+                              {"server_session: got a ", wire::name(head.what), ", expected a request"});
+        {
+            const std::lock_guard lock(mutex_);
+            acknowledge(head);
+            if (head.number < next_number_) {
+                repeat(head, to);
+                return false;
+            }
+            // The largest number would leave none for later.
+            require_number(head.number != std::numeric_limits<std::uint64_t>::max(), head.number);
+        }
+        const bool is_block = head.what == wire::kind::block_request;
+        const counted count(counts_, group, is_block);
+        {
+            const std::lock_guard lock(mutex_);
+            require_number(head.number >= next_number_, head.number);  // another connection was faster
+            next_number_ = head.number + 1;
+            repeats_from_ = next_number_;
+        }
+        if (head.what == wire::kind::request) {
+            Protocol::read(from, *model_, group, work.request);
+            Protocol::apply(zeros_, *model_, group, work.request, work, work.reply);
+            Protocol::write(work.reply, head.envelope(), to);
+        } else if (is_block) {
+            const lora::block_request request = Protocol::read_block_request(from, *model_, group);
+            prepare(head.envelope(), request, work, work.block_reply);
+            Protocol::write(work.block_reply, head.envelope(), to);
+        } else {
+            Protocol::read(from, *model_, group, work.token_request);
+            answer(head.envelope(), work.token_request, work, work.token_reply);
+            Protocol::write(work.token_reply, head.envelope(), to);
+        }
+        const std::lock_guard lock(mutex_);
+        keep(head.number, to);
+        count.is_answered();
+        return true;
+    }
+
+    /// The smallest number that a new message may have.
+    std::uint64_t next_number() const {
+        const std::lock_guard lock(mutex_);
+        return next_number_;
+    }
+    /// Over a new connection: replies that are kept may be asked for again.
+    void on_resumed() {
+        const std::lock_guard lock(mutex_);
+        repeats_from_ = 0;
+    }
+    /// Memory of blocks and kept replies.
+    std::size_t held_bytes() const noexcept { return held_bytes_; }
+    /// Gives up kept replies but the last one, for want of memory.
+    void drop_replies() {
+        const std::lock_guard lock(mutex_);
+        while (kept_.size() > 1) {
+            drop_first();
+        }
+    }
+    /// Gives up blocks and kept replies, for want of memory.
+    void drop_blocks() {
+        const std::lock_guard lock(mutex_);
+        blocks_.clear();
+        kept_.clear();
+        kept_bytes_ = 0;
+        held_bytes_ = 0;
+    }
+
+    // --- In process: the client's messages as they are.
+
+    void answer(const wire::envelope& of, const typename Protocol::request& from, workspace& work,
+                typename Protocol::reply& to) {
+        Protocol::apply(zeros_, *model_, of.group, from, work, to);
+    }
+    /// @throws refused_error: block_limit; otherwise as server::prepare
+    void answer(const wire::envelope& of, const lora::block_request& from, workspace& work,
+                lora::block_reply& to) {
+        prepare(of, from, work, to);
+    }
+    /// @throws refused_error: unknown_block or replayed; otherwise as server::answer
+    void answer(const wire::envelope& of, const lora::token_request& from, workspace& work,
+                lora::token_reply& to) {
+        const std::lock_guard lock(mutex_);
+        const auto at = blocks_.find({of.group, from.block});
+        if (at == blocks_.end()) {
+            throw refused_error(
+                text_of({"token request: got block ", from.block, " of group ", of.group,
+                         ", expected one that this session prepared, not used up and not before the last one "
+                         "used: prepare another block"}),
+                refusal::unknown_block);
+        }
+        if (!at->second.is_open(from.position)) {
+            throw refused_error(text_of({"token request: position ", from.position, " of block ", from.block,
+                                         " of group ", of.group,
+                                         " was answered; encrypt anew at the next one"}),
+                                refusal::replayed);
+        }
+        Protocol::answer(*model_, of.group, at->second, from, work, to);
+        // Whoever goes on to a later block has given up what is left of earlier ones.
+        const auto end = at->second.left() == 0 ? std::next(at) : at;
+        for (auto each = blocks_.lower_bound({of.group, 0}); each != end; each = blocks_.erase(each)) {
+            held_bytes_ -= Protocol::bytes_of_block(*model_, of.group);
+        }
+    }
+
+  private:
+    /// A count that is taken back unless it was for an answer.
+    class counted {
+      public:
+        counted(store* in, std::size_t group, bool is_block) : in_(is_block ? nullptr : in), group_(group) {
+            if (in != nullptr) {
+                is_block ? in->admit_block(group) : in->add(group);
+            }
+        }
+        counted(const counted&) = delete;
+        counted& operator=(const counted&) = delete;
+        ~counted() {
+            if (in_ != nullptr) {
+                in_->take_back(group_);
+            }
+        }
+        void is_answered() const noexcept { in_ = nullptr; }
+
+      private:
+        mutable store* in_;
+        std::size_t group_;
+    };
+
+    void prepare(const wire::envelope& of, const lora::block_request& from, workspace& work,
+                 lora::block_reply& to) {
+        const std::lock_guard lock(mutex_);
+        const auto first = blocks_.lower_bound({of.group, 0});
+        const auto count = std::distance(first, blocks_.lower_bound({of.group + std::size_t{1}, 0}));
+        if (static_cast<std::size_t>(count) >= most_blocks) {
+            throw refused_error(text_of({"block request: this session has ", count, " blocks of group ",
+                                         of.group, " that are not used up, expected at most ",
+                                         most_blocks - 1, ": use one up before"}),
+                                refusal::block_limit);
+        }
+        typename Protocol::server_block made;
+        Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
+        blocks_.emplace(std::pair(std::size_t{of.group}, of.number), std::move(made));
+        held_bytes_ += Protocol::bytes_of_block(*model_, of.group);
+    }
+
+    static void require_number(bool holds, std::uint64_t number) {
+        if (!holds) {
+            throw refused_error(text_of({"request: number ", number,
+                                         " is not above those of the session before; encrypt anew with the "
+                                         "next one"}),
+                                refusal::replayed);
+        }
+    }
+
+    struct kept_reply {
+        std::uint64_t number;
+        message bytes;
+    };
+
+    void acknowledge(const wire::header& head) {
+        const std::uint64_t first = head.number - std::min<std::uint64_t>(head.number, head.unanswered);
+        while (!kept_.empty() && kept_.front().number < first && kept_.front().number < head.number) {
+            drop_first();
+        }
+    }
+    void drop_first() {
+        kept_bytes_ -= kept_.front().bytes.size();
+        held_bytes_ -= kept_.front().bytes.size();
+        kept_.pop_front();
+    }
+    void repeat(const wire::header& head, message& to) {
+        const auto at = std::find_if(kept_.begin(), kept_.end(),
+                                     [&](const kept_reply& k) { return k.number == head.number; });
+        require_number(at != kept_.end() && head.number >= repeats_from_, head.number);
+        repeats_from_ = head.number + 1;  // it takes no work, and may be thousands of times as long
+        to = at->bytes;
+    }
+    void keep(std::uint64_t number, const message& reply) {
+        const auto after = std::find_if(kept_.begin(), kept_.end(),
+                                        [&](const kept_reply& k) { return k.number > number; });
+        kept_.insert(after, {number, message(reply)});  // of its own size
+        kept_bytes_ += reply.size();
+        held_bytes_ += reply.size();
+        while (kept_.size() > 1 && kept_bytes_ > reply_window) {
+            drop_first();
+        }
+    }
+
+    std::shared_ptr<const model_type> model_;
+    store* counts_;
+    typename Protocol::zeros zeros_;  // locks itself
+    std::atomic<std::size_t> held_bytes_{0};
+
+    mutable std::mutex mutex_;  // of all below; two connections may have the session for a moment
+    /// By group and number of the block's request.
+    std::map<std::pair<std::size_t, std::uint64_t>, typename Protocol::server_block> blocks_;
+    std::list<kept_reply> kept_;  ///< by number
+    std::size_t kept_bytes_ = 0;
+    std::uint64_t next_number_ = 1;
+    std::uint64_t repeats_from_ = 0;
+};
+
+/// For a model of these types.
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+using server_session = basic_server_session<lora_protocol<P, Packing, Protection>>;
+
+/// Has a call answered by a session of the same process: no message is written.
+/// @param between  called after each answer
+/// @throws as client_session::begin, then what the call failed with; rows that were answered are in it
+template <class Client, class Server, class Between>
+void answer_in_process(Client& client, Server& server, typename Server::workspace& work, call& asked,
+                       Between between) {
+    client.begin(asked);
+    const struct at_end {
+        Client& client;
+        call& asked;
+        ~at_end() { client.end(asked); }
+    } ended{client, asked};
+    while (const auto* const m = client.next()) {
+        try {
+            client.answer(*m, [&]<class Reply>(Reply& reply) {
+                if constexpr (std::is_same_v<Reply, lora::block_reply>) {
+                    server.answer(m->of(), m->block(), work, reply);
+                } else if constexpr (std::is_same_v<Reply, lora::token_reply>) {
+                    server.answer(m->of(), m->token(), work, reply);
+                } else {
+                    server.answer(m->of(), m->alone(), work, reply);
+                }
+            });
+        } catch (const refused_error& e) {
+            client.refused(m->of().number, e.why(), std::current_exception(), e.retry_after());
+        }
+        between();
+    }
+    asked.rethrow();
+}
+
+}  // namespace tensafe::session

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tensafe::session {
+
+/// Why a server refuses a request, as far as it changes what a client does next.
+enum class refusal {
+    replayed,       ///< the number or the position was used, and its reply is not kept
+    unknown_block,  ///< the block is used up, given up, or was never there
+    block_limit,    ///< no room for another block: hidden states can go alone
+    query_limit,    ///< the client has had all the answers that it gets
+    rate_limit,     ///< too many requests in too short a time
+    other
+};
+
+/// The server said no. The session goes on, and nothing was answered or counted.
+class refused_error : public error {
+  public:
+    refused_error(const std::string& message, refusal why,
+                  std::optional<std::chrono::milliseconds> retry_after = std::nullopt)
+        : error(message), why_(why), retry_after_(retry_after) {}
+
+    refusal why() const noexcept { return why_; }
+    /// When to ask again, if the server said so.
+    std::optional<std::chrono::milliseconds> retry_after() const noexcept { return retry_after_; }
+
+  private:
+    refusal why_;
+    std::optional<std::chrono::milliseconds> retry_after_;
+};
+
+/// Where a server_session counts what it answers, and asks whether it may: whoever implements it decides whose
+/// counts these are and whether they survive a crash. Called by the threads that answer.
+class store {
+  public:
+    virtual ~store() = default;
+
+    /// Before a hidden state of this group is answered: counts it, and returns when the count is safe.
+    /// @throws refused_error, or whatever the server's caller understands: then nothing is answered
+    virtual void add(std::size_t group) = 0;
+    /// What was added is not answered after all. Counts it no more.
+    virtual void take_back(std::size_t group) noexcept = 0;
+    /// Before a block of this group is prepared, which shows nothing of A yet and is not counted.
+    /// @throws as add if no hidden state would be answered now, or for want of memory
+    virtual void admit_block(std::size_t group) = 0;
+};
+
+}  // namespace tensafe::session

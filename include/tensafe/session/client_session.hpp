@@ -149,9 +149,12 @@ class basic_client_session {
         /// Writes it over `to`.
         void write(std::vector<std::uint8_t>& to) const {
             switch (what_) {
-                case wire::kind::block_request: return Protocol::write(block(), of_, to);
-                case wire::kind::token_request: return Protocol::write(token(), of_, to);
-                default: return Protocol::write(alone(), of_, to);
+                case wire::kind::block_request:
+                    return Protocol::write(block(), of_, to);
+                case wire::kind::token_request:
+                    return Protocol::write(token(), of_, to);
+                default:
+                    return Protocol::write(alone(), of_, to);
             }
         }
 
@@ -159,9 +162,10 @@ class basic_client_session {
         friend class basic_client_session;
 
         wire::kind what_{};
-        wire::envelope of_;     ///< number 0: it gets one when it is sent
-        bool is_sent_ = false;  ///< over this connection
-        call* from_ = nullptr;  ///< null: of a block, or nobody waits for it
+        wire::envelope of_;          ///< number 0: it gets one when it is sent
+        bool is_sent_ = false;       ///< over this connection
+        bool may_be_known_ = false;  ///< it was sent over an earlier one: the server may have answered it
+        call* from_ = nullptr;       ///< null: of a block, or nobody waits for it
         std::size_t row_ = 0;
         int refused_ = 0;
         std::size_t reply_bytes_ = 0;
@@ -169,6 +173,8 @@ class basic_client_session {
         block_place block_{};
         typename Protocol::query query_;
         lora::token_query token_;
+        bool is_early_ = false;  ///< its answer is here, and waits for that to its block
+        lora::token_reply early_;
     };
 
     explicit basic_client_session(std::shared_ptr<model_type> model, block_policy policy = {})
@@ -273,10 +279,11 @@ class basic_client_session {
             return nullptr;
         }
         std::size_t sent = 0;
-        for (auto each = messages_.begin(); each != messages_.end(); ++each, ++sent) {
+        for (auto each = messages_.begin(); each != messages_.end(); ++each) {
             if (!each->is_sent_) {
                 return sent < allowed_ ? send(each) : nullptr;
             }
+            sent += each->is_early_ ? 0 : 1;
         }
         for (call* const c : calls_) {
             if (c->has_row()) {
@@ -293,19 +300,21 @@ class basic_client_session {
 
     /// Whether a reply or refusal is to come on this connection.
     bool awaits_reply() const noexcept {
-        return std::any_of(messages_.begin(), messages_.end(), [](const message& m) { return m.is_sent_; });
+        return std::any_of(messages_.begin(), messages_.end(),
+                           [](const message& m) { return m.is_sent_ && !m.is_early_; });
     }
 
     /// A reply, as a message.
-    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then: what
+    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then:
+    /// what
     ///         was under way goes again over another one
     void take(std::span<const std::uint8_t> bytes) {
         check_process();
         const wire::header head = wire::read_header(bytes);
         const auto at = find(head.number);
         require<format_error>(at != messages_.end() && at->of_.group == head.group,
-                              {"client_session: got a reply to request ", head.number, " of group ", head.group,
-                               ", which nobody waits for"});
+                              {"client_session: got a reply to request ", head.number, " of group ",
+                               head.group, ", which nobody waits for"});
         take(*at, [&](auto&... to) { Protocol::read(bytes, *model_, at->of_.group, to...); });
     }
 
@@ -333,8 +342,13 @@ class basic_client_session {
         if (why == refusal::rate_limit) {
             constexpr std::chrono::milliseconds least{1};
             constexpr std::chrono::milliseconds unsaid{100};
-            allowed_ = is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
+            allowed_ =
+                is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
             held_ = std::max(held_, std::max(retry_after.value_or(unsaid), least));
+            if (at->may_be_known_) {
+                at->is_sent_ = false;  // under its number the reply may be kept
+                return;
+            }
             return send_later(at);
         }
         if (is_block) {
@@ -369,7 +383,8 @@ class basic_client_session {
     void lost() noexcept {
         for (auto each = messages_.begin(); each != messages_.end();) {
             const auto at = each++;
-            at->is_sent_ = false;
+            at->is_sent_ = at->is_early_;
+            at->may_be_known_ = at->of_.number != 0;
             if (at->from_ == nullptr && at->what_ != wire::kind::block_request) {
                 remove(at);  // nobody waits for it
             }
@@ -420,18 +435,17 @@ class basic_client_session {
     struct group {
         lora::token_cost cost;
         lora::token_cost cost_of_block;
-        std::list<block> blocks;         ///< oldest first
-        std::size_t asked = 0;           ///< hidden states that went up, or are to
-        std::size_t alone = 0;           ///< so many go alone, as the server had no room for a block
-        bool looks_ahead = false;        ///< hidden states went up since the next block was thought of
+        std::list<block> blocks;   ///< oldest first
+        std::size_t asked = 0;     ///< hidden states that went up, or are to
+        std::size_t alone = 0;     ///< so many go alone, as the server had no room for a block
+        bool looks_ahead = false;  ///< hidden states went up since the next block was thought of
         std::optional<std::uint64_t> left;
     };
 
     void check_process() const {
-        require<unsupported_error>(::getpid() == owner_,
-                                   {"client_session: this session was made in process ", owner_,
-                                    ", and this is its child ", ::getpid(),
-                                    "; make another one after the fork"});
+        require<unsupported_error>(::getpid() == owner_, {"client_session: this session was made in process ",
+                                                          owner_, ", and this is its child ", ::getpid(),
+                                                          "; make another one after the fork"});
     }
 
     void limit(std::span<const std::uint64_t> left) {
@@ -444,8 +458,9 @@ class basic_client_session {
     }
 
     place find(std::uint64_t number) {
-        return std::find_if(messages_.begin(), messages_.end(),
-                            [&](const message& m) { return m.is_sent_ && m.of_.number == number; });
+        return std::find_if(messages_.begin(), messages_.end(), [&](const message& m) {
+            return m.is_sent_ && !m.is_early_ && m.of_.number == number;
+        });
     }
 
     // A message's memory is used again.
@@ -458,6 +473,8 @@ class basic_client_session {
         at->what_ = what;
         at->of_ = {0, static_cast<std::uint32_t>(of_group), 0};
         at->is_sent_ = false;
+        at->may_be_known_ = false;
+        at->is_early_ = false;
         at->from_ = nullptr;
         at->refused_ = 0;
         const bool is_token = what == wire::kind::token_request;
@@ -512,6 +529,10 @@ class basic_client_session {
     void send_later(place at) {
         at->of_.number = 0;
         at->is_sent_ = false;
+        at->may_be_known_ = false;
+        if (at->what_ == wire::kind::block_request) {
+            at->block_->number = 0;
+        }
         messages_.splice(messages_.end(), messages_, at);
     }
 
@@ -618,14 +639,15 @@ class basic_client_session {
         at->from_->again_.push_back({at->row_, refused});
         remove(at);
     }
-    /// The block of this message is nothing that the server has: tokens that wait to be sent are encrypted
-    /// again; those under way are refused one by one.
+    /// The block of this message is nothing that the server has: tokens that wait to be sent, or to be
+    /// opened, are encrypted again. Those under way are refused one by one, or have replies that are kept.
     void give_up(place of) {
         const block_place b = of->block_;
         b->is_dead = true;
         for (auto each = messages_.begin(); each != messages_.end();) {
             const auto at = each++;
-            if (at != of && at->what_ == wire::kind::token_request && at->block_ == b && !at->is_sent_) {
+            if (at != of && at->what_ == wire::kind::token_request && at->block_ == b &&
+                ((!at->is_sent_ && !at->may_be_known_) || at->is_early_)) {
                 at->from_ != nullptr ? encrypt_again(at, at->refused_ + 1) : remove(at);
             }
         }
@@ -655,39 +677,55 @@ class basic_client_session {
                 throw;
             }
             m.block_->is_accepted = true;
+            for (auto each = messages_.begin(); each != messages_.end();) {
+                const auto token = each++;
+                if (token->is_early_ && token->block_ == m.block_) {
+                    token->from_ != nullptr ? open(token, token->early_) : remove(token);
+                }
+            }
             return remove(at);
-        }
-        const bool is_token = m.what_ == wire::kind::token_request;
-        if (is_token && m.block_->is_dead && !m.block_->is_accepted && m.from_ != nullptr) {
-            return encrypt_again(at, m.refused_ + 1);  // what would open the answer was malformed
         }
         if (m.from_ == nullptr) {
             return remove(at);
         }
-        call& c = *m.from_;
-        group& g = groups_[m.of_.group];
-        const auto product = c.products_.span().subspan(m.row_ * c.rank_, c.rank_);
-        try {
-            if (is_token) {
-                require<format_error>(m.block_->is_accepted, {"client_session: got the reply to a token before "
-                                                              "that to its block"});
-                const std::size_t position = m.token_.request.position;
-                read(position, token_reply_);
-                m.block_->positions.decrypt(token_reply_, m.token_, product);
-            } else {
+        if (m.what_ != wire::kind::token_request) {
+            return answered(at, [&](std::span<double> product) {
                 read(reply_);
                 model_->decrypt(m.of_.group, reply_, m.query_, reading_, product_);
                 std::copy(product_.begin(), product_.end(), product.begin());
                 memory::wipe(product_.data(), product_.size() * sizeof(double));
-            }
-            c.answered_[m.row_] = 1;
+            });
+        }
+        const std::size_t position = m.token_.request.position;
+        if (m.block_->is_accepted) {
+            read(position, token_reply_);
+            return open(at, token_reply_);
+        }
+        if (m.block_->is_dead) {
+            return encrypt_again(at, m.refused_ + 1);  // what would open the answer was malformed
+        }
+        read(position, m.early_);
+        m.is_early_ = true;
+    }
+    void open(place at, const lora::token_reply& reply) {
+        answered(at, [&](std::span<double> product) {
+            at->block_->positions.decrypt(reply, at->token_, product);
+        });
+    }
+    /// @param decrypt  writes a row's product
+    template <class Decrypt>
+    void answered(place at, Decrypt decrypt) {
+        call& c = *at->from_;
+        try {
+            decrypt(c.products_.span().subspan(at->row_ * c.rank_, c.rank_));
+            c.answered_[at->row_] = 1;
             ++c.count_;
         } catch (const range_exceeded_error& e) {  // it was answered, and no number came of it
             c.fail(std::make_exception_ptr(
-                range_exceeded_error(text_of({"row ", m.row_, " of ", c.rows(), ": ", e.what()}))));
+                range_exceeded_error(text_of({"row ", at->row_, " of ", c.rows(), ": ", e.what()}))));
         }
-        if (g.left) {
-            *g.left -= std::min<std::uint64_t>(*g.left, 1);
+        if (auto& left = groups_[at->of_.group].left) {
+            *left -= std::min<std::uint64_t>(*left, 1);
         }
         remove(at);
     }

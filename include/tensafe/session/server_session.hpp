@@ -29,7 +29,8 @@ namespace tensafe::session {
 /// The server's side of a session: what a server keeps for one client of a model, and the rules by which it
 /// answers. What it promises:
 ///
-/// - A number is answered once, and numbers only rise; so is a position of a block. What goes out again is the
+/// - A number is answered once, and numbers only rise; so is a position of a block. What goes out again is
+/// the
 ///   same bytes.
 /// - Replies are kept until a later request acknowledges them, of reply_window bytes or one, and repeated
 ///   after the connection was lost: each once for a connection.
@@ -38,8 +39,8 @@ namespace tensafe::session {
 /// - Nothing is answered that the store has not counted, and nothing is counted that was not answered.
 ///
 /// No socket and no thread of its own. Thread-safe: one request is computed at a time but of hidden states
-/// alone. It cannot hold a secret key. Copies of the process or the machine are for sessions without zeros and
-/// blocks only (ckks::rerandomization_pool).
+/// alone. It cannot hold a secret key. Copies of the process or the machine are for sessions without zeros
+/// and blocks only (ckks::rerandomization_pool).
 template <class Protocol>
 class basic_server_session {
   public:
@@ -71,7 +72,8 @@ class basic_server_session {
     /// @throws refused_error: replayed, unknown_block or block_limit; what the store throws; format_error,
     ///         shape_error or parameter_error for what is malformed, another parameter set's or no request.
     ///         Nothing is counted then, and the number is used up at most
-    bool on_message(std::span<const std::uint8_t> from, const wire::header& head, workspace& work, message& to) {
+    bool on_message(std::span<const std::uint8_t> from, const wire::header& head, workspace& work,
+                    message& to) {
         const std::size_t group = head.group;
         static_cast<void>(model_->layout().at(group));
         require<format_error>(wire::is_request(head.what),
@@ -92,7 +94,6 @@ class basic_server_session {
             const std::lock_guard lock(mutex_);
             require_number(head.number >= next_number_, head.number);  // another connection was faster
             next_number_ = head.number + 1;
-            repeats_from_ = next_number_;
         }
         if (head.what == wire::kind::request) {
             Protocol::read(from, *model_, group, work.request);
@@ -121,7 +122,9 @@ class basic_server_session {
     /// Over a new connection: replies that are kept may be asked for again.
     void on_resumed() {
         const std::lock_guard lock(mutex_);
-        repeats_from_ = 0;
+        for (kept_reply& each : kept_) {
+            each.may_repeat = true;
+        }
     }
     /// Memory of blocks and kept replies.
     std::size_t held_bytes() const noexcept { return held_bytes_; }
@@ -165,10 +168,10 @@ class basic_server_session {
                 refusal::unknown_block);
         }
         if (!at->second.is_open(from.position)) {
-            throw refused_error(text_of({"token request: position ", from.position, " of block ", from.block,
-                                         " of group ", of.group,
-                                         " was answered; encrypt anew at the next one"}),
-                                refusal::replayed);
+            throw refused_error(
+                text_of({"token request: position ", from.position, " of block ", from.block, " of group ",
+                         of.group, " was answered; encrypt anew at the next one"}),
+                refusal::replayed);
         }
         Protocol::answer(*model_, of.group, at->second, from, work, to);
         // Whoever goes on to a later block has given up what is left of earlier ones.
@@ -207,10 +210,10 @@ class basic_server_session {
         const auto first = blocks_.lower_bound({of.group, 0});
         const auto count = std::distance(first, blocks_.lower_bound({of.group + std::size_t{1}, 0}));
         if (static_cast<std::size_t>(count) >= most_blocks) {
-            throw refused_error(text_of({"block request: this session has ", count, " blocks of group ",
-                                         of.group, " that are not used up, expected at most ",
-                                         most_blocks - 1, ": use one up before"}),
-                                refusal::block_limit);
+            throw refused_error(
+                text_of({"block request: this session has ", count, " blocks of group ", of.group,
+                         " that are not used up, expected at most ", most_blocks - 1, ": use one up before"}),
+                refusal::block_limit);
         }
         typename Protocol::server_block made;
         Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
@@ -230,6 +233,8 @@ class basic_server_session {
     struct kept_reply {
         std::uint64_t number;
         message bytes;
+        bool may_repeat =
+            true;  ///< over this connection: it takes no work, and may be thousands of times as long
     };
 
     void acknowledge(const wire::header& head) {
@@ -246,13 +251,12 @@ class basic_server_session {
     void repeat(const wire::header& head, message& to) {
         const auto at = std::find_if(kept_.begin(), kept_.end(),
                                      [&](const kept_reply& k) { return k.number == head.number; });
-        require_number(at != kept_.end() && head.number >= repeats_from_, head.number);
-        repeats_from_ = head.number + 1;  // it takes no work, and may be thousands of times as long
+        require_number(at != kept_.end() && std::exchange(at->may_repeat, false), head.number);
         to = at->bytes;
     }
     void keep(std::uint64_t number, const message& reply) {
-        const auto after = std::find_if(kept_.begin(), kept_.end(),
-                                        [&](const kept_reply& k) { return k.number > number; });
+        const auto after =
+            std::find_if(kept_.begin(), kept_.end(), [&](const kept_reply& k) { return k.number > number; });
         kept_.insert(after, {number, message(reply)});  // of its own size
         kept_bytes_ += reply.size();
         held_bytes_ += reply.size();
@@ -272,7 +276,6 @@ class basic_server_session {
     std::list<kept_reply> kept_;  ///< by number
     std::size_t kept_bytes_ = 0;
     std::uint64_t next_number_ = 1;
-    std::uint64_t repeats_from_ = 0;
 };
 
 /// For a model of these types.

@@ -100,7 +100,7 @@ class call {
     memory::secret_buffer<double> products_;
     std::size_t next_ = 0;  ///< the first row that never went up
     std::vector<attempt> again_;
-    std::size_t under_way_ = 0;  ///< rows that have gone up or wait to go up again
+    std::size_t under_way_ = 0;  ///< rows that have gone up, or wait to go up again if it is not stopped
     bool is_stopped_ = false;
     std::exception_ptr failure_;
 };
@@ -227,19 +227,24 @@ class basic_client_session {
     /// Ends a call that was begun, before it goes away. If it is not over, replies to what is under way are
     /// given up when they come.
     void end(call& c) noexcept {
-        for (message& each : messages_) {
-            if (each.from_ == &c) {
-                each.from_ = nullptr;
+        c.is_stopped_ = true;
+        for (auto each = messages_.begin(); each != messages_.end();) {
+            const auto at = each++;
+            if (at->from_ == &c && !at->is_sent_) {
+                remove(at);  // it would go up, and be paid for, for nobody
+            } else if (at->from_ == &c) {
+                at->from_ = nullptr;
             }
         }
         c.under_way_ = 0;
-        c.is_stopped_ = true;
         calls_.remove(&c);
     }
 
     /// Hidden states of a group that the limit of queries has left for this client, if there is one. Those of
     /// calls under way count until they are answered.
-    std::optional<std::uint64_t> queries_left(std::size_t group) const { return groups_.at(group).left; }
+    std::optional<std::uint64_t> queries_left(std::size_t of_group) const {
+        return groups_.at(of_group).left;
+    }
     /// Of all groups, the least.
     std::optional<std::uint64_t> queries_left() const noexcept {
         std::optional<std::uint64_t> least;
@@ -253,11 +258,11 @@ class basic_client_session {
 
     /// Bytes up and down of so many hidden states of a group, all expected, as the cost model has them:
     /// blocks that are not used up whole count what is used.
-    std::pair<std::size_t, std::size_t> forecast(std::size_t group, std::size_t tokens) const {
-        const auto& alone = groups_.at(group).cost;
+    std::pair<std::size_t, std::size_t> forecast(std::size_t of_group, std::size_t tokens) const {
+        const auto& alone = groups_.at(of_group).cost;
         std::pair<std::size_t, std::size_t> sum;
         if (has_blocks_) {
-            const auto& whole = groups_[group].cost_of_block;
+            const auto& whole = groups_[of_group].cost_of_block;
             for (std::size_t used = 0;
                  block_policy::saves_bytes(alone, whole, used = std::min(tokens, whole.hidden_states));
                  tokens -= used) {
@@ -275,6 +280,7 @@ class basic_client_session {
     /// @throws closed_error if the numbers of this session are used up: only a fresh one goes on
     const message* next() {
         check_process();
+        give_up_stopped();
         if (is_held()) {
             return nullptr;
         }
@@ -534,6 +540,18 @@ class basic_client_session {
             at->block_->number = 0;
         }
         messages_.splice(messages_.end(), messages_, at);
+    }
+
+    /// Rows of calls that were stopped, and that a refusal sent back: nothing was paid for them.
+    void give_up_stopped() {
+        for (auto each = messages_.end(); each != messages_.begin() && std::prev(each)->of_.number == 0;) {
+            const auto at = std::prev(each);
+            if (at->from_ != nullptr && at->from_->is_stopped_) {
+                remove(at);
+            } else {
+                each = at;
+            }
+        }
     }
 
     bool has_room(const lora::token_cost& cost, bool in_block) const noexcept {

@@ -100,7 +100,7 @@ class call {
     memory::secret_buffer<double> products_;
     std::size_t next_ = 0;  ///< the first row that never went up
     std::vector<attempt> again_;
-    std::size_t under_way_ = 0;  ///< rows that have gone up or wait to go up again
+    std::size_t under_way_ = 0;  ///< rows that have gone up, or wait to go up again if it is not stopped
     bool is_stopped_ = false;
     std::exception_ptr failure_;
 };
@@ -149,9 +149,12 @@ class basic_client_session {
         /// Writes it over `to`.
         void write(std::vector<std::uint8_t>& to) const {
             switch (what_) {
-                case wire::kind::block_request: return Protocol::write(block(), of_, to);
-                case wire::kind::token_request: return Protocol::write(token(), of_, to);
-                default: return Protocol::write(alone(), of_, to);
+                case wire::kind::block_request:
+                    return Protocol::write(block(), of_, to);
+                case wire::kind::token_request:
+                    return Protocol::write(token(), of_, to);
+                default:
+                    return Protocol::write(alone(), of_, to);
             }
         }
 
@@ -221,19 +224,24 @@ class basic_client_session {
     /// Ends a call that was begun, before it goes away. If it is not over, replies to what is under way are
     /// given up when they come.
     void end(call& c) noexcept {
-        for (message& each : messages_) {
-            if (each.from_ == &c) {
-                each.from_ = nullptr;
+        c.is_stopped_ = true;
+        for (auto each = messages_.begin(); each != messages_.end();) {
+            const auto at = each++;
+            if (at->from_ == &c && !at->is_sent_) {
+                remove(at);  // it would go up, and be paid for, for nobody
+            } else if (at->from_ == &c) {
+                at->from_ = nullptr;
             }
         }
         c.under_way_ = 0;
-        c.is_stopped_ = true;
         calls_.remove(&c);
     }
 
     /// Hidden states of a group that the limit of queries has left for this client, if there is one. Those of
     /// calls under way count until they are answered.
-    std::optional<std::uint64_t> queries_left(std::size_t group) const { return groups_.at(group).left; }
+    std::optional<std::uint64_t> queries_left(std::size_t of_group) const {
+        return groups_.at(of_group).left;
+    }
     /// Of all groups, the least.
     std::optional<std::uint64_t> queries_left() const noexcept {
         std::optional<std::uint64_t> least;
@@ -247,11 +255,11 @@ class basic_client_session {
 
     /// Bytes up and down of so many hidden states of a group, all expected, as the cost model has them:
     /// blocks that are not used up whole count what is used.
-    std::pair<std::size_t, std::size_t> forecast(std::size_t group, std::size_t tokens) const {
-        const auto& alone = groups_.at(group).cost;
+    std::pair<std::size_t, std::size_t> forecast(std::size_t of_group, std::size_t tokens) const {
+        const auto& alone = groups_.at(of_group).cost;
         std::pair<std::size_t, std::size_t> sum;
         if (has_blocks_) {
-            const auto& whole = groups_[group].cost_of_block;
+            const auto& whole = groups_[of_group].cost_of_block;
             for (std::size_t used = 0;
                  block_policy::saves_bytes(alone, whole, used = std::min(tokens, whole.hidden_states));
                  tokens -= used) {
@@ -269,6 +277,7 @@ class basic_client_session {
     /// @throws closed_error if the numbers of this session are used up: only a fresh one goes on
     const message* next() {
         check_process();
+        give_up_stopped();
         if (is_held()) {
             return nullptr;
         }
@@ -297,15 +306,16 @@ class basic_client_session {
     }
 
     /// A reply, as a message.
-    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then: what
+    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then:
+    /// what
     ///         was under way goes again over another one
     void take(std::span<const std::uint8_t> bytes) {
         check_process();
         const wire::header head = wire::read_header(bytes);
         const auto at = find(head.number);
         require<format_error>(at != messages_.end() && at->of_.group == head.group,
-                              {"client_session: got a reply to request ", head.number, " of group ", head.group,
-                               ", which nobody waits for"});
+                              {"client_session: got a reply to request ", head.number, " of group ",
+                               head.group, ", which nobody waits for"});
         take(*at, [&](auto&... to) { Protocol::read(bytes, *model_, at->of_.group, to...); });
     }
 
@@ -333,7 +343,8 @@ class basic_client_session {
         if (why == refusal::rate_limit) {
             constexpr std::chrono::milliseconds least{1};
             constexpr std::chrono::milliseconds unsaid{100};
-            allowed_ = is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
+            allowed_ =
+                is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
             held_ = std::max(held_, std::max(retry_after.value_or(unsaid), least));
             return send_later(at);
         }
@@ -420,18 +431,17 @@ class basic_client_session {
     struct group {
         lora::token_cost cost;
         lora::token_cost cost_of_block;
-        std::list<block> blocks;         ///< oldest first
-        std::size_t asked = 0;           ///< hidden states that went up, or are to
-        std::size_t alone = 0;           ///< so many go alone, as the server had no room for a block
-        bool looks_ahead = false;        ///< hidden states went up since the next block was thought of
+        std::list<block> blocks;   ///< oldest first
+        std::size_t asked = 0;     ///< hidden states that went up, or are to
+        std::size_t alone = 0;     ///< so many go alone, as the server had no room for a block
+        bool looks_ahead = false;  ///< hidden states went up since the next block was thought of
         std::optional<std::uint64_t> left;
     };
 
     void check_process() const {
-        require<unsupported_error>(::getpid() == owner_,
-                                   {"client_session: this session was made in process ", owner_,
-                                    ", and this is its child ", ::getpid(),
-                                    "; make another one after the fork"});
+        require<unsupported_error>(::getpid() == owner_, {"client_session: this session was made in process ",
+                                                          owner_, ", and this is its child ", ::getpid(),
+                                                          "; make another one after the fork"});
     }
 
     void limit(std::span<const std::uint64_t> left) {
@@ -513,6 +523,18 @@ class basic_client_session {
         at->of_.number = 0;
         at->is_sent_ = false;
         messages_.splice(messages_.end(), messages_, at);
+    }
+
+    /// Rows of calls that were stopped, and that a refusal sent back: nothing was paid for them.
+    void give_up_stopped() {
+        for (auto each = messages_.end(); each != messages_.begin() && std::prev(each)->of_.number == 0;) {
+            const auto at = std::prev(each);
+            if (at->from_ != nullptr && at->from_->is_stopped_) {
+                remove(at);
+            } else {
+                each = at;
+            }
+        }
     }
 
     bool has_room(const lora::token_cost& cost, bool in_block) const noexcept {
@@ -671,8 +693,9 @@ class basic_client_session {
         const auto product = c.products_.span().subspan(m.row_ * c.rank_, c.rank_);
         try {
             if (is_token) {
-                require<format_error>(m.block_->is_accepted, {"client_session: got the reply to a token before "
-                                                              "that to its block"});
+                require<format_error>(m.block_->is_accepted,
+                                      {"client_session: got the reply to a token before "
+                                       "that to its block"});
                 const std::size_t position = m.token_.request.position;
                 read(position, token_reply_);
                 m.block_->positions.decrypt(token_reply_, m.token_, product);

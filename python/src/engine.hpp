@@ -1,17 +1,17 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/random/seed.hpp>
+#include <tensafe/session/client_session.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
-#include <unistd.h>
 #include <vector>
 
 // Client, server and session of any parameter set, packing and range: what Python sees. set.cpp has the
@@ -24,36 +24,24 @@ namespace lora = tensafe::lora;
 using bytes = std::vector<std::uint8_t>;
 using message = std::span<const std::uint8_t>;
 
-/// The process that something belongs to: in the child of a fork its encryptions and masks would come twice.
-class one_process {
-  public:
-    void check(const char* who) const {
-        tensafe::require<tensafe::unsupported_error>(
-            ::getpid() == owner_,
-            {who, ": this object was made in process ", owner_, ", and this is its child ", ::getpid(),
-             "; make another one after the fork"});
-    }
-
-  private:
-    pid_t owner_ = ::getpid();
-};
-
 /// How an adapter is served.
 struct server_options : lora::model_options {
     int rows = 0;  ///< of a tile: 4 or 32; 0: 32 in mode blind, else 4
 };
 
-/// The products of a model's rows with hidden states, from wherever the server is. One thread at a time.
+/// The products of a model's rows with hidden states, from wherever the server is. One thread at a time, and
+/// not in the child of a fork.
 class session {
   public:
     virtual ~session() = default;
     virtual const lora::model_layout& layout() const = 0;
-    /// Zeros go instead of a hidden state that has no finite norm.
-    /// @return whether it had one
-    virtual bool ask(std::size_t group, std::span<const float> h, double overflow_margin,
-                     std::vector<double>& product) = 0;
+    /// Has a call answered. Whatever ends it early, rows that were answered are in it.
+    /// @param between  called after each reply; what it throws ends the call, and comes through
+    virtual void ask(tensafe::session::call& asked, const std::function<void()>& between) = 0;
     virtual void deltas(std::size_t group, std::span<const double> product,
                         std::vector<std::vector<double>>& to) const = 0;
+    /// Hidden states that the server still answers, of the input with the fewest. Nothing: there is no limit.
+    virtual std::optional<std::uint64_t> queries_left() const = 0;
 };
 
 /// What a server keeps for one client. One thread at a time.
@@ -64,6 +52,8 @@ class server_session {
     virtual bytes answer(message request) = 0;
 };
 
+class client;
+
 /// A packed adapter. Thread-safe.
 class server {
   public:
@@ -73,6 +63,8 @@ class server {
     /// For the client.
     virtual bytes layout_message() const = 0;
     virtual bytes held_message() const = 0;
+    /// A client in this process, without the messages.
+    virtual std::unique_ptr<client> make_client() const = 0;
     /// @param key  the client's re-randomization key for this nonce
     virtual std::unique_ptr<server_session> open(const tensafe::random::seed& nonce, message key) const = 0;
 };

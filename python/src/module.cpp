@@ -16,7 +16,9 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <pybind11/numpy.h>
@@ -196,7 +198,7 @@ class results {
     const py::array& array() const noexcept { return array_; }
 
     /// Entries beyond the type's largest number become that. Without the interpreter's lock.
-    void write(std::size_t row, std::span<const double> delta) {
+    void write(std::size_t row, std::span<const double> delta) const {
         with_type(type_, [&](auto zero, auto, auto narrow, double largest) {
             auto* const to = static_cast<decltype(zero)*>(data_) + row * d_out_;
             for (std::size_t k = 0; k < d_out_; ++k) {
@@ -249,9 +251,12 @@ std::vector<site_values> load_peft(const std::string& directory) {
         loaded = tensafe::io::load_peft(directory);
     }
     std::vector<site_values> result;
-    for (const lora::adapter_site& site : loaded.sites) {
-        const auto array = [](const lora::matrix& m) {
-            return float_array({m.rows, m.columns}, m.values.data());
+    for (lora::adapter_site& site : loaded.sites) {
+        const auto array = [](lora::matrix& m) {  // which numpy reads where it lies
+            auto kept = std::make_unique<std::vector<float>>(std::move(m.values));
+            const py::capsule owner(kept.get(),
+                                    [](void* at) { delete static_cast<std::vector<float>*>(at); });
+            return float_array({m.rows, m.columns}, kept.release()->data(), owner);
         };
         result.emplace_back(site.name, array(site.a), array(site.b), site.scale);
     }
@@ -315,10 +320,39 @@ constexpr std::pair<std::string_view, std::string_view> advice[] = {
     {"(--trust)", "(ca=)"},
 };
 
+/// The names of docs/split-inference.md for what a client can go on after, with another encryption.
+constexpr std::pair<tensafe::session::refusal, const char*> codes[] = {
+    {tensafe::session::refusal::replayed, "replayed"},
+    {tensafe::session::refusal::unknown_block, "unknown_block"},
+    {tensafe::session::refusal::block_limit, "block_limit"}};
+
+/// What a transport raised, as the session reads it.
+void throw_refusal(py::error_already_set& raised) {
+    if (raised.matches(py::module_::import("tensafe.errors").attr("RefusedError"))) {
+        const auto code = py::cast<std::string>(py::str(raised.value().attr("code")));
+        for (const auto& [why, name] : codes) {
+            if (code == name) {
+                throw tensafe::session::refused_error(py::cast<std::string>(py::str(raised.value())), why);
+            }
+        }
+    }
+    throw;
+}
+
 /// Exceptions are classes of tensafe/errors.py.
 void translate(std::exception_ptr thrown) {
     try {
         std::rethrow_exception(std::move(thrown));
+    } catch (const tensafe::session::refused_error& e) {
+        const bool is_limit = e.why() == tensafe::session::refusal::query_limit;
+        const py::object made = py::module_::import("tensafe.errors")
+                                    .attr(is_limit ? "QueryLimitError" : "RefusedError")(e.what());
+        for (const auto& [why, name] : codes) {
+            if (e.why() == why) {
+                made.attr("code") = name;
+            }
+        }
+        PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
     } catch (const tensafe::error& e) {
         const char* const name = is<tensafe::shape_error>(e)            ? "ShapeError"
                                  : is<tensafe::parameter_error>(e)      ? "ParameterError"
@@ -357,7 +391,7 @@ session& session_object::open() const {
 }
 
 py::list session_object::deltas(std::size_t group, std::size_t first, std::size_t count, const py::array& x,
-                                bool bfloat16, bool zeros_for_nan, double overflow_margin) {
+                                bool bfloat16, bool zeros_for_nan, double overflow_margin, py::list partial) {
     const auto lock = locked(*in_use_);
     session& asked = open();
     require<tensafe::parameter_error>(!busy_, {"session: its transport cannot use the session itself"});
@@ -370,49 +404,78 @@ py::list session_object::deltas(std::size_t group, std::size_t first, std::size_
     for (std::size_t s = first; s < first + count; ++s) {
         to.emplace_back(from, g.sites[s].d_out);
     }
+    std::vector<float> row;
+    tensafe::session::call call(
+        group, from.count(), [&](std::size_t i) { return from.row(i, row); }, overflow_margin, zeros_for_nan);
+    std::exception_ptr failure;
     {
         const py::gil_scoped_release released;
         busy_ = true;
-        std::vector<float> row;
-        std::vector<double> product;
-        const auto end = [&] {
-            busy_ = false;
-            tensafe::memory::wipe(row.data(), row.size() * sizeof(float));
-            tensafe::memory::wipe(product.data(), product.size() * sizeof(double));
-            for (auto& delta : deltas_) {
-                tensafe::memory::wipe(delta.data(), delta.size() * sizeof(double));
+        std::size_t written = 0;
+        const auto write = [&] {
+            asked.deltas(group, call.product(written), deltas_);
+            for (std::size_t s = 0; s < count; ++s) {
+                to[s].write(written, deltas_[first + s]);
+            }
+        };
+        auto last_look = clock::now();
+        const auto between = [&] {
+            for (; written < call.rows() && call.is_answered(written); ++written) {
+                write();
+            }
+            if (clock::now() - last_look > std::chrono::milliseconds(50)) {
+                const py::gil_scoped_acquire acquired;
+                if (PyErr_CheckSignals() != 0) {
+                    throw py::error_already_set();
+                }
+                last_look = clock::now();
             }
         };
         try {
             if (!zeros_for_nan) {
                 from.check_finite(row);
             }
-            auto last_look = clock::now();
-            for (std::size_t i = 0; i < from.count(); ++i) {
-                bad_states_ += asked.ask(group, from.row(i, row), overflow_margin, product) ? 0u : 1u;
-                asked.deltas(group, product, deltas_);
+            asked.ask(call, between);
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        for (; written < call.rows() && call.answered() > 0; ++written) {
+            if (call.is_answered(written)) {
+                write();
+            } else {
                 for (std::size_t s = 0; s < count; ++s) {
-                    to[s].write(i, deltas_[first + s]);
-                }
-                if (clock::now() - last_look > std::chrono::milliseconds(50)) {
-                    const py::gil_scoped_acquire acquired;
-                    if (PyErr_CheckSignals() != 0) {
-                        throw py::error_already_set();
-                    }
-                    last_look = clock::now();
+                    to[s].write(written, std::vector<double>(g.sites[first + s].d_out, std::nan("")));
                 }
             }
-        } catch (...) {
-            end();
-            throw;
         }
-        end();
+        busy_ = false;
+        bad_states_ += call.bad_rows();
+        tensafe::memory::wipe(row.data(), row.size() * sizeof(float));
+        for (auto& delta : deltas_) {
+            tensafe::memory::wipe(delta.data(), delta.size() * sizeof(double));
+        }
     }
     py::list arrays;
     for (const results& r : to) {
         arrays.append(r.array());
     }
+    if (failure) {
+        if (call.answered() > 0) {
+            py::array_t<bool> answered(std::vector<py::ssize_t>(x.shape(), x.shape() + x.ndim() - 1));
+            for (std::size_t i = 0; i < call.rows(); ++i) {
+                answered.mutable_data()[i] = call.is_answered(i);
+            }
+            partial.append(answered);
+            partial.append(arrays);
+        }
+        std::rethrow_exception(failure);
+    }
     return arrays;
+}
+
+std::optional<std::uint64_t> session_object::queries_left() const {
+    const auto lock = locked(*in_use_);
+    return open().queries_left();
 }
 
 py::list session_object::groups() const {
@@ -482,6 +545,11 @@ PYBIND11_MODULE(_core, m) {
              [](const server_object& s) {
                  return to_python(computed([&] { return s.held->held_message(); }));
              })
+        .def("client",
+             [](const server_object& s) {
+                 return std::make_shared<client_object>(
+                     client_object{s.set, computed([&] { return s.held->make_client(); })});
+             })
         .def("open", [](const server_object& s, const py::bytes& nonce, const py::bytes& key) {
             const tensafe::random::seed seed = seed_of(nonce);
             return computed([&, from = view_of(key)] { return s.held->open(seed, from); });
@@ -547,7 +615,12 @@ PYBIND11_MODULE(_core, m) {
             const auto lock = locked(*c->in_use);
             auto made = c->held->connect([function = py::handle(carry)](message request) {
                 const py::gil_scoped_acquire acquired;
-                const py::object reply = function(to_python(request));
+                py::object reply;
+                try {
+                    reply = function(to_python(request));
+                } catch (py::error_already_set& raised) {
+                    throw_refusal(raised);
+                }
                 if (!py::isinstance<py::bytes>(reply)) {
                     throw py::type_error("the transport returned " +
                                          std::string(py::str(py::type::of(reply).attr("__name__"))) +
@@ -564,6 +637,7 @@ PYBIND11_MODULE(_core, m) {
         .def("deltas", &session_object::deltas)
         .def("close", &session_object::close)
         .def_property_readonly("bad_states", &session_object::bad_states)
+        .def_property_readonly("queries_left", &session_object::queries_left)
         .def_property_readonly("groups", [](const session_object& s) { return s.groups(); });
 
 #ifdef TENSAFE_PYTHON_NETWORK

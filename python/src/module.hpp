@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <string>
@@ -30,10 +32,13 @@ class session_object {
     ~session_object();
 
     /// Deltas of `count` sites of a group from `first` on, in the type of x, [..., d] to [..., d_out].
+    /// @param partial  if it throws after rows were answered: takes which, [...], and a list of the deltas,
+    ///                 NaN in other rows
     py::list deltas(std::size_t group, std::size_t first, std::size_t count, const py::array& x,
-                    bool bfloat16, bool zeros_for_nan, double overflow_margin);
+                    bool bfloat16, bool zeros_for_nan, double overflow_margin, py::list partial);
     void close();
     std::size_t bad_states() const noexcept { return bad_states_; }
+    std::optional<std::uint64_t> queries_left() const;
     py::list groups() const;
 
   private:

@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <pybind11/pybind11.h>
 #include <split_inference/net/websocket_client.hpp>
 #include <split_inference/remote_model.hpp>
@@ -40,22 +43,32 @@ void wait(std::chrono::milliseconds time) {
 
 class remote_session final : public session {
   public:
-    explicit remote_session(std::unique_ptr<split::remote_model> model) : model_(std::move(model)) {}
+    remote_session(split::remote_model::connector to, keystore::signing_key identity,
+                   split::remote_options options) {
+        options.between = [this] {
+            if (between_) {
+                between_();
+            }
+        };
+        model_ = std::make_unique<split::remote_model>(std::move(to), std::move(identity),
+                                                       std::make_shared<lora::client<split::params>>(),
+                                                       std::move(options));
+    }
 
     const lora::model_layout& layout() const override { return model_->layout(); }
-    bool ask(std::size_t group, std::span<const float> h, double overflow_margin,
-             std::vector<double>& product) override {
-        process_.check("session");
-        return model_->ask_or_zeros(group, h, product, overflow_margin);
+    void ask(tensafe::session::call& asked, const std::function<void()>& between) override {
+        between_ = between;
+        model_->ask(asked);
     }
     void deltas(std::size_t group, std::span<const double> product,
                 std::vector<std::vector<double>>& to) const override {
         model_->client()->deltas(group, product, to);
     }
+    std::optional<std::uint64_t> queries_left() const override { return model_->queries_left(); }
 
   private:
+    std::function<void()> between_;
     std::unique_ptr<split::remote_model> model_;
-    one_process process_;
 };
 
 std::unique_ptr<session_object> connect(const std::string& url, const std::string& adapter,
@@ -88,9 +101,8 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
         if (!publisher.empty()) {
             options.publisher = keystore::verifying_key::from_hex(publisher, "publisher");
         }
-        made = std::make_unique<remote_session>(std::make_unique<split::remote_model>(
-            [to, socket] { return split::connect_websocket(to, socket); }, split::client_identity(identity),
-            std::make_shared<lora::client<split::params>>(), std::move(options)));
+        made = std::make_unique<remote_session>([to, socket] { return split::connect_websocket(to, socket); },
+                                                split::client_identity(identity), std::move(options));
     }
     return std::make_unique<session_object>(std::move(made), std::make_shared<key_lock>(), py::none());
 }

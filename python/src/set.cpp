@@ -2,15 +2,18 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
 #include <tensafe/tensafe.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/wire.hpp>
 
-#include <deque>
-#include <map>
+#include <algorithm>
+#include <exception>
+#include <limits>
 #include <string>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 
 #include "engine.hpp"
@@ -37,209 +40,132 @@ template <int Rows>
 using packed_model = lora::model_server<P, tiles<Rows>, protection>;
 template <int Rows>
 using client_of_model = lora::model_client<P, tiles<Rows>, protection>;
+template <int Rows>
+using protocol = tensafe::session::lora_protocol<P, tiles<Rows>, protection>;
 using of_blocks = lora::block_protection<protection>;
 using rerandomization_key = ckks::rerandomization_key<P, lora::request_level<P>>;
 
-/// The server's side of one client, in the server's process.
+/// Asks by calls of tensafe::session.
 template <int Rows>
-class model_at_server {
+class asking : public session {
   public:
-    using model_type = packed_model<Rows>;
-    using reply_type = lora::reply<P, tiles<Rows>, protection>;
-
-    model_at_server(std::shared_ptr<const model_type> model, const tensafe::random::seed& nonce,
-                    rerandomization_key key)
-        : model_(std::move(model)), session_(nonce, std::move(key)) {}
-
-    const model_type& model() const noexcept { return *model_; }
-
-    void apply(std::size_t group, const lora::request<P>& from, reply_type& to) {
-        process_.check("session");
-        session_.apply(*model_, group, from, to);
-    }
-    void prepare(std::size_t group, std::uint64_t number, const lora::block_request& from,
-                 lora::block_reply& to) {
-        process_.check("session");
-        lora::server_block<P> made;
-        session_.prepare(tensafe::exec::host{}, *model_, group, from, block_work_, made, to);
-        auto& blocks = blocks_[group];
-        if (blocks.size() == most_blocks) {
-            blocks.pop_front();
-        }
-        blocks.emplace_back(number, std::move(made));
-    }
-    void answer(std::size_t group, const lora::token_request& from, lora::token_reply& to) {
-        process_.check("session");
-        for (auto& [number, block] : blocks_[group]) {
-            if (number == from.block) {
-                return model_->blocks(group).answer(block, from, block_work_, to);
-            }
-        }
-        throw tensafe::parameter_error({"session: got a token of block ", from.block,
-                                        ", expected one of the last ", most_blocks,
-                                        " blocks that were prepared for this input"});
-    }
-
-  private:
-    static constexpr std::size_t most_blocks = 2;
-
-    std::shared_ptr<const model_type> model_;
-    lora::server_zeros<P> session_;
-    lora::block_workspace<P> block_work_;
-    std::map<std::size_t, std::deque<std::pair<std::uint64_t, lora::server_block<P>>>> blocks_;
-    one_process process_;
-};
-
-/// The same by messages, to wherever they go.
-template <int Rows>
-class model_elsewhere {
-  public:
-    using client_type = client_of_model<Rows>;
-    using reply_type = lora::reply<P, tiles<Rows>, protection>;
-
-    model_elsewhere(const client_type& client, std::function<bytes(message)> carry)
-        : client_(client), carry_(std::move(carry)) {}
-
-    void apply(std::size_t group, const lora::request<P>& from, reply_type& to) {
-        wire::write_request<tiles<Rows>, protection>(from, next(group), request_);
-        wire::read_reply(exchanged(), client_.plan(group), to);
-    }
-    void prepare(std::size_t group, std::uint64_t& number, const lora::block_request& from,
-                 lora::block_reply& to) {
-        wire::write_block_request<P, of_blocks>(from, next(group), request_);
-        number = of_.number;
-        wire::read_block_reply(exchanged(), client_.plan_of_blocks(group), to);
-    }
-    void answer(std::size_t group, const lora::token_request& from, lora::token_reply& to) {
-        wire::write_token_request<P, of_blocks>(from, next(group), request_);
-        wire::read_token_reply(exchanged(), client_.plan_of_blocks(group), from.position, to);
-    }
-
-  private:
-    const wire::envelope& next(std::size_t group) {
-        of_ = {of_.number + 1, static_cast<std::uint32_t>(group)};
-        return of_;
-    }
-    message exchanged() {
-        reply_ = carry_(request_);
-        const wire::envelope got = wire::read_header(reply_).envelope();
-        tensafe::require<tensafe::format_error>(
-            got == of_, {"session: got a reply to request ", got.number, " of group ", got.group,
-                         ", expected one to request ", of_.number, " of group ", of_.group});
-        return reply_;
-    }
-
-    const client_type& client_;
-    std::function<bytes(message)> carry_;
-    wire::envelope of_{0, 0};
-    bytes request_;
-    bytes reply_;
-};
-
-/// Asks a Server, which is one of the two above: hidden states alone, or where the model has blocks in those.
-template <int Rows, class Server>
-class asking final : public session {
-  public:
-    template <class... Args>
-    explicit asking(std::shared_ptr<client_of_model<Rows>> client, Args&&... args)
-        : client_(std::move(client)), server_(std::forward<Args>(args)...) {}
-
-    const lora::model_layout& layout() const override { return client_->layout(); }
-    bool ask(std::size_t group, std::span<const float> h, double overflow_margin,
-             std::vector<double>& product) override {
-        process_.check("session");
-        if (layout().tokens_ahead > 1) {
-            return ask_in_block(group, h, overflow_margin, product);
-        }
-        auto& query = queries_[client_->plan(group).d()];
-        const bool good = client_->encrypt_or_zeros(group, h, query, overflow_margin);
-        server_.apply(group, query.request, reply_);
-        client_->decrypt(group, reply_, query, reading_, product);
-        return good;
-    }
+    const lora::model_layout& layout() const override { return client_.model()->layout(); }
     void deltas(std::size_t group, std::span<const double> product,
                 std::vector<std::vector<double>>& to) const override {
-        client_->deltas(group, product, to);
+        client_.model()->deltas(group, product, to);
+    }
+    std::optional<std::uint64_t> queries_left() const override { return client_.queries_left(); }
+
+  protected:
+    /// Blocks of as many tokens as the model has: their memory is what whoever made it chose.
+    explicit asking(std::shared_ptr<client_of_model<Rows>> client)
+        : client_(std::move(client), {.most_tokens = std::numeric_limits<std::size_t>::max()}) {}
+
+    tensafe::session::basic_client_session<protocol<Rows>> client_;
+};
+
+/// Of a server in this process: no message is written.
+template <int Rows>
+class asking_here final : public asking<Rows> {
+  public:
+    asking_here(std::shared_ptr<client_of_model<Rows>> client,
+                std::shared_ptr<const packed_model<Rows>> model, const tensafe::random::seed& nonce,
+                rerandomization_key key)
+        : asking<Rows>(std::move(client)), server_(std::move(model), nonce, std::move(key)) {}
+
+    void ask(tensafe::session::call& asked, const std::function<void()>& between) override {
+        tensafe::session::answer_in_process(this->client_, server_, work_, asked, between);
     }
 
   private:
-    struct block {
-        typename client_of_model<Rows>::block_type positions;
-        std::uint64_t number;
-    };
+    tensafe::session::basic_server_session<protocol<Rows>> server_;
+    typename protocol<Rows>::workspace work_;
+};
 
-    bool ask_in_block(std::size_t group, std::span<const float> h, double overflow_margin,
-                      std::vector<double>& product) {
-        auto at = blocks_.find(group);
-        if (at == blocks_.end() || at->second.positions.left() == 0) {
-            block made{client_->prepare(group), ++blocks_made_};
-            lora::block_reply reply;
-            server_.prepare(group, made.number, made.positions.request(), reply);
-            client_->accept(made.positions, reply);
-            at = blocks_.insert_or_assign(group, std::move(made)).first;
+/// Of one that is elsewhere: each message is a connection of its own.
+template <int Rows>
+class asking_elsewhere final : public asking<Rows> {
+  public:
+    /// @param next_number  of all sessions of this client: those that have one server_session never share a
+    ///                     number, which would get the reply of another session's request
+    asking_elsewhere(std::shared_ptr<client_of_model<Rows>> client, std::function<bytes(message)> carry,
+                     std::shared_ptr<std::uint64_t> next_number)
+        : asking<Rows>(std::move(client)), carry_(std::move(carry)), next_number_(std::move(next_number)) {}
+
+    void ask(tensafe::session::call& asked, const std::function<void()>& between) override {
+        auto& client = this->client_;
+        client.begin(asked);
+        const struct at_end {
+            decltype(client) of;
+            tensafe::session::call& asked;
+            ~at_end() { of.end(asked); }
+        } ended{client, asked};
+        while (!asked.is_over()) {
+            client.resumed(*next_number_, {});
+            const auto* const m = client.next();
+            if (m == nullptr) {
+                break;  // the row cannot be encrypted
+            }
+            const std::uint64_t number = m->of().number;
+            *next_number_ = std::max(*next_number_, number + 1);
+            m->write(request_);
+            try {
+                reply_ = carry_(request_);
+            } catch (const tensafe::session::refused_error& e) {
+                client.refused(number, e.why(), std::current_exception(), e.retry_after());
+                between();
+                continue;
+            }
+            client.take(reply_);
+            between();
         }
-        auto& positions = at->second.positions;
-        const bool good = positions.encrypt_or_zeros(h, token_, overflow_margin);
-        token_.request.block = at->second.number;
-        server_.answer(group, token_.request, token_reply_);
-        product.resize(positions.plan().rank());
-        positions.decrypt(token_reply_, token_, product);
-        return good;
+        asked.rethrow();
     }
 
-    std::shared_ptr<client_of_model<Rows>> client_;
-    Server server_;
-    std::map<std::size_t, typename client_of_model<Rows>::query_type> queries_;  // by length of a state
-    typename client_of_model<Rows>::reply_type reply_;
-    typename client_of_model<Rows>::workspace reading_;
-    std::map<std::size_t, block> blocks_;
-    std::uint64_t blocks_made_ = 0;
-    lora::token_query token_;
-    lora::token_reply token_reply_;
-    one_process process_;
+  private:
+    std::function<bytes(message)> carry_;
+    std::shared_ptr<std::uint64_t> next_number_;
+    bytes request_;
+    bytes reply_;
 };
 
 /// Answers messages.
 template <int Rows>
 class answering final : public server_session {
   public:
-    template <class... Args>
-    explicit answering(Args&&... args) : server_(std::forward<Args>(args)...) {}
+    answering(std::shared_ptr<const packed_model<Rows>> model, const tensafe::random::seed& nonce,
+              rerandomization_key key)
+        : session_(std::move(model), nonce, std::move(key)) {}
 
     bytes answer(message request) override {
-        const wire::header header = wire::read_header(request);
-        const wire::envelope of = header.envelope();
-        const auto& model = server_.model();
-        static_cast<void>(model.layout().at(of.group));
+        tensafe::require<tensafe::unsupported_error>(
+            ::getpid() == owner_,
+            {"session: this object was made in process ", owner_, ", and this is its child ", ::getpid(),
+             "; make another one after the fork"});
+        const wire::header head = wire::read_header(request);
+        // What is malformed or another set's does not use up its number.
+        wire::wanted_ids own;
+        own.set = wire::set_id<P>;
+        own.scheme = head.what == wire::kind::request ? wire::scheme_id<tiles<Rows>, protection>
+                                                      : wire::scheme_id<lora::token_blocks, of_blocks>;
+        static_cast<void>(
+            wire::open_frame(request, wire::is_request(head.what) ? head.what : wire::kind::request, own));
         bytes to;
-        switch (header.what) {
-            case wire::kind::block_request: {
-                lora::block_reply reply;
-                server_.prepare(of.group, of.number,
-                                wire::read_block_request(request, model.blocks(of.group).plan()), reply);
-                wire::write_block_reply<P, of_blocks>(reply, of, to);
-                break;
-            }
-            case wire::kind::token_request: {
-                lora::token_request from;
-                lora::token_reply reply;
-                wire::read_token_request(request, model.blocks(of.group).plan(), from);
-                server_.answer(of.group, from, reply);
-                wire::write_token_reply<P, of_blocks>(reply, of, to);
-                break;
-            }
-            default:  // which refuses other kinds
-                wire::read_request(request, model.decode(of.group).plan(), request_);
-                server_.apply(of.group, request_, reply_);
-                wire::write_reply(reply_, of, to);
+        if (head.number == 0 && head.what == wire::kind::request) {  // of query_of_model, in no session
+            protocol<Rows>::read(request, *session_.model(), head.group, work_.request);
+            session_.answer(head.envelope(), work_.request, work_, work_.reply);
+            protocol<Rows>::write(work_.reply, head.envelope(), to);
+        } else {
+            session_.on_resumed();  // whoever carries messages may have lost the reply
+            session_.on_message(request, head, work_, to);
         }
         return to;
     }
 
   private:
-    model_at_server<Rows> server_;
-    lora::request<P> request_;
-    typename model_at_server<Rows>::reply_type reply_;
+    tensafe::session::basic_server_session<protocol<Rows>> session_;
+    typename protocol<Rows>::workspace work_;
+    pid_t owner_ = ::getpid();
 };
 
 template <int Rows>
@@ -259,6 +185,7 @@ class served final : public server {
         return std::make_unique<answering<Rows>>(
             model_, nonce, wire::read_rerandomization_key<P, lora::request_level<P>>(key));
     }
+    std::unique_ptr<client> make_client() const override;
     const std::shared_ptr<const packed_model<Rows>>& model() const noexcept { return model_; }
 
   private:
@@ -309,16 +236,22 @@ class key_holder final : public client {
                                                     "or adapter, expected the one whose layout "
                                                     "this client has"});
         const auto nonce = tensafe::random::fresh_seed();
-        return std::make_unique<asking<Rows, model_at_server<Rows>>>(model_, own->model(), nonce,
-                                                                     model_->rerandomization_key(nonce));
+        return std::make_unique<asking_here<Rows>>(model_, own->model(), nonce,
+                                                   model_->rerandomization_key(nonce));
     }
     std::unique_ptr<session> connect(std::function<bytes(message)> carry) override {
-        return std::make_unique<asking<Rows, model_elsewhere<Rows>>>(model_, *model_, std::move(carry));
+        return std::make_unique<asking_elsewhere<Rows>>(model_, std::move(carry), next_number_);
     }
 
   private:
     std::shared_ptr<client_of_model<Rows>> model_;
+    std::shared_ptr<std::uint64_t> next_number_ = std::make_shared<std::uint64_t>(1);
 };
+
+template <int Rows>
+std::unique_ptr<client> served<Rows>::make_client() const {
+    return std::make_unique<key_holder<Rows>>(layout(), held_);
+}
 
 int rows_of(const server_options& options) {
     const int rows = options.rows != 0 ? options.rows : options.mode == lora::mode::blind ? 32 : 4;

@@ -2,7 +2,7 @@
 
 >>> adapter = tensafe.load_peft("path/to/peft_directory")
 >>> server = tensafe.Server(adapter)
->>> session = tensafe.Client(server.layout, server.held).connect(server)
+>>> session = tensafe.Client(server).connect(server)
 >>> delta = session.delta("self_attn.q_proj", h)       # h: [d] or [tokens, d]
 """
 

@@ -1,8 +1,16 @@
 """What this package raises. Every error of its own is an `Error`, and the built-in exception that fits."""
 
+from typing import Any
+
 
 class Error(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    answered, partial: if a call for several hidden states had answers already, which and what (`Session.delta`).
+    """
+
+    answered: Any = None
+    partial: Any = None
 
 
 class ParameterError(Error, ValueError):
@@ -58,9 +66,13 @@ class RefusedError(Error, RuntimeError):
 class RateLimitError(RefusedError):
     """Too many requests in too short a time."""
 
+    code = "rate_limit"
+
 
 class QueryLimitError(RefusedError):
-    """This client has had all the answers that it gets of this adapter."""
+    """This client has had all the answers that it gets of this adapter, or fewer are left than a call asks for."""
+
+    code = "query_limit"
 
 
 class AdapterChangedError(Error, RuntimeError):

@@ -124,14 +124,15 @@ class _Sites:
 class Client(_Secret):
     """Owns the secret key, a fresh one, which cannot be read.
 
-    layout, held: of the server (`Server.layout`, `Server.held`).
+    layout, held: of the server (`Server.layout`, `Server.held`), or a `Server` of this process alone.
     """
 
     __slots__ = ("_core", "_sites")
 
-    def __init__(self, layout: bytes, held: bytes) -> None:
-        self._core = _core.Client(expect(layout, bytes, "layout", "Server.layout"),
-                                  expect(held, bytes, "held", "Server.held"))
+    def __init__(self, layout: Union[bytes, Server], held: Optional[bytes] = None) -> None:
+        self._core = (layout._core.client() if isinstance(layout, Server) and held is None else
+                      _core.Client(expect(layout, bytes, "layout", "Server.layout"),
+                                   expect(held, bytes, "held", "Server.held")))
         self._sites = _Sites(self._core.groups)
 
     @property
@@ -197,33 +198,49 @@ class Session(_Secret):
         """Hidden states so far for which zeros were sent, with `zeros_for_nan`."""
         return self._core.bad_states
 
+    @property
+    def queries_left(self) -> Optional[int]:
+        """Hidden states that the server still answers of the input with the fewest left. None: there is no limit."""
+        return self._core.queries_left
+
     def delta(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> Any:
         """What the adapter adds to the site's output for x.
 
         site: its name, or the last parts of it.
         x: hidden states, shape [..., d]: numpy or torch (CPU), or what numpy reads as such; floats only: float16,
-           bfloat16, float32, or float64, which is rounded to float32. One request for each row.
+           bfloat16, float32, or float64, which is rounded to float32. To a server elsewhere all rows are under way
+           at once.
         overflow_margin: for another try after RangeExceededError.
         zeros_for_nan: a row with NaN or infinity is no error: zeros are sent, so that the server sees no difference,
            and its delta is zeros.
         Returns the deltas, shape [..., d_out], of the kind and type of x. The error is about 1e-4 of the delta
         (`tensafe.estimate`); docs/security.md says what must not be shown to the server.
-        Raises TypeError, ShapeError, EncodingError (before anything is sent), RangeExceededError, ClosedError.
+        Raises TypeError, ShapeError, EncodingError, QueryLimitError if fewer than the rows of x are left
+        (`queries_left`), all before anything is sent; RangeExceededError, ClosedError. What is raised after rows were
+        answered, KeyboardInterrupt too, has `answered`, a bool array of shape [...], and `partial`: what the call
+        would have returned, with NaN in all other rows.
         """
         group, place = self._sites.place(site)
-        return self._ask(group, place, 1, x, zeros_for_nan, overflow_margin)[0]
+        return self._ask(group, place, 1, x, zeros_for_nan, overflow_margin, lambda deltas: deltas[0])
 
     def deltas(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> dict:
         """The deltas, by name, of all sites that share the input of this one, as q, k and v do: x goes up once."""
         group, _ = self._sites.place(site)
         names = self._sites.groups[group]
-        return dict(zip(names, self._ask(group, 0, len(names), x, zeros_for_nan, overflow_margin)))
+        return self._ask(group, 0, len(names), x, zeros_for_nan, overflow_margin,
+                         lambda deltas: dict(zip(names, deltas)))
 
-    def _ask(self, group, first, sites, x, zeros_for_nan, overflow_margin):
+    def _ask(self, group, first, sites, x, zeros_for_nan, overflow_margin, result):
         array, bfloat16, back = as_array(x)
-        return [back(delta) for delta in self._core.deltas(
-            group, first, sites, array, bfloat16, flag(zeros_for_nan, "zeros_for_nan"),
-            number(overflow_margin, "overflow_margin"))]
+        partial: list = []
+        try:
+            deltas = self._core.deltas(group, first, sites, array, bfloat16, flag(zeros_for_nan, "zeros_for_nan"),
+                                       number(overflow_margin, "overflow_margin"), partial)
+        except BaseException as e:
+            if partial:
+                e.answered, e.partial = partial[0], result([back(delta) for delta in partial[1]])  # type: ignore
+            raise
+        return result([back(delta) for delta in deltas])
 
     def _shapes(self):
         return [((name, d, d_out), group) for group, (_, d, sites) in enumerate(self._core.groups)

@@ -87,7 +87,7 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", **options) -> A
     """
     if isinstance(adapter, Adapter):
         server = Server(adapter, **options)
-        session = Client(server.layout, server.held).connect(server)
+        session = Client(server).connect(server)
     elif isinstance(adapter, Session) and not options:
         session = adapter
     else:

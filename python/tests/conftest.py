@@ -35,7 +35,15 @@ def error(got, expected):
 
 def connected(adapter, *args, **options):
     server = tensafe.Server(adapter, *args, **options)
-    return tensafe.Client(server.layout, server.held).connect(server)
+    return tensafe.Client(server).connect(server)
+
+
+def with_answers(adapter, *args, **options):
+    """A client, and the session of a server that answers it by messages."""
+    server = tensafe.Server(adapter, *args, **options)
+    client = tensafe.Client(server.layout, server.held)
+    nonce = tensafe.fresh_nonce()
+    return client, server.open(nonce, client.rerandomization_key(nonce))
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,13 @@ import copy
 import os
 import pickle
 import resource
+import signal
 
 import numpy as np
 import pytest
 
 import tensafe
-from conftest import QWEN, connected, error, site, small_adapter, states
+from conftest import QWEN, connected, error, site, small_adapter, states, with_answers
 
 Q, K, DOWN = "layers.0.self_attn.q_proj", "layers.0.self_attn.k_proj", "layers.0.mlp.down_proj"
 
@@ -70,10 +71,7 @@ def test_arrays_of_every_layout(adapter, session):
 
 
 def test_messages(adapter):
-    server = tensafe.Server(adapter, tokens_ahead=4)
-    client = tensafe.Client(server.layout, server.held)
-    nonce = tensafe.fresh_nonce()
-    answers = server.open(nonce, client.rerandomization_key(nonce))
+    client, answers = with_answers(adapter, tokens_ahead=4)
     h = states(64)
     query = client.encrypt(Q, h)
     deltas = client.decrypt(query, answers.answer(query.request))
@@ -107,8 +105,129 @@ def test_messages(adapter):
         late = answers.answer(client.encrypt(Q, h).request)
         client.connect(lambda request: late).delta(Q, h)
     with pytest.raises(tensafe.ParameterError, match="another server nonce"):
-        server.open(tensafe.fresh_nonce(), client.rerandomization_key(nonce))
+        tensafe.Server(adapter).open(tensafe.fresh_nonce(), client.rerandomization_key(tensafe.fresh_nonce()))
     assert error(session.delta(Q, h), adapter[Q].delta(h)) < 1e-3  # nothing was lost
+
+
+@pytest.mark.parametrize("tokens_ahead", [0, 4])
+def test_a_message_that_is_sent_again_gets_its_reply_again(adapter, tokens_ahead):
+    client, answers = with_answers(adapter, tokens_ahead=tokens_ahead)
+
+    def carry(request):  # which loses the first reply
+        lost, again = answers.answer(request), answers.answer(request)
+        assert again == lost
+        return again
+
+    session = client.connect(carry)
+    h = states(6, 64)
+    assert error(session.delta(Q, h), adapter[Q].delta(h)) < 1e-3
+    requests = []
+
+    def fails(request):  # when it was answered
+        if len(requests) < 2:
+            requests.append(request)
+            answers.answer(request)
+            raise OSError("gone")
+        return answers.answer(request)
+
+    session = client.connect(fails)
+    for _ in range(2):
+        with pytest.raises(OSError, match="gone"):
+            session.delta(Q, h)
+    assert (requests[0] == requests[1]) == (tokens_ahead > 0)  # a block's request is the same, a state's is not
+    assert error(session.delta(Q, h), adapter[Q].delta(h)) < 1e-3
+    with pytest.raises(tensafe.RefusedError, match="not above those") as caught:  # acknowledged long ago
+        answers.answer(requests[0])
+    assert caught.value.code == "replayed"
+
+
+@pytest.mark.parametrize("tokens_ahead", [0, 4])
+def test_sessions_of_one_client_share_a_server_session(adapter, tokens_ahead):
+    client, answers = with_answers(adapter, tokens_ahead=tokens_ahead)
+    sessions = [client.connect(answers) for _ in range(3)]
+    for k in range(9):
+        h = states(1 + k % 4, 64, seed=k)
+        assert error(sessions[k % 3].delta(Q, h), adapter[Q].delta(h)) < 2e-3
+
+
+def test_server_session_that_is_replaced(adapter):
+    server = tensafe.Server(adapter, tokens_ahead=8)
+    client = tensafe.Client(server.layout, server.held)
+
+    def opened():
+        nonce = tensafe.fresh_nonce()
+        return server.open(nonce, client.rerandomization_key(nonce))
+
+    now = opened()
+    session = client.connect(lambda request: now.answer(request))
+    h = states(3, 64)
+    session.delta(Q, h)
+    now = opened()  # which does not know the block
+    assert error(session.delta(Q, h), adapter[Q].delta(h)) < 1e-3
+
+
+def counting_out(answers, count):
+    """A transport that answers so many requests, and then says that there are no more."""
+    left = [count]
+
+    def carry(request):
+        left[0] -= 1
+        if left[0] < 0:
+            raise tensafe.QueryLimitError("no more")
+        return answers.answer(request)
+
+    return carry
+
+
+def test_what_was_answered_before_an_error_is_kept(adapter):
+    client, answers = with_answers(adapter)
+    x = states(2, 3, 64)
+    with pytest.raises(tensafe.QueryLimitError, match="no more") as caught:
+        client.connect(counting_out(answers, 4)).deltas(Q, x)
+    assert caught.value.answered.tolist() == [[True, True, True], [True, False, False]]
+    assert caught.value.partial.keys() == {Q, K}
+    for name, got in caught.value.partial.items():
+        assert error(got[caught.value.answered], adapter[name].delta(x)[caught.value.answered]) < 2e-3
+        assert np.isnan(got[~caught.value.answered]).all()
+
+    for count, call in ((0, lambda s: s.delta(Q, x)), (9, lambda s: s.delta(Q, NAN))):  # nothing was answered
+        with pytest.raises(tensafe.Error) as caught:
+            call(client.connect(counting_out(answers, count)))
+        assert caught.value.answered is None and caught.value.partial is None
+
+
+@pytest.mark.parametrize("tokens_ahead", [0, 8])
+def test_rows_before_one_that_passes_the_range_are_kept(tokens_ahead):
+    adapter = tensafe.Adapter(tensafe.Site("q", np.ones((4, 256)), [[1] * 4]))
+    session = connected(adapter, "minimal_n2048", tokens_ahead=tokens_ahead)
+    x = states(4, 256).astype(np.float16)
+    x[2] = 1
+    with pytest.raises(tensafe.RangeExceededError, match="row 2 of 4") as caught:
+        session.delta("q", x)
+    assert caught.value.answered.tolist() == [True, True, False, False]
+    assert caught.value.partial.dtype == np.float16 and np.isnan(caught.value.partial[2:]).all()
+    assert error(caught.value.partial[:2], adapter["q"].delta(x[:2])) < 2e-2
+    assert error(session.delta("q", x[2], overflow_margin=4), adapter["q"].delta(x[2])) < 2e-2
+
+
+def test_what_was_answered_before_an_interrupt_is_kept(adapter):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    session = connected(adapter)
+    x = states(50_000, 64)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            session.delta(K, x)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    answered = caught.value.answered
+    assert 0 < (count := answered.sum()) < len(x) and answered[:count].all()
+    assert error(caught.value.partial[:count], adapter[K].delta(x[:count])) < 2e-3
+    assert np.isnan(caught.value.partial[count:]).all()
+    assert error(session.delta(K, x[0]), adapter[K].delta(x[0])) < 2e-3  # the session goes on
 
 
 NAN = states(3, 64)
@@ -159,6 +278,10 @@ def test_bad_input(session, call, kind, text):
     assert text in str(caught.value)
 
 
+def test_no_limit(session):
+    assert session.queries_left is None
+
+
 def test_nan_as_zeros(session):
     before = session.bad_states
     got = session.delta(Q, NAN, zeros_for_nan=True)
@@ -169,8 +292,9 @@ def test_closed(adapter):
     with connected(adapter) as session:
         session.delta(Q, states(64))
     for _ in range(2):
-        with pytest.raises(tensafe.ClosedError, match="closed"):
-            session.delta(Q, states(64))
+        for call in (lambda: session.delta(Q, states(64)), lambda: session.queries_left):
+            with pytest.raises(tensafe.ClosedError, match="closed"):
+                call()
         session.close()
     assert repr(session) == "Session(3 sites, closed)"
 

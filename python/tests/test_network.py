@@ -72,15 +72,47 @@ def test_refusals(service, tmp_path):
             service.connect(**options)
 
 
-def test_identity_and_query_limit(tmp_path):
+@pytest.mark.parametrize("tokens_ahead", [1, 128])
+def test_identity_and_query_limit(tmp_path, tokens_ahead):
     service = Service(tmp_path, "--anybody", "--client-share", "0.01")
     identity = tmp_path / "identity.pem"
-    with service.connect(identity=identity, tokens_ahead=1) as session:
-        with pytest.raises(tensafe.QueryLimitError) as caught:
+    with service.connect(identity=identity, tokens_ahead=tokens_ahead) as session:
+        limit = session.queries_left
+        assert 0 < limit < 100
+        with pytest.raises(tensafe.QueryLimitError, match=f"100 hidden states, expected at most {limit}") as caught:
             session.delta("q_proj", states(100, 2048))
-        assert caught.value.code == "query_limit"
-    with service.connect(identity=identity) as session, pytest.raises(tensafe.QueryLimitError):
-        session.delta("q_proj", states(100, 2048))
+        assert caught.value.code == "query_limit" and caught.value.answered is None
+        assert session.queries_left == limit  # a call that cannot be paid spends nothing
+        session.delta("q_proj", states(limit - 1, 2048))
+        assert session.queries_left == 1
+    with service.connect(identity=identity) as session:
+        assert session.queries_left == 1
+        session.delta("q_proj", states(2048))
+        with pytest.raises(tensafe.QueryLimitError, match="expected at most 0"):
+            session.delta("q_proj", states(2048))
+    service.stop()
+
+
+def test_interrupt(tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    service = Service(tmp_path, "--anybody", "--client-share", "none", "--tenant-share", "none", "--adapter-share", "none")
+    with service.connect() as session:
+        assert session.queries_left is None
+        x = states(3000, 2048)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 1)
+        try:
+            with pytest.raises(KeyboardInterrupt) as caught:
+                session.delta("q_proj", x)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        answered = caught.value.answered
+        assert 0 < answered.sum() < len(x)
+        site = tensafe.load_peft(QWEN)["q_proj"]
+        assert error(caught.value.partial[answered], site.delta(x)[answered]) < 4e-4
+        assert error(session.delta("q_proj", x[0]), site.delta(x[0])) < 4e-4  # the session goes on
     service.stop()
 
 

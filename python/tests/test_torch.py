@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 import tensafe  # noqa: E402
 import tensafe.torch  # noqa: E402
-from conftest import connected, error, small_adapter  # noqa: E402
+from conftest import connected, error, small_adapter, with_answers  # noqa: E402
 from tiny_lm import merge  # noqa: E402
 
 
@@ -52,10 +52,7 @@ def test_attached_model_is_the_merged_one(model):
 
 def test_sites_of_one_input_share_a_request(model):
     adapter = small_adapter()
-    server = tensafe.Server(adapter)
-    client = tensafe.Client(server.layout, server.held)
-    nonce = tensafe.fresh_nonce()
-    answers = server.open(nonce, client.rerandomization_key(nonce))
+    client, answers = with_answers(adapter)
     requests = []
 
     def carry(request):
@@ -86,6 +83,18 @@ def test_tensor_types(dtype, tolerance):
     got = session.delta("q_proj", x)
     assert got.dtype == dtype and got.shape == (2, 3, 48)
     assert error(got.double(), adapter["q_proj"].delta(x.double().numpy())) < tolerance
+
+
+def test_what_was_answered_before_an_error_is_a_tensor():
+    adapter = small_adapter()
+    client, answers = with_answers(adapter)
+    replies = iter(range(2))  # and then StopIteration
+    x = torch.randn(3, 64).to(torch.bfloat16)
+    with pytest.raises(StopIteration) as caught:
+        client.connect(lambda request: next(replies) * b"" + answers.answer(request)).delta("q_proj", x)
+    partial = caught.value.partial
+    assert partial.dtype == torch.bfloat16 and partial[2].isnan().all()
+    assert error(partial[:2].double(), adapter["q_proj"].delta(x[:2].double().numpy())) < 1e-2
 
 
 def test_refusals(model):

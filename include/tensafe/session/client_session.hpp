@@ -689,6 +689,8 @@ class basic_client_session {
             try {
                 read(block_reply_);
                 model_->accept(m.block_->positions, block_reply_);
+            } catch (const refused_error&) {  // by a server of this process: `refused` is to hear of it
+                throw;
             } catch (...) {
                 give_up(at);
                 remove(at);

@@ -3,6 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/memory/buffer.hpp>
+#include <tensafe/memory/wipe.hpp>
 #include <tensafe/session/block_policy.hpp>
 #include <tensafe/session/protocol.hpp>
 #include <tensafe/session/store.hpp>
@@ -229,11 +230,15 @@ class basic_client_session {
         c.under_way_ = 0;
         c.is_stopped_ = true;
         calls_.remove(&c);
+        reading_ = {};  // the last answers
+        memory::wipe(product_.data(), product_.size() * sizeof(double));
     }
 
     /// Hidden states of a group that the limit of queries has left for this client, if there is one. Those of
     /// calls under way count until they are answered.
-    std::optional<std::uint64_t> queries_left(std::size_t group) const { return groups_.at(group).left; }
+    std::optional<std::uint64_t> queries_left(std::size_t of_group) const {
+        return groups_.at(of_group).left;
+    }
     /// Of all groups, the least.
     std::optional<std::uint64_t> queries_left() const noexcept {
         std::optional<std::uint64_t> least;
@@ -247,11 +252,11 @@ class basic_client_session {
 
     /// Bytes up and down of so many hidden states of a group, all expected, as the cost model has them:
     /// blocks that are not used up whole count what is used.
-    std::pair<std::size_t, std::size_t> forecast(std::size_t group, std::size_t tokens) const {
-        const auto& alone = groups_.at(group).cost;
+    std::pair<std::size_t, std::size_t> forecast(std::size_t of_group, std::size_t tokens) const {
+        const auto& alone = groups_.at(of_group).cost;
         std::pair<std::size_t, std::size_t> sum;
         if (has_blocks_) {
-            const auto& whole = groups_[group].cost_of_block;
+            const auto& whole = groups_[of_group].cost_of_block;
             for (std::size_t used = 0;
                  block_policy::saves_bytes(alone, whole, used = std::min(tokens, whole.hidden_states));
                  tokens -= used) {
@@ -484,6 +489,10 @@ class basic_client_session {
             --at->from_->under_way_;
         }
         at->from_ = nullptr;
+        memory::wipe(at->token_.scale);  // it follows from the norm of the state
+        if constexpr (requires { at->query_.scale; }) {
+            memory::wipe(at->query_.scale);
+        }
         spare_.splice(spare_.begin(), messages_, at);
     }
     /// Blocks that nobody needs any more.
@@ -678,7 +687,6 @@ class basic_client_session {
                 read(reply_);
                 model_->decrypt(m.of_.group, reply_, m.query_, reading_, product_);
                 std::copy(product_.begin(), product_.end(), product.begin());
-                memory::wipe(product_.data(), product_.size() * sizeof(double));
             }
             c.answered_[m.row_] = 1;
             ++c.count_;

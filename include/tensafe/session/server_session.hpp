@@ -290,7 +290,10 @@ void answer_in_process(Client& client, Server& server, typename Server::workspac
     const struct at_end {
         Client& client;
         call& asked;
-        ~at_end() { client.end(asked); }
+        ~at_end() {
+            client.end(asked);
+            client.lost();  // what an exception left under way
+        }
     } ended{client, asked};
     while (const auto* const m = client.next()) {
         try {

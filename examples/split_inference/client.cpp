@@ -23,6 +23,7 @@
 #include <exception>
 #include <fcntl.h>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,6 +50,7 @@ struct client_options {
     std::string site = "self_attn.q_proj";
     std::string tensor;    ///< empty: the only one of the states, or called as the site
     std::size_t skip = 0;  ///< rows
+    std::size_t rows = 0;  ///< behind them, at most; 0: all
     std::string out;
     std::string expected;
     std::string save_pin;
@@ -57,9 +59,9 @@ struct client_options {
     bool show_identity = false;
 };
 
-/// The rows of a file's tensor behind the first ones; `option` is where the file was named.
+/// The rows of a file's tensor that --skip and --rows leave; `option` is where the file was named.
 lora::matrix read_rows(const char* option, const std::string& path, const std::string& tensor,
-                       std::size_t skip) {
+                       const client_options& options) {
     const auto file = tensafe::io::safetensors_file::open(path);
     if (file.find(tensor) == nullptr) {
         constexpr std::size_t most_named = 16;
@@ -73,10 +75,12 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
                                         count, ":", names, count > most_named ? ", ..." : ""});
     }
     lora::matrix all = file.read_matrix(tensor);
-    skip = std::min(skip, all.rows);
+    const std::size_t skip = std::min(options.skip, all.rows);
     all.rows -= skip;
     all.values.erase(all.values.begin(),
                      all.values.begin() + static_cast<std::ptrdiff_t>(skip * all.columns));
+    all.rows = options.rows > 0 ? std::min(options.rows, all.rows) : all.rows;
+    all.values.resize(all.rows * all.columns);
     return all;
 }
 
@@ -131,7 +135,7 @@ extern "C" void take_signal(int number) {
     }
     ended_by = number;
     constexpr std::string_view said =
-        "\nending after one answer; another signal discards what was paid for\n";
+        "\nending after the answers on their way; another signal discards what was paid for\n";
     const int before = errno;
     static_cast<void>(::write(STDERR_FILENO, said.data(), said.size()) < 0);
     errno = before;
@@ -222,11 +226,11 @@ int run(const client_options& options) {
         const auto file = tensafe::io::safetensors_file::open(options.states);
         tensor = file.tensors().size() == 1 ? file.tensors()[0].name : options.site;
     }
-    const lora::matrix states = read_rows("--states", options.states, tensor, options.skip);
+    const lora::matrix states = read_rows("--states", options.states, tensor, options);
     // Read before anything is paid for.
     std::optional<lora::matrix> expected;
     if (!options.expected.empty()) {
-        expected = read_rows("--expected", options.expected, tensor, options.skip);
+        expected = read_rows("--expected", options.expected, tensor, options);
     }
     tensafe::require<tensafe::shape_error>(
         states.rows > 0, {"--states ", options.states, ": got no row of ", tensor,
@@ -240,6 +244,14 @@ int run(const client_options& options) {
     remote_options how = options.service.remote();
     how.wait = wait_for_signals;
     how.expected_tokens = states.rows;
+    const auto progress = examples::progress_bar("tokens");
+    const tensafe::session::call* under_way = nullptr;
+    how.between = [&] {
+        progress(under_way->answered(), states.rows);
+        if (under_way->answered() < states.rows) {
+            check_signals();
+        }
+    };
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
                         options.service.keys(), std::move(how));
     if (!options.save_pin.empty()) {
@@ -255,48 +267,51 @@ int run(const client_options& options) {
     std::fprintf(stderr, "%s: adapter %s, version %llu; input %s of %zu entries\n",
                  options.service.server.c_str(), options.service.adapter.c_str(),
                  static_cast<unsigned long long>(remote.version()), shape.input.c_str(), shape.d);
-    // Of the input that has fewest left; this one may have more.
-    const std::optional<std::uint64_t> left = remote.queries_left();
-    if (left && *left < states.rows) {
-        std::fprintf(stderr,
-                     "%zu hidden states, but this client's own limits leave %llu or more for an input\n",
-                     states.rows, static_cast<unsigned long long>(*left));
-    }
 
     std::optional<output_file> out;
     if (!options.out.empty()) {
         constexpr std::size_t header = 4096;
         out.emplace(options.out, header + sizeof(double) * d_out * states.rows);
     }
+    tensafe::session::call all(group, states.rows, [&](std::size_t t) { return states.row(t); });
+    under_way = &all;
     std::vector<double> deltas;
-    std::vector<double> product;
+    /// Of rows up to the last that was answered. @return how many are answered before the first that was not
+    const auto take_deltas = [&] {
+        std::size_t first_missing = 0;
+        for (std::size_t t = 0; t < states.rows; ++t) {
+            if (!all.is_answered(t)) {
+                continue;
+            }
+            first_missing += first_missing == t ? 1 : 0;
+            deltas.resize(t * d_out, std::numeric_limits<double>::quiet_NaN());
+            const auto of_sites = remote.client()->deltas(group, all.product(t));
+            deltas.insert(deltas.end(), of_sites[place.site].begin(), of_sites[place.site].end());
+        }
+        return first_missing;
+    };
     const auto before = remote.counted();
     const auto start = std::chrono::steady_clock::now();
-    const auto progress = examples::progress_bar("tokens");
-    std::uint64_t sent = 0;
     try {
-        for (std::size_t t = 0; t < states.rows; ++t) {
-            check_signals();
-            ++sent;
-            remote.ask(group, states.row(t), product);
-            const auto of_sites = remote.client()->deltas(group, product);
-            deltas.insert(deltas.end(), of_sites[place.site].begin(), of_sites[place.site].end());
-            progress(t + 1, states.rows);
-        }
+        check_signals();
+        remote.ask(all);
     } catch (...) {  // each row has cost a query
-        const std::size_t done = deltas.size() / d_out;
-        std::fprintf(stderr, "%sended after %zu of %zu hidden states\n", examples::over_progress_bar(), done,
-                     states.rows);
-        if (out && done > 0) {
+        std::fprintf(stderr, "%sended after %zu of %zu hidden states\n", examples::over_progress_bar(),
+                     all.answered(), states.rows);
+        if (out && all.answered() > 0) {
+            const std::size_t first_missing = take_deltas();
             const std::string where = out->write(tensor, d_out, deltas, false);
             std::fprintf(
                 stderr,
-                "the deltas of %zu of %zu hidden states are in %s; for the others: --skip %zu, and another "
+                "the deltas of %zu of %zu hidden states are in %s%s; for the others: --skip %zu, and another "
                 "--out\n",
-                done, states.rows, where.c_str(), options.skip + done);
+                all.answered(), states.rows, where.c_str(),
+                first_missing < all.answered() ? ", with NaN for those without an answer between them" : "",
+                options.skip + first_missing);
         }
         throw;
     }
+    static_cast<void>(take_deltas());
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     if (out) {
         static_cast<void>(out->write(tensor, d_out, deltas, true));
@@ -320,11 +335,12 @@ int run(const client_options& options) {
     std::printf("connections     %llu sessions, %llu resumed\n",
                 static_cast<unsigned long long>(after.sessions),
                 static_cast<unsigned long long>(after.resumed));
-    if (left) {
+    if (const auto left = remote.queries_left(group)) {
         std::printf(
-            "queries left    %llu or more for an input, by this client's own limits; those of its tenant or "
+            "queries left    %llu or more for this input, by this client's own limits; those of its tenant "
+            "or "
             "the adapter may end it sooner\n",
-            static_cast<unsigned long long>(*left - std::min(*left, sent)));
+            static_cast<unsigned long long>(*left));
     }
     if (options.forget) {
         remote.forget();
@@ -354,6 +370,7 @@ int main(int argc, char** argv) {
     app.add_option("--tensor", options.tensor,
                    "of the files; default: the only one of the states, or called as the site as it is given");
     app.add_option("--skip", options.skip, "rows of the states, as those that an ended run has answers to");
+    app.add_option("--rows", options.rows, "of the states behind those, at most; 0: all");
     app.add_option("--out", options.out, "safetensors file for the deltas, for its owner alone");
     app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
     app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();

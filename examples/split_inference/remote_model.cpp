@@ -6,11 +6,9 @@
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
-#include <tensafe/wire/reply.hpp>
-#include <tensafe/wire/request.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/set_id.hpp>
 
-#include <limits>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -22,6 +20,7 @@ namespace {
 
 namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
+namespace session = tensafe::session;
 namespace wire = tensafe::wire;
 using tensafe::format_error;
 using tensafe::in_quotes;
@@ -59,6 +58,23 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
     check("layout of the pin", shown->layout, pinned.layout);
     check("B of the pin", shown->held, pinned.held);
     check("commitment to A", shown->commitment, pinned.commitment);
+}
+
+session::refusal reason_of(error_code code) {
+    switch (code) {
+        case error_code::replayed:
+            return session::refusal::replayed;
+        case error_code::unknown_block:
+            return session::refusal::unknown_block;
+        case error_code::block_limit:
+            return session::refusal::block_limit;
+        case error_code::query_limit:
+            return session::refusal::query_limit;
+        case error_code::rate_limit:
+            return session::refusal::rate_limit;
+        default:
+            return session::refusal::other;
+    }
 }
 
 }  // namespace
@@ -111,20 +127,10 @@ remote_model::counts remote_model::counted() const noexcept {
 void remote_model::drop() noexcept {
     counts_ = counted();
     connection_.reset();
-    is_awaited_here_ = false;
-}
-
-/// Whether there was time to wait as long as the server says.
-bool remote_model::slow_down(const rate_limit_error& why, clock::time_point last) {
-    constexpr std::chrono::milliseconds least{1};
-    constexpr std::chrono::milliseconds unsaid{100};
-    const std::chrono::milliseconds time = std::max(why.retry_after().value_or(unsaid), least);
-    if (clock::now() + time > last) {
-        return false;
+    goes_away_ = false;
+    if (session_) {
+        session_->lost();
     }
-    ++counts_.rate_waits;
-    options_.wait(time);
-    return true;
 }
 
 client_connection& remote_model::connected() {
@@ -201,7 +207,7 @@ void remote_model::open() {
     try {
         connection_ = connect_();
         const auto greeting = receive_one<challenge>();
-        if (session_ && resume_session(greeting.nonce)) {
+        if (id_ && resume_session(greeting.nonce)) {
             ++counts_.resumed;
         } else {
             open_session(greeting.nonce);
@@ -215,7 +221,7 @@ void remote_model::open() {
 
 /// Whether the server still has the session.
 bool remote_model::resume_session(const tensafe::random::seed& nonce) {
-    resume mine{*session_, identity_.verifying().bytes(), {}};
+    resume mine{*id_, identity_.verifying().bytes(), {}};
     mine.signature = identity_.sign(text_to_sign(connected().tls_exporter(), nonce, mine));
     connected().send_text(to_text(mine));
     resumed now;
@@ -225,7 +231,7 @@ bool remote_model::resume_session(const tensafe::random::seed& nonce) {
         if (e.code() != error_code::resume_failed) {
             throw;
         }
-        forget_session();
+        id_.reset();
         return false;
     }
     require<format_error>(now.session == mine.session,
@@ -234,9 +240,7 @@ bool remote_model::resume_session(const tensafe::random::seed& nonce) {
         now.version == version_,
         {"remote_model: adapter ", in_quotes(options_.adapter), ": got version ", now.version, ", expected ",
          version_, " as before the connection was lost"});
-    // Its word alone never makes a number come again.
-    next_number_ = std::max(next_number_, now.next_number);
-    queries_left_ = now.queries_left;
+    session_->resumed(now.next_number, now.queries_left);
     return true;
 }
 
@@ -262,10 +266,8 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
                           {"remote_model: got a session for the adapter ", in_quotes(agreed.adapter),
                            ", expected ", in_quotes(options_.adapter)});
     take_adapter(agreed);
-    forget_session();
-    session_ = agreed.session;
-    queries_left_ = agreed.queries_left;
-    next_number_ = 1;
+    session_->opened(agreed.queries_left);
+    id_ = agreed.session;
 }
 
 /// What follows a welcome: at first it is taken, later it must be the same.
@@ -285,12 +287,12 @@ void remote_model::take_adapter(const welcome& from) {
     if (!from.pin.empty()) {
         shown = keystore::adapter_pin::parse(from.pin, "the server's pin");
     }
-    if (client_) {
+    if (session_) {
         // A server that was started again counts its versions anew. Without held values and a pin nothing but
         // the version tells two adapters of one layout apart.
         const bool is_another = pin_ ? shown != pin_ : !asks_for_held_ && from.version != version_;
         require<adapter_changed_error>(
-            !is_another && layout == client_->layout() && digest == held_digest_,
+            !is_another && layout == this->layout() && digest == held_digest_,
             {"remote_model: adapter ", in_quotes(options_.adapter), ": got version ", from.version,
              ", whose layout, values or pin are others, expected those of version ", version_,
              " as before the connection was lost"});
@@ -302,12 +304,14 @@ void remote_model::take_adapter(const welcome& from) {
               asks_for_held_ ? "B that was sent" : "B that was given", options_);
     pin_ = std::move(shown);
     version_ = from.version;
-    if (client_) {
+    if (session_) {
         return;
     }
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
     given_.reset();
-    client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held), options_.base_norms);
+    session_ = std::make_unique<session_type>(
+        std::make_shared<client_type>(keys_, std::move(layout), std::move(held), options_.base_norms),
+        session::block_policy{options_.expected_tokens, options_.tokens_ahead});
     held_digest_ = digest;
     if (tokens_ahead > options_.tokens_ahead && options_.tokens_ahead > 1) {
         options_.report(
@@ -316,278 +320,168 @@ void remote_model::take_adapter(const welcome& from) {
     }
 }
 
-bool remote_model::has_blocks() const noexcept {
-    return layout().tokens_ahead > 1 && layout().tokens_ahead <= options_.tokens_ahead;
-}
-
-/// Blocks end with their session: a fresh one knows none of them.
-void remote_model::forget_session() noexcept {
-    session_.reset();
-    blocks_.clear();
-    awaited_.reset();
-}
-
-/// Its number is used up, whatever comes of it.
-wire::envelope remote_model::next_envelope(std::size_t group) {
-    static_cast<void>(connected());
-    if (next_number_ == std::numeric_limits<std::uint64_t>::max()) {
-        forget_session();
-        drop();
-        throw connection_lost("remote_model: the numbers of this session are used up");
-    }
-    return {next_number_++, static_cast<std::uint32_t>(group)};
-}
-
-void remote_model::send(const wire::envelope& of, std::span<const std::uint8_t> message) {
-    if (options_.frames == frame_form::json) {
-        connected().send_text(carried_text(carried_message::kind::request, message, of.number, of.group));
-    } else {
-        connected().send_binary(message);
-    }
-    counts_.message_bytes_up += message.size();
-}
-
-/// @param is_sent  on this connection, before
-template <class Take>
-void remote_model::exchange(const wire::envelope& of, std::span<const std::uint8_t> message, bool is_sent,
-                            Take take) {
-    connected().begin("a request with its reply", options_.step_limit);
+void remote_model::ask(session::call& of) {
+    require<closed_error>(
+        !closed_, {"remote_model: got a request after forget or close, expected reconnect before it"});
     try {
-        if (!is_sent) {
-            send(of, message);
-        }
-        receive_reply(of, take);
-    } catch (const refused_error&) {
+        session_->begin(of);
+    } catch (const session::refused_error& e) {
+        throw query_limit_error(e.what(), error_code::query_limit, e.retry_after());
+    }
+    const auto end = [this](session::call* c) { session_->end(*c); };
+    const std::unique_ptr<session::call, decltype(end)> at_end(&of, end);
+    try {
+        answer_all(of);
+    } catch (...) {
+        of.rethrow();  // what was first
         throw;
+    }
+    of.rethrow();
+}
+
+void remote_model::answer_all(session::call& of) {
+    tries left{last_try()};
+    for (bool is_stopped = false; !of.is_over();) {
+        const std::size_t answered = of.answered();
+        try {
+            exchange(of, left, is_stopped);
+        } catch (const connection_lost& e) {
+            if (++left.losses > options_.most_losses || clock::now() > left.last) {
+                throw;
+            }
+            options_.report(e.what());
+            reconnect(left.last);
+            continue;
+        }
+        counts_.replies += of.answered() - answered;
+        if (is_stopped) {
+            continue;
+        }
+        if (of.answered() > answered) {
+            left = {last_try()};
+        }
+        try {
+            options_.between();
+        } catch (...) {
+            of.fail(std::current_exception());
+            is_stopped = true;
+            left.last = clock::now() + options_.step_limit;
+        }
+    }
+}
+
+void remote_model::ask(std::size_t group, std::span<const float> h, std::vector<double>& product) {
+    session::call one(group, 1, [h](std::size_t) { return h; });
+    ask(one);
+    product.assign(one.product(0).begin(), one.product(0).end());
+}
+
+/// Sends what may go up, and reads one reply.
+/// @param is_stopped  by the caller: the time of all further steps together is limited
+void remote_model::exchange(session::call& of, tries& left, bool is_stopped) {
+    const auto begin = [&] {
+        const auto time = std::chrono::ceil<std::chrono::milliseconds>(left.last - clock::now());
+        connected().begin("a request with its reply",
+                          is_stopped ? std::min(options_.step_limit, time) : options_.step_limit);
+    };
+    begin();
+    try {
+        while (const auto* const m = next(of)) {
+            begin();
+            send(*m);
+        }
+        if (session_->awaits_reply()) {
+            begin();
+            return receive_reply();
+        }
     } catch (...) {
         drop();  // a late reply must find nobody
         throw;
     }
-}
-
-void remote_model::carry(std::size_t group, const request_type& request, reply_type& reply) {
-    static_cast<void>(layout().at(group));  // that there is one
-    finish_block();
-    const wire::envelope of = next_envelope(group);
-    wire::write_request<packing, protection>(request, of, message_);
-    exchange(of, message_, false, [&](std::span<const std::uint8_t> message) {
-        wire::read_reply(message, client_->plan(group), reply);
-    });
-    ++counts_.replies;
-}
-
-bool remote_model::ask(std::size_t group, std::span<const float> h, std::vector<double>& product,
-                       double overflow_margin, bool or_zeros) {
-    static_cast<void>(layout().at(group));
-    bool is_good = true;
-    const auto ask_alone = [&] {
-        std::size_t& alone = alone_[group];
-        alone -= std::min<std::size_t>(alone, 1);
-        if (or_zeros) {
-            is_good = client_->encrypt_or_zeros(group, h, query_, overflow_margin);
-        } else {
-            client_->encrypt(group, h, query_, overflow_margin);
-        }
-        carry(group, query_.request, reply_);
-        client_->decrypt(group, reply_, query_, reading_, product);
-    };
-    std::optional<wire::envelope> sent;
-    std::uint64_t session = 0;  // in which it was
-    with_retry([&] {
-        static_cast<void>(connected());  // before a position is used up
-        if (!sent || session != counts_.sessions) {
-            block* const at = block_for(group);
-            if (at == nullptr) {
-                return ask_alone();
-            }
-            if (or_zeros) {
-                is_good = at->positions.encrypt_or_zeros(h, token_, overflow_margin);
-            } else {
-                at->positions.encrypt(h, token_, overflow_margin);
-            }
-            sent = next_envelope(group);
-            session = counts_.sessions;
-            token_.request.block = at->of.number;
-            wire::write_token_request<params, protection>(token_.request, *sent, message_);
-        }
-        auto& positions = blocks_.at(group).front().positions;
-        try {
-            exchange(*sent, message_, false, [&](std::span<const std::uint8_t> message) {
-                wire::read_token_reply(message, positions.plan(), token_.request.position, token_reply_);
-            });
-        } catch (const refused_error& e) {
-            if (e.code() != error_code::unknown_block && e.code() != error_code::replayed) {
-                throw;
-            }
-            options_.report(e.what());  // the server gave the block up, or the reply's bytes
-            blocks_.at(group).pop_front();
-            sent.reset();
-            return ask_alone();
-        }
-        ++counts_.replies;
-        product.resize(positions.plan().rank());
-        positions.decrypt(token_reply_, token_, product);
-    });
-    ++asked_[group];
-    prepare_next(group);
-    return is_good;
-}
-
-/// Whether a block costs fewer bytes than what is expected to come, behind the positions that are left,
-/// alone.
-bool remote_model::is_worth_a_block(std::size_t group, std::size_t positions_left) const {
-    const auto asked = asked_.find(group);
-    const std::size_t known = positions_left + (asked == asked_.end() ? 0 : asked->second);
-    const std::size_t to_come = options_.expected_tokens - std::min(options_.expected_tokens, known);
-    return saves_bytes(group, std::min(to_come, layout().tokens_ahead));
-}
-
-/// Whether so many hidden states, no more than a block has, cost fewer bytes in one.
-bool remote_model::saves_bytes(std::size_t group, std::size_t tokens) const {
-    const lora::token_cost of_block = lora::cost_of(client_->plan_of_blocks(group));
-    const std::size_t unused = layout().tokens_ahead - tokens;
-    return of_block.bytes() - unused * (of_block.online_up + of_block.online_down) <
-           tokens * lora::cost_of(client_->plan(group)).bytes();
-}
-
-remote_model::message_bytes remote_model::forecast(std::size_t group, std::size_t tokens) const {
-    message_bytes result;
-    while (has_blocks() && saves_bytes(group, std::min(tokens, layout().tokens_ahead))) {
-        const lora::token_cost cost = lora::cost_of(client_->plan_of_blocks(group));
-        const std::size_t used = std::min(tokens, layout().tokens_ahead);
-        result.up += cost.bytes_up - (layout().tokens_ahead - used) * cost.online_up;
-        result.down += cost.bytes_down - (layout().tokens_ahead - used) * cost.online_down;
-        tokens -= used;
+    if (session_->is_held() && !of.is_over()) {
+        wait_for_rate(left);
     }
-    const lora::token_cost cost = lora::cost_of(client_->plan(group));
-    return {result.up + tokens * cost.bytes_up, result.down + tokens * cost.bytes_down};
 }
 
-/// With a position that is left; null: the hidden state goes alone.
-remote_model::block* remote_model::block_for(std::size_t group) {
-    if (!has_blocks()) {
-        return nullptr;
-    }
-    finish_block();
-    auto& all = blocks_[group];
-    while (!all.empty() && all.front().positions.left() == 0) {
-        all.pop_front();
-    }
-    if (all.empty() && alone_[group] == 0 && is_worth_a_block(group, 0)) {
-        begin_block(group);
-        finish_block();
-    }
-    return all.empty() ? nullptr : &all.front();
-}
-
-/// Only makes the request: it goes with finish_block, or ahead of it.
-void remote_model::begin_block(std::size_t group) {
-    const wire::envelope of = next_envelope(group);
-    block made{client_->prepare(group), of, {}};
-    wire::write_block_request<params, protection>(made.positions.request(), of, made.request);
-    blocks_[group].push_back(std::move(made));
-    awaited_ = group;
-}
-
-/// Sends the request for the next block where one is nearly used up. Its reply is read before the next
-/// request: the server prepares it while the caller's model computes.
-void remote_model::prepare_next(std::size_t group) {
-    const auto found = blocks_.find(group);
-    if (found == blocks_.end() || found->second.size() != 1 || alone_[group] > 0) {
-        return;
-    }
-    const std::size_t left = found->second.front().positions.left();
-    const std::size_t tokens = layout().tokens_ahead;
-    // Not all groups at one token.
-    const std::size_t enough = tokens / 4 + group * (tokens / 2) / layout().groups.size();
-    if (left > enough || !is_worth_a_block(group, left)) {
-        return;
-    }
+/// As of the session. What fails on the way up fails the call: replies that are under way still come.
+const remote_model::session_type::message* remote_model::next(session::call& of) {
     try {
-        begin_block(group);
-        connected().begin("a block request", options_.step_limit);
-        send(found->second.back().of, found->second.back().request);
-        is_awaited_here_ = true;
-    } catch (const std::exception& e) {  // the answer is here; the request goes again with the next one
-        options_.report(e.what());
-        if (awaited_) {
-            drop();
+        return session_->next();
+    } catch (const closed_error& e) {
+        if (!session_->awaits_reply()) {
+            id_.reset();
+            throw connection_lost(e.what());
         }
-    }
-}
-
-/// Takes the reply to a block request, which goes again as it is where that was lost. A block that is refused
-/// is given up: hidden states go alone for a while.
-void remote_model::finish_block() {
-    if (!awaited_) {
-        return;
-    }
-    auto& all = blocks_.at(*awaited_);
-    block& made = all.back();
-    const bool is_sent = std::exchange(is_awaited_here_, false);
-    try {
-        exchange(made.of, made.request, is_sent, [&](std::span<const std::uint8_t> message) {
-            lora::block_reply reply;
-            wire::read_block_reply(message, made.positions.plan(), reply);
-            client_->accept(made.positions, reply);
-        });
-        made.request = {};
-    } catch (const connection_lost&) {
-        throw;
-    } catch (const rate_limit_error&) {
-        throw;
-    } catch (const refused_error& e) {
-        options_.report(e.what());
-        // A reply that was lost for good says nothing of room.
-        alone_[*awaited_] = e.code() == error_code::replayed ? 0 : layout().tokens_ahead;
-        all.pop_back();
     } catch (...) {
-        all.pop_back();
-        awaited_.reset();
-        throw;
+        of.fail(std::current_exception());
     }
-    awaited_.reset();
+    return nullptr;
 }
 
-template <class Take>
-void remote_model::receive_reply(const wire::envelope& of, Take take_reply) {
-    const auto check = [&](const wire::envelope& got) {
-        require<format_error>(got == of,
-                              {"remote_model: got a reply to request ", got.number, " of group ", got.group,
-                               ", expected one to request ", of.number, " of group ", of.group});
-    };
-    const auto take = [&](std::span<const std::uint8_t> message) {
-        check(wire::read_header(message).envelope());
-        take_reply(message);
-        counts_.message_bytes_down += message.size();
-    };
-    for (bool goes_away = false;; goes_away = true) {
-        const client_connection::frame frame = connected().receive();
-        if (!frame.is_text) {
-            require<format_error>(options_.frames == frame_form::binary,
-                                  {"remote_model: request ", of.number, " of group ", of.group,
-                                   ": got a binary frame, expected JSON as agreed"});
-            return take(frame.bytes);
-        }
-        const control_message got = parse_control(frame.text(), largest_carried(frame));
-        if (const auto* const carried = std::get_if<carried_message>(&got);
-            carried != nullptr && carried->what == carried_message::kind::reply) {
-            check({carried->number, carried->group});
-            return take(carried->message);
-        }
-        if (const auto* const said = std::get_if<refusal>(&got)) {
-            const std::uint64_t number = said->number.value_or(of.number);
-            require<format_error>(number == of.number,
-                                  {"remote_model: got an error for request ", number,
-                                   ", expected the reply to request ", of.number, " of group ", of.group});
-            refuse(*said);
-        }
-        // The reply still comes before the server goes, which it says once.
-        require<format_error>(std::holds_alternative<draining>(got) && !goes_away,
-                              {"remote_model: got ", type_of(got), ", expected a reply to request ",
-                               of.number, " of group ", of.group});
-        options_.report("the server is going away");
+void remote_model::send(const session_type::message& m) {
+    m.write(message_);
+    if (options_.frames == frame_form::json) {
+        connected().send_text(
+            carried_text(carried_message::kind::request, message_, m.of().number, m.of().group));
+    } else {
+        connected().send_binary(message_);
     }
+    counts_.message_bytes_up += message_.size();
+}
+
+void remote_model::wait_for_rate(tries& left) {
+    const std::chrono::milliseconds time = session_->held_for();
+    session_->go_on();
+    if (++left.waits > options_.most_waits || clock::now() + time > left.last) {
+        std::rethrow_exception(limited_);
+    }
+    ++counts_.rate_waits;
+    options_.wait(time);
+}
+
+void remote_model::take(std::span<const std::uint8_t> reply) {
+    session_->take(reply);
+    counts_.message_bytes_down += reply.size();
+}
+
+/// Or what comes in place of one.
+void remote_model::receive_reply() {
+    const client_connection::frame frame = connected().receive();
+    if (!frame.is_text) {
+        require<format_error>(options_.frames == frame_form::binary,
+                              {"remote_model: got a binary frame, expected JSON as agreed"});
+        return take(frame.bytes);
+    }
+    const control_message got = parse_control(frame.text(), largest_carried(frame));
+    if (const auto* const carried = std::get_if<carried_message>(&got);
+        carried != nullptr && carried->what == carried_message::kind::reply) {
+        const wire::header head = wire::read_header(carried->message);
+        require<format_error>(
+            carried->number == head.number && carried->group == head.group,
+            {"remote_model: got a reply to request ", carried->number, " of group ", carried->group,
+             ", expected that to request ", head.number, " of group ", head.group, ", as its message says"});
+        return take(carried->message);
+    }
+    if (const auto* const said = std::get_if<refusal>(&got)) {
+        try {
+            refuse(*said);
+        } catch (const refused_error& e) {
+            if (!said->number) {
+                throw;  // nobody knows what it answers
+            }
+            const session::refusal why = reason_of(e.code());
+            if (why == session::refusal::rate_limit) {
+                limited_ = std::current_exception();
+            } else if (why == session::refusal::block_limit || why == session::refusal::other) {
+                options_.report(e.what());
+            }
+            return session_->refused(*said->number, why, std::current_exception(), e.retry_after());
+        }
+    }
+    // Replies still come before the server goes, which it says once.
+    require<format_error>(std::holds_alternative<draining>(got) && !std::exchange(goes_away_, true),
+                          {"remote_model: got ", type_of(got), ", expected a reply"});
+    options_.report("the server is going away");
 }
 
 void remote_model::reconnect(clock::time_point last) {
@@ -595,6 +489,7 @@ void remote_model::reconnect(clock::time_point last) {
     closed_ = false;
     std::string reason = "no time is left";
     std::chrono::milliseconds asked{0};  // by the server
+    const std::uint64_t sessions = counts_.sessions;
     std::size_t attempts = 0;
     for (; attempts < options_.backoff.attempts; ++attempts) {
         const auto pause = std::max(backoff(options_.backoff, attempts, options_.draw()), asked);
@@ -606,8 +501,8 @@ void remote_model::reconnect(clock::time_point last) {
         options_.wait(pause);
         try {
             open();
-            options_.report(counts_.sessions > 1 && next_number_ == 1 ? "connected, with a fresh session"
-                                                                      : "connected, the session goes on");
+            options_.report(counts_.sessions > sessions ? "connected, with a fresh session"
+                                                        : "connected, the session goes on");
             return;
         } catch (const connection_lost& e) {
             reason = e.what();
@@ -621,14 +516,18 @@ void remote_model::reconnect(clock::time_point last) {
 }
 
 void remote_model::forget() {
-    static_cast<void>(connected());
-    if (is_awaited_here_) {
-        finish_block();
-    }
     connected().begin("forgetting", options_.step_limit);
+    try {
+        while (session_->awaits_reply()) {
+            receive_reply();
+        }
+    } catch (...) {
+        drop();
+        throw;
+    }
     connected().send_text(to_text(split::forget{}));
     static_cast<void>(receive_one<forgotten>());
-    forget_session();
+    id_.reset();
     closed_ = true;
     connection_->close();
     drop();
@@ -636,7 +535,7 @@ void remote_model::forget() {
 
 void remote_model::close() noexcept {
     closed_ = true;
-    forget_session();
+    id_.reset();
     if (!connection_) {
         return;
     }

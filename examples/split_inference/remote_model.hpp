@@ -7,22 +7,18 @@
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
-#include <tensafe/lora/packing/layout.hpp>
-#include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/wire/message.hpp>
+#include <tensafe/session/client_session.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -58,7 +54,8 @@ struct rate_limit_error : refused_error {
     using refused_error::refused_error;
 };
 
-/// The client's key has had all the answers that it gets of this adapter. Waiting does not help.
+/// The client's key has had all the answers that it gets of this adapter, or fewer are left than a call has
+/// hidden states. Waiting does not help.
 struct query_limit_error : refused_error {
     using refused_error::refused_error;
 };
@@ -91,8 +88,9 @@ inline std::chrono::milliseconds backoff(const backoff_options& options, std::si
 struct remote_options {
     std::string adapter;  ///< by its name on the server
     frame_form frames = frame_form::binary;
-    /// For a request with its reply, as that of the connections is for connecting and logging in. with_retry
-    /// and reconnect begin nothing anew after twice this time.
+    /// For a request to be sent, and for the next reply to come, as that of the connections is for connecting
+    /// and logging in. reconnect begins nothing anew after twice this time, and neither does a call without
+    /// an answer for as long.
     std::chrono::milliseconds step_limit{60'000};
     /// Blocks are prepared where the server has them of at most so many tokens; 1: none. A block is 16 bytes
     /// here for each token and entry of the hidden state, and there are two of each group at most.
@@ -100,7 +98,8 @@ struct remote_options {
     /// Hidden states of a group that are to come, if that is known: nothing is prepared for more.
     std::size_t expected_tokens = std::numeric_limits<std::size_t>::max();
     backoff_options backoff;
-    /// How often one with_retry makes up for a lost connection, and waits for a rate limit.
+    /// How often a call makes up for a lost connection, and waits for a rate limit, without a hidden state
+    /// answered in between.
     std::size_t most_losses = 5;
     std::size_t most_waits = 100;
     tensafe::lora::base_norms base_norms;  ///< of the base model's layers, if it is here
@@ -108,6 +107,10 @@ struct remote_options {
     /// remembered: later sessions must show it too.
     std::optional<tensafe::keystore::adapter_pin> pin;
     std::optional<tensafe::keystore::verifying_key> publisher;
+
+    /// Called after each reply. What it throws stops the call: no more goes up, what is under way is read
+    /// within step_limit, and then it is thrown again.
+    std::function<void()> between = [] {};
 
     // For tests, and for a client that wants to know.
     std::function<void(std::chrono::milliseconds)> wait = [](auto time) {
@@ -133,10 +136,8 @@ tensafe::keystore::signing_key client_identity(const std::filesystem::path& file
 /// For one thread at a time, over all that share the keys.
 class remote_model {
   public:
+    using session_type = tensafe::session::client_session<params, packing, protection>;
     using client_type = tensafe::lora::model_client<params, packing, protection>;
-    using request_type = tensafe::lora::request<params>;
-    using reply_type = client_type::reply_type;
-    using plan_type = client_type::decode_plan;
     /// Makes a new connection each time.
     using connector = std::function<std::unique_ptr<client_connection>()>;
 
@@ -167,14 +168,18 @@ class remote_model {
     ~remote_model() { close(); }
 
     /// Groups and sites, as the server gave them: checked.
-    const tensafe::lora::model_layout& layout() const noexcept { return client_->layout(); }
+    const tensafe::lora::model_layout& layout() const noexcept { return client()->layout(); }
     /// Encrypts and decrypts for this model. Stays the same over reconnections.
-    const std::shared_ptr<client_type>& client() const noexcept { return client_; }
+    const std::shared_ptr<client_type>& client() const noexcept { return session_->model(); }
     std::uint64_t version() const noexcept { return version_; }
     /// What the server showed: checked. Nothing if it has none.
     const std::optional<tensafe::keystore::adapter_pin>& pin() const noexcept { return pin_; }
-    /// By limits of this client alone, at the last handshake; nothing if there is none.
-    std::optional<std::uint64_t> queries_left() const noexcept { return queries_left_; }
+    /// Hidden states of a group that limits of this client alone have left, and of all groups the least;
+    /// nothing if there is no limit.
+    std::optional<std::uint64_t> queries_left(std::size_t group) const {
+        return session_->queries_left(group);
+    }
+    std::optional<std::uint64_t> queries_left() const noexcept { return session_->queries_left(); }
     counts counted() const noexcept;
 
     struct message_bytes {
@@ -183,67 +188,29 @@ class remote_model {
     };
     /// What the cost model says of so many hidden states of a group, all expected: of messages, as `ask`
     /// sends them, blocks that are not used up whole.
-    message_bytes forecast(std::size_t group, std::size_t tokens) const;
-
-    /// A hidden state through a group: the product of its stacked rows with h. It is hidden at a position of
-    /// a block, where there are blocks and one costs fewer bytes than what is expected alone. With a quarter
-    /// to three quarters of a block left, not of all groups at one token, the next one is asked for while the
-    /// caller goes on. Tries as with_retry:
-    /// what was sent of a position goes again as its bytes, all else is encrypted anew.
-    /// @param overflow_margin  for another try, at another position, after range_exceeded_error
-    /// @throws as with_retry and carry; otherwise as model_client::encrypt and decrypt
-    void ask(std::size_t group, std::span<const float> h, std::vector<double>& product,
-             double overflow_margin = 1) {
-        static_cast<void>(ask(group, h, product, overflow_margin, false));
-    }
-    /// As client::encrypt_or_zeros.
-    bool ask_or_zeros(std::size_t group, std::span<const float> h, std::vector<double>& product,
-                      double overflow_margin = 1) {
-        return ask(group, h, product, overflow_margin, true);
+    message_bytes forecast(std::size_t group, std::size_t tokens) const {
+        const auto [up, down] = session_->forecast(group, tokens);
+        return {up, down};
     }
 
-    /// Sends a request and waits for its reply: the transport of interop::encrypted_lora. Each request gets
-    /// a number of its own, and the reply must have it.
-    /// @throws connection_lost; what became of the request is then not known, and it must not be sent again:
-    ///         encrypt anew. refused_error, query_limit_error, rate_limit_error: the session goes on.
-    ///         closed_error after forget or close.
-    ///         format_error or shape_error for a reply that is none or another one's: the connection is
-    ///         closed then
-    void carry(std::size_t group, const request_type& request, reply_type& reply);
+    /// Has all hidden states of a call answered, in one round trip where the windows of the session hold
+    /// them. Replaces lost connections, over which the server repeats what was answered, and after a rate
+    /// limit waits as long as the server says. Whatever is thrown, rows that were answered are in the call.
+    /// @throws what the call failed with: refused_error and its kinds, range_exceeded_error, and what
+    ///         encrypting throws; then the session goes on. query_limit_error with both numbers, before
+    ///         anything is sent, for a call of more rows than the limit has left. format_error or shape_error
+    ///         for a reply that is none or another one's: the connection is closed then. closed_error after
+    ///         forget or close. Otherwise as reconnect
+    void ask(tensafe::session::call& of);
+    /// For one hidden state.
+    /// @param product  of the group's stacked rows with h
+    void ask(std::size_t group, std::span<const float> h, std::vector<double>& product);
 
     /// A new connection: the session goes on where the server still has it, or there is a fresh one, as there
     /// is after forget and close. Tries until the attempts or the time of the options are used up, with
     /// longer and longer waits.
     /// @throws connection_lost with the last reason; adapter_changed_error; otherwise as the constructor
     void reconnect() { reconnect(last_try()); }
-
-    /// Calls f, which must encrypt whatever it sends, until it is through: after a lost connection again over
-    /// a new one, after a rate limit when the server said. So every request is a fresh encryption.
-    /// A lost connection is one of `most_losses`, whatever was answered before it: f may send several
-    /// requests. After forget or close nothing is opened again: f gets closed_error.
-    /// @throws what f throws otherwise, and as reconnect
-    template <class F>
-    auto with_retry(F&& f) -> decltype(f()) {
-        const clock::time_point last = last_try();
-        std::size_t losses = 0;
-        std::size_t waits = 0;
-        for (;;) {
-            try {
-                return f();
-            } catch (const connection_lost& e) {
-                if (++losses > options_.most_losses || clock::now() > last) {
-                    throw;
-                }
-                options_.report(e.what());
-            } catch (const rate_limit_error& e) {
-                if (++waits > options_.most_waits || !slow_down(e, last)) {
-                    throw;
-                }
-                continue;
-            }
-            reconnect(last);
-        }
-    }
 
     /// Asks the server to drop all that it knows of this client's key; the session is over then.
     /// @throws connection_lost, refused_error; closed_error after forget or close
@@ -254,10 +221,11 @@ class remote_model {
 
   private:
     using clock = std::chrono::steady_clock;
-    struct block {
-        client_type::block_type positions;
-        tensafe::wire::envelope of;         ///< of its request
-        std::vector<std::uint8_t> request;  ///< as it is sent, until there is a reply
+    /// What a call may still try, until a hidden state is answered.
+    struct tries {
+        clock::time_point last;  ///< when something may begin anew
+        std::size_t losses = 0;
+        std::size_t waits = 0;
     };
 
     clock::time_point last_try() const { return clock::now() + 2 * options_.step_limit; }
@@ -267,7 +235,6 @@ class remote_model {
     void open_session(const tensafe::random::seed& nonce);
     void take_adapter(const welcome& from);
     void drop() noexcept;
-    bool slow_down(const rate_limit_error& why, clock::time_point last);
     client_connection& connected();
     std::size_t largest_carried(const client_connection::frame& in) const noexcept;
     template <class Expected>
@@ -275,53 +242,31 @@ class remote_model {
     std::vector<std::uint8_t> receive_message(carried_message::kind what);
     [[noreturn]] void refuse(const refusal& said) const;
     [[noreturn]] void refuse_other(const control_message& got, const control_message& expected) const;
-    bool ask(std::size_t group, std::span<const float> h, std::vector<double>& product,
-             double overflow_margin, bool or_zeros);
-    bool has_blocks() const noexcept;
-    bool saves_bytes(std::size_t group, std::size_t tokens) const;
-    bool is_worth_a_block(std::size_t group, std::size_t positions_left) const;
-    block* block_for(std::size_t group);
-    void begin_block(std::size_t group);
-    void prepare_next(std::size_t group);
-    void finish_block();
-    tensafe::wire::envelope next_envelope(std::size_t group);
-    void send(const tensafe::wire::envelope& of, std::span<const std::uint8_t> message);
-    template <class Take>
-    void exchange(const tensafe::wire::envelope& of, std::span<const std::uint8_t> message, bool is_sent,
-                  Take take);
-    template <class Take>
-    void receive_reply(const tensafe::wire::envelope& of, Take take);
-    void forget_session() noexcept;
+    void answer_all(tensafe::session::call& of);
+    void exchange(tensafe::session::call& of, tries& left, bool is_stopped);
+    const session_type::message* next(tensafe::session::call& of);
+    void send(const session_type::message& m);
+    void receive_reply();
+    void take(std::span<const std::uint8_t> reply);
+    void wait_for_rate(tries& left);
 
     connector connect_;
     tensafe::keystore::signing_key identity_;
     std::shared_ptr<tensafe::lora::client<params>> keys_;
     remote_options options_;
-    std::optional<tensafe::lora::adapter> given_;  ///< by the caller, until there is a client
+    std::optional<tensafe::lora::adapter> given_;  ///< by the caller, until there is a session
     bool asks_for_held_;
 
     std::unique_ptr<client_connection> connection_;
-    std::optional<session_id> session_;
-    std::uint64_t next_number_ = 1;
+    bool goes_away_ = false;  ///< as the server said on this connection
+    std::optional<session_id> id_;
     std::uint64_t version_ = 0;
-    std::optional<std::uint64_t> queries_left_;
-    std::shared_ptr<client_type> client_;
+    std::unique_ptr<session_type> session_;           ///< from the first handshake on
     tensafe::keystore::sha256_digest held_digest_{};  ///< of B and scales, sent or given
     std::optional<tensafe::keystore::adapter_pin> pin_;
-    std::map<std::size_t, std::deque<block>> blocks_;  ///< by group: the one in use and the next
-    std::optional<std::size_t> awaited_;               ///< the group whose last block has no reply yet
-    bool is_awaited_here_ = false;                     ///< its request was sent on this connection
-    /// By group, hidden states that go alone, as the server had no room for a block.
-    std::map<std::size_t, std::size_t> alone_;
-    std::map<std::size_t, std::size_t> asked_;  ///< hidden states, by group
-    // Kept from request to request.
-    std::vector<std::uint8_t> message_;
-    tensafe::lora::query<params> query_;
-    reply_type reply_;
-    client_type::workspace reading_;
-    tensafe::lora::token_query token_;
-    tensafe::lora::token_reply token_reply_;
-    bool closed_ = false;  ///< by forget or close
+    std::exception_ptr limited_;         ///< by the rate, the last time
+    std::vector<std::uint8_t> message_;  ///< kept from request to request
+    bool closed_ = false;                ///< by forget or close
     counts counts_;
 };
 

@@ -48,7 +48,11 @@ constexpr std::size_t bytes_of_a_tls_record = 16'384;
 /// Of the answer to an upgrade, whose buffer has no limit in Beast.
 constexpr std::size_t bytes_before_frames = 65'536;
 
-/// A socket that waits until a set time and no longer, and counts what passes.
+/// Of what arrives while a frame is sent.
+constexpr std::size_t most_bytes_ahead = std::size_t{8} << 20;
+
+/// A socket that waits until a set time and no longer, and counts what passes. While it waits to write it
+/// takes in what arrives, so that two sides that both have much to say do not wait for each other for ever.
 class timed_socket {
   public:
     // What asio::ssl::stream asks for.
@@ -87,12 +91,24 @@ class timed_socket {
 
     template <class Buffers>
     std::size_t read_some(const Buffers& to, error_code& failure) {
+        if (ahead_.size() > 0) {
+            failure = {};
+            const std::size_t n = asio::buffer_copy(to, ahead_.cdata());
+            ahead_.consume(n);
+            return n;
+        }
         return when_ready(POLLIN, bytes.down, failure, [&] { return socket_.read_some(to, failure); });
     }
 
     template <class Buffers>
     std::size_t write_some(const Buffers& from, error_code& failure) {
-        return when_ready(POLLOUT, bytes.up, failure, [&] { return socket_.write_some(from, failure); });
+        return when_ready(POLLOUT, bytes.up, failure, [&] {
+            const std::size_t n = socket_.write_some(from, failure);
+            if (failure == asio::error::would_block) {
+                read_ahead();
+            }
+            return n;
+        });
     }
 
     void close() noexcept {
@@ -107,7 +123,25 @@ class timed_socket {
   private:
     using clock = std::chrono::steady_clock;
 
+    bool has_room_ahead() const noexcept { return !is_over_ && ahead_.size() < most_bytes_ahead; }
+
+    void read_ahead() {
+        if (!has_room_ahead()) {
+            return;
+        }
+        constexpr std::size_t at_once = 65'536;
+        error_code failure;
+        const std::size_t n =
+            socket_.read_some(ahead_.prepare(std::min(at_once, most_bytes_ahead - ahead_.size())), failure);
+        ahead_.commit(n);
+        bytes.down += n;
+        is_over_ = failure && failure != asio::error::would_block;  // read_some finds it, too
+    }
+
     bool wait(short what, error_code& failure) {
+        if (what == POLLOUT && has_room_ahead()) {
+            what = POLLOUT | POLLIN;
+        }
         for (;;) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - clock::now()).count();
             ::pollfd one{socket_.native_handle(), what, 0};
@@ -148,6 +182,8 @@ class timed_socket {
     }
 
     tcp::socket socket_;
+    beast::flat_buffer ahead_;  ///< read, and not asked for yet
+    bool is_over_ = false;      ///< nothing more can be read ahead
     clock::time_point until_;
 };
 

@@ -48,7 +48,9 @@ class client_connection {
     /// @param step  for people
     virtual void begin(const char* step, std::chrono::milliseconds limit) = 0;
 
-    /// Returns when the frame is given to the system.
+    /// Returns when the frame is given to the system. Meanwhile a connection takes in what arrives, up to a
+    /// bound: so whoever sends many frames before it receives is not waited for by a server that answers
+    /// each.
     /// @throws connection_lost
     virtual void send_text(std::string_view text) = 0;
     virtual void send_binary(std::span<const std::uint8_t> message) = 0;

@@ -101,7 +101,7 @@ class call {
     memory::secret_buffer<double> products_;
     std::size_t next_ = 0;  ///< the first row that never went up
     std::vector<attempt> again_;
-    std::size_t under_way_ = 0;  ///< rows that have gone up or wait to go up again
+    std::size_t under_way_ = 0;  ///< rows that have gone up, or wait to go up again if it is not stopped
     bool is_stopped_ = false;
     std::exception_ptr failure_;
 };
@@ -150,9 +150,12 @@ class basic_client_session {
         /// Writes it over `to`.
         void write(std::vector<std::uint8_t>& to) const {
             switch (what_) {
-                case wire::kind::block_request: return Protocol::write(block(), of_, to);
-                case wire::kind::token_request: return Protocol::write(token(), of_, to);
-                default: return Protocol::write(alone(), of_, to);
+                case wire::kind::block_request:
+                    return Protocol::write(block(), of_, to);
+                case wire::kind::token_request:
+                    return Protocol::write(token(), of_, to);
+                default:
+                    return Protocol::write(alone(), of_, to);
             }
         }
 
@@ -222,13 +225,16 @@ class basic_client_session {
     /// Ends a call that was begun, before it goes away. If it is not over, replies to what is under way are
     /// given up when they come.
     void end(call& c) noexcept {
-        for (message& each : messages_) {
-            if (each.from_ == &c) {
-                each.from_ = nullptr;
+        c.is_stopped_ = true;
+        for (auto each = messages_.begin(); each != messages_.end();) {
+            const auto at = each++;
+            if (at->from_ == &c && !at->is_sent_) {
+                remove(at);  // it would go up, and be paid for, for nobody
+            } else if (at->from_ == &c) {
+                at->from_ = nullptr;
             }
         }
         c.under_way_ = 0;
-        c.is_stopped_ = true;
         calls_.remove(&c);
         reading_ = {};  // the last answers
         memory::wipe(product_.data(), product_.size() * sizeof(double));
@@ -274,6 +280,7 @@ class basic_client_session {
     /// @throws closed_error if the numbers of this session are used up: only a fresh one goes on
     const message* next() {
         check_process();
+        give_up_stopped();
         if (is_held()) {
             return nullptr;
         }
@@ -302,15 +309,16 @@ class basic_client_session {
     }
 
     /// A reply, as a message.
-    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then: what
+    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then:
+    /// what
     ///         was under way goes again over another one
     void take(std::span<const std::uint8_t> bytes) {
         check_process();
         const wire::header head = wire::read_header(bytes);
         const auto at = find(head.number);
         require<format_error>(at != messages_.end() && at->of_.group == head.group,
-                              {"client_session: got a reply to request ", head.number, " of group ", head.group,
-                               ", which nobody waits for"});
+                              {"client_session: got a reply to request ", head.number, " of group ",
+                               head.group, ", which nobody waits for"});
         take(*at, [&](auto&... to) { Protocol::read(bytes, *model_, at->of_.group, to...); });
     }
 
@@ -338,7 +346,8 @@ class basic_client_session {
         if (why == refusal::rate_limit) {
             constexpr std::chrono::milliseconds least{1};
             constexpr std::chrono::milliseconds unsaid{100};
-            allowed_ = is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
+            allowed_ =
+                is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
             held_ = std::max(held_, std::max(retry_after.value_or(unsaid), least));
             return send_later(at);
         }
@@ -425,18 +434,17 @@ class basic_client_session {
     struct group {
         lora::token_cost cost;
         lora::token_cost cost_of_block;
-        std::list<block> blocks;         ///< oldest first
-        std::size_t asked = 0;           ///< hidden states that went up, or are to
-        std::size_t alone = 0;           ///< so many go alone, as the server had no room for a block
-        bool looks_ahead = false;        ///< hidden states went up since the next block was thought of
+        std::list<block> blocks;   ///< oldest first
+        std::size_t asked = 0;     ///< hidden states that went up, or are to
+        std::size_t alone = 0;     ///< so many go alone, as the server had no room for a block
+        bool looks_ahead = false;  ///< hidden states went up since the next block was thought of
         std::optional<std::uint64_t> left;
     };
 
     void check_process() const {
-        require<unsupported_error>(::getpid() == owner_,
-                                   {"client_session: this session was made in process ", owner_,
-                                    ", and this is its child ", ::getpid(),
-                                    "; make another one after the fork"});
+        require<unsupported_error>(::getpid() == owner_, {"client_session: this session was made in process ",
+                                                          owner_, ", and this is its child ", ::getpid(),
+                                                          "; make another one after the fork"});
     }
 
     void limit(std::span<const std::uint64_t> left) {
@@ -522,6 +530,18 @@ class basic_client_session {
         at->of_.number = 0;
         at->is_sent_ = false;
         messages_.splice(messages_.end(), messages_, at);
+    }
+
+    /// Rows of calls that were stopped, and that a refusal sent back: nothing was paid for them.
+    void give_up_stopped() {
+        for (auto each = messages_.end(); each != messages_.begin() && std::prev(each)->of_.number == 0;) {
+            const auto at = std::prev(each);
+            if (at->from_ != nullptr && at->from_->is_stopped_) {
+                remove(at);
+            } else {
+                each = at;
+            }
+        }
     }
 
     bool has_room(const lora::token_cost& cost, bool in_block) const noexcept {
@@ -678,8 +698,9 @@ class basic_client_session {
         const auto product = c.products_.span().subspan(m.row_ * c.rank_, c.rank_);
         try {
             if (is_token) {
-                require<format_error>(m.block_->is_accepted, {"client_session: got the reply to a token before "
-                                                              "that to its block"});
+                require<format_error>(m.block_->is_accepted,
+                                      {"client_session: got the reply to a token before "
+                                       "that to its block"});
                 const std::size_t position = m.token_.request.position;
                 read(position, token_reply_);
                 m.block_->positions.decrypt(token_reply_, m.token_, product);

@@ -283,13 +283,13 @@ using server_session = basic_server_session<lora_protocol<P, Packing, Protection
 /// Has a call answered by a session of the same process: no message is written.
 /// @param between  called after each answer
 /// @throws as client_session::begin, then what the call failed with; rows that were answered are in it
-template <class Client, class Server, class Between>
-void answer_in_process(Client& client, Server& server, typename Server::workspace& work, call& asked,
+template <class Client, class Server, class Call, class Between>
+void answer_in_process(Client& client, Server& server, typename Server::workspace& work, Call& asked,
                        Between between) {
     client.begin(asked);
     const struct at_end {
         Client& client;
-        call& asked;
+        Call& asked;
         ~at_end() {
             client.end(asked);
             client.lost();  // what an exception left under way

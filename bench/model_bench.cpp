@@ -1,12 +1,15 @@
 // One generated token of a whole model, client and server on one thread: the inputs of the seven sites of
-// each layer, one request each. "pooled" takes encryptions of zero that were made before.
+// each layer, one call of a session each. "pooled" takes encryptions of zero that were made before.
 
 #include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
+#include <tensafe/wire/message.hpp>
 
-#include <optional>
+#include <limits>
+#include <memory>
 #include <vector>
 
 #include "common.hpp"
@@ -14,7 +17,7 @@
 namespace {
 
 namespace lora = tensafe::lora;
-using tensafe::exec::host;
+namespace session = tensafe::session;
 using params = tensafe::ckks::private_n4096;
 
 lora::adapter random_adapter(std::size_t layers) {
@@ -30,89 +33,79 @@ lora::adapter random_adapter(std::size_t layers) {
 }
 
 struct setting {
+    using workspace = session::server_session<params>::workspace;
+
     setting(std::size_t layers, const lora::model_options& options)
         : setting(random_adapter(layers), options) {}
     setting(const lora::adapter& from, const lora::model_options& options)
-        : server(from, options),
-          client(server.layout(), lora::client_part(from, options)),
+        : server(std::make_shared<const lora::model_server<params>>(from, options)),
+          client(std::make_shared<lora::model_client<params>>(server->layout(),
+                                                              lora::client_part(from, options))),
           nonce(tensafe::random::fresh_seed()),
-          session(nonce, client.rerandomization_key(nonce)) {
-        for (const auto& group : server.layout().groups) {
+          mine(client, {std::numeric_limits<std::size_t>::max(), options.tokens_ahead}),
+          theirs(server, nonce, client->rerandomization_key(nonce)) {
+        for (const auto& group : server->layout().groups) {
             states.push_back(bench::random_matrix(1, group.d, 3));
         }
     }
 
-    lora::model_server<params> server;
-    lora::model_client<params> client;
+    /// As a server_session does; counts bytes.
+    void answer(const tensafe::wire::envelope& of, const auto& request, workspace& memory, auto& reply) {
+        theirs.answer(of, request, memory, reply);
+        bytes += request.bytes() + reply.bytes();
+    }
+    /// Through all groups.
+    void send_token() {
+        for (std::size_t g = 0; g < states.size(); ++g) {
+            session::call one(g, 1, [&](std::size_t) { return states[g].row(0); });
+            session::answer_in_process(mine, *this, work, one, [] {});
+            client->deltas(g, one.product(0), deltas);
+        }
+    }
+
+    std::shared_ptr<const lora::model_server<params>> server;
+    std::shared_ptr<lora::model_client<params>> client;
     tensafe::random::seed nonce;
-    lora::server_zeros<params> session;
+    session::client_session<params> mine;
+    session::server_session<params> theirs;
+    workspace work;
     std::vector<lora::matrix> states;
+    lora::model_client<params>::site_deltas deltas;
+    std::size_t bytes = 0;
 };
 
 void token(benchmark::State& state, bool pooled) {
     setting s(static_cast<std::size_t>(state.range(0)), {});
-    lora::query<params> query;
-    lora::model_client<params>::reply_type reply;
-    lora::decryption_workspace<params> reading;
-    std::vector<double> product;
-    lora::model_client<params>::site_deltas deltas;
-    std::size_t bytes = 0;
     for (auto _ : state) {
         if (pooled) {
             state.PauseTiming();
-            s.session.fill(s.server, 1);
+            s.theirs.zeros().fill(*s.server, 1);
             state.ResumeTiming();
         }
-        bytes = 0;
-        for (std::size_t g = 0; g < s.states.size(); ++g) {
-            s.client.encrypt(g, s.states[g].row(0), query);
-            s.session.apply(s.server, g, query.request, reply);
-            s.client.decrypt(g, reply, query, reading, product);
-            s.client.deltas(g, product, deltas);
-            bytes += query.request.bytes() + reply.bytes();
-        }
+        s.send_token();
     }
-    state.counters["bytes"] = static_cast<double>(bytes);
+    state.counters["bytes"] = static_cast<double>(s.bytes) / static_cast<double>(state.iterations());
     state.counters["requests"] = static_cast<double>(s.states.size());
-    state.counters["packed_bytes"] = static_cast<double>(s.server.bytes());
+    state.counters["packed_bytes"] = static_cast<double>(s.server->bytes());
 }
 
-/// Whole blocks, all phases: times are a token's.
+/// Whole blocks, all phases: times are a token's. Each block is asked for while the one before is in use.
 void blocks(benchmark::State& state) {
     lora::model_options options;
     options.tokens_ahead = static_cast<std::size_t>(state.range(1));
     options.trusts_clients = true;
     setting s(static_cast<std::size_t>(state.range(0)), options);
-    std::vector<std::optional<lora::model_client<params>::block_type>> of_client(s.states.size());
-    std::vector<lora::server_block<params>> of_server(s.states.size());
-    lora::block_workspace<params> work;
-    lora::block_reply ahead;
-    lora::token_query query;
-    lora::token_reply reply;
-    std::vector<double> product;
-    lora::model_client<params>::site_deltas deltas;
-    std::size_t bytes = 0;
+    for (std::size_t t = 0; t < options.tokens_ahead; ++t) {
+        s.send_token();  // with the first block, and the request for the second
+    }
+    s.bytes = 0;
     while (state.KeepRunningBatch(state.range(1))) {
-        bytes = 0;
-        for (std::size_t g = 0; g < s.states.size(); ++g) {
-            of_client[g] = s.client.prepare(g);
-            s.session.prepare(host{}, s.server, g, of_client[g]->request(), work, of_server[g], ahead);
-            s.client.accept(*of_client[g], ahead);
-            bytes += of_client[g]->request().bytes() + ahead.bytes();
-        }
         for (std::size_t t = 0; t < options.tokens_ahead; ++t) {
-            for (std::size_t g = 0; g < s.states.size(); ++g) {
-                of_client[g]->encrypt(s.states[g].row(0), query);
-                s.server.blocks(g).answer(of_server[g], query.request, work, reply);
-                product.resize(of_client[g]->plan().rank());
-                of_client[g]->decrypt(reply, query, product);
-                s.client.deltas(g, product, deltas);
-                bytes += query.request.bytes() + reply.bytes();
-            }
+            s.send_token();
         }
     }
-    state.counters["bytes"] = static_cast<double>(bytes) / static_cast<double>(state.range(1));
-    state.counters["packed_bytes"] = static_cast<double>(s.server.bytes());
+    state.counters["bytes"] = static_cast<double>(s.bytes) / static_cast<double>(state.iterations());
+    state.counters["packed_bytes"] = static_cast<double>(s.server->bytes());
 }
 
 void pack(benchmark::State& state) {

@@ -12,7 +12,8 @@
 #include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -44,6 +45,7 @@ namespace {
 using namespace examples;
 using namespace examples::tiny_lm;
 namespace lora = tensafe::lora;
+namespace session = tensafe::session;
 using json = nlohmann::ordered_json;
 using params = tensafe::ckks::private_n4096;
 using tiles = lora::coefficient_tiles<4>;
@@ -56,20 +58,21 @@ template <class Precision>
 class encrypted_adapter {
   public:
     explicit encrypted_adapter(const lora::adapter& adapter)
-        : server_(adapter),
-          client_(std::make_shared<client_type>(server_.layout(), lora::client_part(adapter))),
+        : server_(std::make_shared<const server_type>(adapter)),
+          client_(std::make_shared<client_type>(server_->layout(), lora::client_part(adapter))),
           nonce_(tensafe::random::fresh_seed()),
-          session_(nonce_, client_->rerandomization_key(nonce_)),
-          lora_(client_, [this](std::size_t group, const auto& request, auto& reply) {
-              session_.apply(server_, group, request, reply);
+          mine_(client_),
+          theirs_(server_, nonce_, client_->rerandomization_key(nonce_)),
+          lora_(client_, [this](session::call& rows) {
+              session::answer_in_process(mine_, theirs_, work_, rows, [] {});
           }) {
-        for (std::size_t g = 0; g < server_.layout().groups.size(); ++g) {
-            for (const auto& site : server_.layout().groups[g].sites) {
+        for (std::size_t g = 0; g < server_->layout().groups.size(); ++g) {
+            for (const auto& site : server_->layout().groups[g].sites) {
                 groups_[site.name] = g;
             }
         }
     }
-    encrypted_adapter(const encrypted_adapter&) = delete;  // the transport refers to this object
+    encrypted_adapter(const encrypted_adapter&) = delete;  // lora_ refers to this object
     encrypted_adapter& operator=(const encrypted_adapter&) = delete;
 
     /// Refers to this object.
@@ -79,7 +82,7 @@ class encrypted_adapter {
             const auto answered = lora_.deltas(group, x);
             std::vector<at::Tensor> results;
             for (const std::string& name : sites) {
-                const auto& all = server_.layout().groups[group].sites;
+                const auto& all = server_->layout().groups[group].sites;
                 const auto place =
                     std::find_if(all.begin(), all.end(), [&](const auto& site) { return site.name == name; });
                 results.push_back(answered.at(static_cast<std::size_t>(place - all.begin())));
@@ -94,11 +97,14 @@ class encrypted_adapter {
   private:
     using server_type = lora::model_server<params, tiles, protection<Precision>>;
     using client_type = lora::model_client<params, tiles, protection<Precision>>;
+    using server_session = session::server_session<params, tiles, protection<Precision>>;
 
-    server_type server_;
+    std::shared_ptr<const server_type> server_;
     std::shared_ptr<client_type> client_;
     tensafe::random::seed nonce_;
-    lora::server_zeros<params> session_;
+    session::client_session<params, tiles, protection<Precision>> mine_;
+    server_session theirs_;
+    typename server_session::workspace work_;
     tensafe::interop::encrypted_lora<params, tiles, protection<Precision>> lora_;
     std::map<std::string, std::size_t> groups_;
 };

@@ -65,8 +65,8 @@ int run(const std::filesystem::path& data, const std::string& way, const generat
         texts["encrypted"] = write("encrypted LoRA", model, options, client.deltas(), f);
         f.client = client.milliseconds() - server.milliseconds();
         f.server = server.milliseconds();
-        f.bytes_up = client.bytes_up();
-        f.bytes_down = client.bytes_down();
+        f.bytes_up = server.bytes_up();
+        f.bytes_down = server.bytes_down();
     }
     print_title();
     for (const char* name : {"base", "plain", "encrypted"}) {

@@ -6,8 +6,9 @@
 #include <tensafe/io/peft.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
 
 #include <CLI/CLI.hpp>
 #include <torch/nn/modules/linear.h>
@@ -25,6 +26,7 @@ namespace {
 
 namespace interop = tensafe::interop;
 namespace lora = tensafe::lora;
+namespace session = tensafe::session;
 using params = tensafe::ckks::private_n4096;
 constexpr int tokens = 6;
 
@@ -58,17 +60,17 @@ bool run(const std::string& folder, const std::string& name) {
     const lora::adapter_site& site = adapter.sites.front();
 
     // The server packs A; the client has the key, and B.
-    const lora::model_server<params> server(adapter);
+    const auto server = std::make_shared<const lora::model_server<params>>(adapter);
     const auto client =
-        std::make_shared<lora::model_client<params>>(server.layout(), lora::client_part(adapter));
+        std::make_shared<lora::model_client<params>>(server->layout(), lora::client_part(adapter));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::server_zeros<params> session(nonce, client->rerandomization_key(nonce));
+    session::server_session<params> theirs(server, nonce, client->rerandomization_key(nonce));
+    session::server_session<params>::workspace work;
 
-    // What carries a request to the server and its reply back: here a call, elsewhere your network.
-    const auto carry = [&](std::size_t group, const auto& request, auto& reply) {
-        session.apply(server, group, request, reply);
-    };
-    interop::encrypted_lora<params> encrypted(client, carry);
+    // What has the rows of a call answered: here the server of this process, elsewhere your network.
+    session::client_session<params> mine(client);
+    interop::encrypted_lora<params> encrypted(
+        client, [&](session::call& rows) { session::answer_in_process(mine, theirs, work, rows, [] {}); });
 
     const torch::NoGradGuard no_gradient;
     torch::manual_seed(1);

@@ -9,7 +9,13 @@
 #include "common/whole_model.hpp"
 
 #include <tensafe/lora/model/forecast.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/random/entropy.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -18,13 +24,15 @@
 #include <cstdio>
 #include <ctime>
 #include <map>
-#include <optional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace {
 
 namespace lora = tensafe::lora;
+namespace session = tensafe::session;
 using params = tensafe::ckks::private_n4096;
 using examples::cost;
 
@@ -33,14 +41,21 @@ void print(const char* what, const cost& predicted, const cost& measured) {
                 measured.bytes, predicted.milliseconds, measured.milliseconds);
 }
 
-/// A block of tokens of one group, on both sides.
-struct block {
-    std::optional<lora::model_client<params>::block_type> of_client;
-    lora::server_block<params> of_server;
+/// A server_session that counts the bytes of messages.
+struct counting_server {
+    using workspace = session::server_session<params>::workspace;
+
+    void answer(const tensafe::wire::envelope& of, const auto& request, workspace& work, auto& reply) {
+        counted.answer(of, request, work, reply);
+        bytes += request.bytes() + reply.bytes();
+    }
+
+    session::server_session<params> counted;
+    std::size_t bytes = 0;
 };
 
 /// With which so many tokens cost the fewest bytes.
-/// @param memory  of the client, in bytes
+/// @param memory  of the client, in bytes, for the blocks that a session has of each group
 std::size_t best_tokens_ahead(const lora::adapter& shapes, const lora::model_options& options,
                               std::size_t tokens, std::size_t memory) {
     std::vector<lora::site_shape> inputs;
@@ -48,8 +63,8 @@ std::size_t best_tokens_ahead(const lora::adapter& shapes, const lora::model_opt
         const std::size_t rows = group.rows(options.mode);
         inputs.push_back({rows, group.d, rows});
     }
-    const std::size_t best =
-        lora::best_tokens_ahead<params>(inputs, tokens, memory, options.mode, params::degree);
+    const std::size_t best = lora::best_tokens_ahead<params>(inputs, tokens, memory / session::most_blocks,
+                                                             options.mode, params::degree);
     std::printf("%zu tokens ahead\n", best);
     return std::max<std::size_t>(best, 1);
 }
@@ -57,74 +72,52 @@ std::size_t best_tokens_ahead(const lora::adapter& shapes, const lora::model_opt
 /// @param tokens_ahead  1: tokens are sent one by one
 void run(const lora::transformer_shape& shape, lora::model_options options, std::size_t tokens_ahead,
          std::size_t tokens) {
-    const bool in_blocks = tokens_ahead != 1;
-    options.tokens_ahead = in_blocks ? tokens_ahead : 0;
+    options.tokens_ahead = tokens_ahead == 1 ? 0 : tokens_ahead;
+    tokens = (tokens - 1) / tokens_ahead * tokens_ahead + tokens_ahead;  // whole blocks
     const auto forecast = lora::model_forecast<params>(lora::sites_of(shape), options);
     const lora::adapter adapter = examples::random_values(lora::sites_of(shape));
 
     // The server packs the adapter; the client gets its part of it and the public layout.
-    const lora::model_server<params> server(adapter, options);
-    lora::model_client<params> client(server.layout(), lora::client_part(adapter, options));
+    const auto server = std::make_shared<const lora::model_server<params>>(adapter, options);
+    const auto client =
+        std::make_shared<lora::model_client<params>>(server->layout(), lora::client_part(adapter, options));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::server_zeros<params> session(nonce, client.rerandomization_key(nonce));  // one key for all groups
+    // One key for all groups. Blocks are asked for where they cost fewer bytes, before they are needed.
+    const session::block_policy policy{tokens, tokens_ahead};
+    session::client_session<params> mine(client, policy);
+    counting_server theirs{{server, nonce, client->rerandomization_key(nonce)}};
+    counting_server::workspace work;
     std::printf("%zu sites, %zu of them in the clear; %.0f MB packed, %zu requests a token\n",
-                adapter.sites.size(), client.in_the_clear().size(), static_cast<double>(server.bytes()) / 1e6,
-                server.layout().groups.size());
-
-    std::vector<double> product;
-    lora::query<params> query;
-    lora::model_client<params>::reply_type reply;
-    lora::model_client<params>::workspace reading;
-    const auto send_alone = [&](std::size_t g, const std::vector<float>& h) {
-        client.encrypt(g, h, query);                     // query.request goes up
-        session.apply(server, g, query.request, reply);  // the server's part
-        client.decrypt(g, reply, query, reading, product);
-        return query.request.bytes() + reply.bytes();
-    };
-    std::vector<block> blocks(server.layout().groups.size());
-    lora::block_workspace<params> work;
-    lora::block_reply ahead;
-    lora::token_query token_query;
-    lora::token_reply token_reply;
-    const auto send_in_block = [&](std::size_t g, const std::vector<float>& h) {
-        auto& [of_client, of_server] = blocks[g];
-        std::size_t bytes = 0;
-        if (!of_client || of_client->left() == 0) {
-            of_client = client.prepare(g);
-            session.prepare(tensafe::exec::host{}, server, g, of_client->request(), work, of_server, ahead);
-            client.accept(*of_client, ahead);
-            bytes = of_client->request().bytes() + ahead.bytes();
-        }
-        of_client->encrypt(h, token_query);
-        server.blocks(g).answer(of_server, token_query.request, work, token_reply);
-        product.resize(of_client->plan().rank());
-        of_client->decrypt(token_reply, token_query, product);
-        return bytes + token_query.request.bytes() + token_reply.bytes();
-    };
+                adapter.sites.size(), client->in_the_clear().size(),
+                static_cast<double>(server->bytes()) / 1e6, server->layout().groups.size());
 
     std::map<std::string, cost> predicted;
     std::map<std::string, cost> measured;
     double distance = 0;
     for (const auto& group : forecast.groups) {
+        const bool in_blocks = mine.has_blocks() && policy.is_worth(group.decode, group.block, 0, 0);
         const lora::token_cost& of_group = in_blocks ? group.block : group.decode;
         const auto states = static_cast<double>(of_group.hidden_states);
+        const double of_messages = in_blocks ? group.block_milliseconds : group.milliseconds;
         predicted[examples::kind_of(group.input)] +=
-            {of_group.hidden_states, of_group.bytes(),
-             (in_blocks ? group.block_milliseconds : group.milliseconds) + states * group.delta_milliseconds};
+            cost{tokens, of_group.bytes() * (tokens / of_group.hidden_states),
+                 (of_messages / states + group.delta_milliseconds) * static_cast<double>(tokens)};
         distance = std::hypot(
             distance, of_group.budget.statistical_distance(of_group.targets / of_group.hidden_states));
     }
     double worst = 0;
     lora::model_client<params>::site_deltas deltas;
-    tokens = (tokens - 1) / tokens_ahead * tokens_ahead + tokens_ahead;  // whole blocks
     for (std::size_t token = 0; token < tokens; ++token) {
-        for (std::size_t g = 0; g < server.layout().groups.size(); ++g) {
-            const auto& group = server.layout().groups[g];
+        for (std::size_t g = 0; g < server->layout().groups.size(); ++g) {
+            const auto& group = server->layout().groups[g];
             const auto h = examples::random_state(group.d);
+            const std::size_t before = theirs.bytes;
             const std::clock_t start = std::clock();
-            const std::size_t bytes = in_blocks ? send_in_block(g, h) : send_alone(g, h);
-            client.deltas(g, product, deltas);  // of each site of the group
-            measured[examples::kind_of(group.input)] += {1, bytes, examples::milliseconds_since(start)};
+            session::call one(g, 1, [&](std::size_t) { return std::span<const float>(h); });
+            session::answer_in_process(mine, theirs, work, one, [] {});
+            client->deltas(g, one.product(0), deltas);  // of each site of the group
+            measured[examples::kind_of(group.input)] +=
+                {1, theirs.bytes - before, examples::milliseconds_since(start)};
             worst = std::fmax(worst, examples::worst_error(adapter, group, deltas, h));
         }
     }
@@ -135,7 +128,7 @@ void run(const lora::transformer_shape& shape, lora::model_options options, std:
     cost all_measured;
     for (auto& [kind, of_kind] : measured) {
         of_kind = of_kind / tokens;
-        const cost of_forecast = predicted[kind] / tokens_ahead;
+        const cost of_forecast = predicted[kind] / tokens;
         print(kind.c_str(), of_forecast, of_kind);
         all_predicted += of_forecast;
         all_measured += of_kind;

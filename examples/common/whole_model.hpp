@@ -4,7 +4,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -6,6 +6,7 @@
 
 #include <tensafe/encoding/norm.hpp>
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/session/client_session.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -52,23 +53,32 @@ class remote_adapter {
         }
     }
 
-    /// What it adds to these linears, which share the input h.
+    /// What it adds to these linears, which share their inputs, for each position that waits: one call.
     /// @throws tensafe::parameter_error for linears that the adapter does not have beside each other
-    std::vector<std::span<const float>> deltas(std::span<const std::string> sites, std::span<const float> h) {
-        const std::size_t group = at(sites.front()).group;
-        overflows_ += to_.ask_or_zeros(group, h, product_) ? 0U : 1U;
-        to_.client()->deltas(group, product_, exact_);
-        rounded_.resize(exact_.size());
+    std::vector<std::span<const float>> deltas(const character_model& model, std::size_t positions) {
+        const std::size_t group = at(model.sites().front()).group;
+        tensafe::session::call asked(
+            group, positions, [&](std::size_t i) { return model.input(i); }, 1, true);
+        to_.ask(asked);
+        overflows_ += asked.bad_rows();
+        rounded_.resize(to_.layout().groups[group].sites.size());
+        for (auto& values : rounded_) {
+            values.clear();
+        }
+        for (std::size_t i = 0; i < positions; ++i) {
+            to_.client()->deltas(group, asked.product(i), exact_);
+            for (std::size_t s = 0; s < exact_.size(); ++s) {
+                rounded_[s].insert(rounded_[s].end(), exact_[s].begin(), exact_[s].end());
+            }
+        }
         std::vector<std::span<const float>> result;
-        for (const std::string& site : sites) {
+        for (const std::string& site : model.sites()) {
             const model_layout::place place = at(site);
             tensafe::require<tensafe::parameter_error>(
                 place.group == group,
                 {"remote_adapter: the server's adapter has ", tensafe::in_quotes(site), " apart from ",
-                 tensafe::in_quotes(sites.front()), ", expected one input"});
-            auto& values = rounded_[place.site];
-            values.assign(exact_[place.site].begin(), exact_[place.site].end());
-            result.emplace_back(values);
+                 tensafe::in_quotes(model.sites().front()), ", expected one input"});
+            result.emplace_back(rounded_[place.site]);
         }
         return result;
     }
@@ -101,7 +111,6 @@ class remote_adapter {
 
     split::remote_model& to_;
     std::map<std::string, model_layout::place> places_;
-    std::vector<double> product_;
     split::remote_model::client_type::site_deltas exact_;
     std::vector<std::vector<float>> rounded_;
     std::size_t overflows_ = 0;
@@ -129,18 +138,16 @@ int run(const std::filesystem::path& data, const split::program_options& service
                  service.adapter.c_str(), static_cast<unsigned long long>(remote.version()),
                  remote.layout().groups.size());
 
-    const auto read = [&](std::int64_t token) {
-        for (model.begin(token); !model.sites().empty();) {
-            model.resume(adapter.deltas(model.sites(), model.input()));
+    const auto read = [&](std::span<const std::int64_t> all) {
+        for (model.begin(all); !model.sites().empty();) {
+            model.resume(adapter.deltas(model, all.size()));
         }
     };
     const auto before = remote.counted();
     const auto start = std::chrono::steady_clock::now();
     std::printf("%s", prompt.c_str());
     std::fflush(stdout);
-    for (const std::int64_t token : tokens) {
-        read(token);
-    }
+    read(tokens);  // all at once: as many round trips as a character
     for (std::size_t written = 1;; ++written) {
         const std::int64_t next = model.likeliest();
         std::fputc(character_of(next), stdout);
@@ -148,7 +155,7 @@ int run(const std::filesystem::path& data, const split::program_options& service
         if (written == characters) {
             break;
         }
-        read(next);
+        read(std::span(&next, 1));
     }
     std::printf("\n");
     std::fflush(stdout);

@@ -18,7 +18,7 @@
 
 #include "characters.hpp"
 
-// The model of transformer.hpp once more, without libtorch: one position at a time, in pieces. It stops at
+// The model of transformer.hpp once more, without libtorch: some positions at a time, in pieces. It stops at
 // each input that an adapter may change, so that whoever runs it can wait for answers, as a web page must.
 
 namespace examples::tiny_lm {
@@ -66,33 +66,42 @@ class character_model {
         at_ = end();
     }
 
-    /// Adds a character to the text, and goes to the first input that an adapter may change.
-    /// @pre  0 <= token < vocabulary; the position before is done
-    void begin(std::int64_t token) {
-        x_ = embedding_.row(token).transpose();
+    /// Adds characters to the text, and goes to the first input that an adapter may change.
+    /// @pre  one token or more, each in [0, vocabulary); the positions before are done
+    void begin(std::span<const std::int64_t> tokens) {
+        x_.resize(std::ssize(tokens), shape_.d_model);
+        for (std::int64_t i = 0; i < x_.rows(); ++i) {
+            x_.row(i) = embedding_.row(tokens[static_cast<std::size_t>(i)]);
+        }
         at_ = 0;
         input_ = normed(x_, layers_.front().attention_norm);
     }
-    /// The linears that wait, which share `input`, by their names; none: the position is done.
+    void begin(std::int64_t token) { begin(std::span(&token, 1)); }
+    /// The linears that wait, which share `input`, by their names; none: the positions are done.
     std::span<const std::string> sites() const {
         return at_ == end() ? std::span<const std::string>() : waiting().sites;
     }
-    std::span<const float> input() const { return {input_.data(), static_cast<std::size_t>(input_.size())}; }
+    /// Of these, the one at this place in what was begun.
+    std::span<const float> input(std::size_t position = 0) const {
+        const auto d = static_cast<std::size_t>(input_.cols());
+        return std::span(input_.data(), static_cast<std::size_t>(input_.size())).subspan(position * d, d);
+    }
 
     /// Goes on to the next such input, or to the end.
-    /// @param deltas  what an adapter adds to each of the linears' outputs; empty: nothing
+    /// @param deltas  what an adapter adds to the outputs of each of the linears, position by position;
+    ///                empty: nothing
     /// @throws tensafe::shape_error for other ones
     void resume(std::span<const std::span<const float>> deltas = {}) {
-        std::vector<vector> outputs;
+        std::vector<matrix> outputs;
         for (std::size_t i = 0; i < waiting().weights.size(); ++i) {
-            outputs.emplace_back(waiting().weights[i] * input_);
+            outputs.emplace_back(input_ * waiting().weights[i].transpose());
             if (!deltas.empty()) {
                 tensafe::require<tensafe::shape_error>(
                     deltas.size() == waiting().weights.size() &&
                         deltas[i].size() == static_cast<std::size_t>(outputs[i].size()),
                     {"character_model::resume: site ", tensafe::in_quotes(waiting().sites[i]), ": expected ",
                      outputs[i].size(), " entries for each of ", waiting().weights.size(), " sites"});
-                outputs[i] += Eigen::Map<const vector>(deltas[i].data(), outputs[i].size());
+                outputs[i] += Eigen::Map<const matrix>(deltas[i].data(), x_.rows(), outputs[i].cols());
             }
         }
         layer& here = layers_[at_ / stages];
@@ -113,14 +122,14 @@ class character_model {
                 if (at_ + 1 < end()) {
                     input_ = normed(x_, layers_[at_ / stages + 1].attention_norm);
                 } else {
-                    logits_ = head_ * normed(x_, norm_);
-                    ++position_;
+                    logits_ = head_ * normed(x_.bottomRows(1), norm_).transpose();
+                    position_ += x_.rows();
                 }
         }
         ++at_;
     }
 
-    /// Of the next character, when a position is done.
+    /// Of the next character, when the positions are done.
     std::span<const float> logits() const {
         return {logits_.data(), static_cast<std::size_t>(logits_.size())};
     }
@@ -171,17 +180,18 @@ class character_model {
     std::size_t end() const { return layers_.size() * stages; }
     const stage& waiting() const { return layers_[at_ / stages].linears[at_ % stages]; }
 
-    static vector normed(const vector& x, const vector& weight) {
-        const float scale = 1 / std::sqrt(x.squaredNorm() / static_cast<float>(x.size()) + 1e-6F);
-        return (x * scale).cwiseProduct(weight);
+    static matrix normed(const matrix& x, const vector& weight) {
+        const vector mean = x.rowwise().squaredNorm() / static_cast<float>(x.cols());
+        const vector scale = (mean.array() + 1e-6F).sqrt().inverse();
+        return scale.asDiagonal() * x * weight.asDiagonal();
     }
 
     /// Turns pairs of each head's entries by the position's angles, which need double precision.
-    void turn(vector& x) const {
+    void turn(vector& x, std::int64_t position) const {
         const std::int64_t d_head = shape_.d_model / shape_.heads;
         for (std::int64_t k = 0; k < d_head / 2; ++k) {
             const double angle =
-                static_cast<double>(position_) *
+                static_cast<double>(position) *
                 std::pow(10000.0, -2.0 * static_cast<double>(k) / static_cast<double>(d_head));
             const auto cosine = static_cast<float>(std::cos(angle));
             const auto sine = static_cast<float>(std::sin(angle));
@@ -194,20 +204,25 @@ class character_model {
         }
     }
 
-    vector attended(layer& here, vector& q, vector& k, const vector& v) const {
-        turn(q);
-        turn(k);
-        here.keys.row(position_ % shape_.window) = k;
-        here.values.row(position_ % shape_.window) = v;
-        const std::int64_t known = std::min(position_ + 1, shape_.window);
+    matrix attended(layer& here, const matrix& queries, const matrix& keys, const matrix& values) const {
         const std::int64_t d_head = shape_.d_model / shape_.heads;
-        vector result(shape_.d_model);
-        for (std::int64_t h = 0; h < shape_.d_model; h += d_head) {
-            vector scores = here.keys.block(0, h, known, d_head) * q.segment(h, d_head) /
-                            std::sqrt(static_cast<float>(d_head));
-            scores = (scores.array() - scores.maxCoeff()).exp().matrix();
-            result.segment(h, d_head) =
-                here.values.block(0, h, known, d_head).transpose() * (scores / scores.sum());
+        matrix result(queries.rows(), shape_.d_model);
+        for (std::int64_t i = 0; i < queries.rows(); ++i) {  // no position sees a later one
+            const std::int64_t position = position_ + i;
+            vector q = queries.row(i);
+            vector k = keys.row(i);
+            turn(q, position);
+            turn(k, position);
+            here.keys.row(position % shape_.window) = k;
+            here.values.row(position % shape_.window) = values.row(i);
+            const std::int64_t known = std::min(position + 1, shape_.window);
+            for (std::int64_t h = 0; h < shape_.d_model; h += d_head) {
+                vector scores = here.keys.block(0, h, known, d_head) * q.segment(h, d_head) /
+                                std::sqrt(static_cast<float>(d_head));
+                scores = (scores.array() - scores.maxCoeff()).exp().matrix();
+                result.row(i).segment(h, d_head) =
+                    here.values.block(0, h, known, d_head).transpose() * (scores / scores.sum());
+            }
         }
         return result;
     }
@@ -219,8 +234,8 @@ class character_model {
     matrix head_;
     std::int64_t position_ = 0;
     std::size_t at_ = 0;  ///< the stage that waits, over all layers
-    vector x_;
-    vector input_;
+    matrix x_;            ///< a row for each position that is not done
+    matrix input_;
     vector logits_;
 };
 

@@ -7,10 +7,11 @@
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
-#include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/random/seed.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include <torch/torch.h>
 
@@ -25,7 +26,7 @@
 #include "transformer.hpp"
 
 // Encrypted LoRA has two sides. Here they share a process; all that they tell each other are the arguments
-// and results of adapter_side's members. In split_inference/ they do not: text_side is the same there.
+// and results of adapter_side's members. In split_inference/ they do not.
 
 namespace examples::tiny_lm {
 
@@ -49,34 +50,47 @@ class timed {
 
 /// Has the adapter. Sees ciphertexts and no key that opens them; answers one client.
 class adapter_side {
+    using session_type = tensafe::session::server_session<params>;
+
   public:
-    using reply_type = tensafe::lora::model_client<params>::reply_type;
+    using workspace = session_type::workspace;
 
     explicit adapter_side(const tensafe::lora::adapter& adapter)
-        : model_(adapter), nonce_(tensafe::random::fresh_seed()) {}
+        : model_(std::make_shared<const tensafe::lora::model_server<params>>(adapter)),
+          nonce_(tensafe::random::fresh_seed()) {}
 
     /// For the client: which linears have an adapter, and of what rank.
-    const tensafe::lora::model_layout& layout() const noexcept { return model_.layout(); }
+    const tensafe::lora::model_layout& layout() const noexcept { return model_->layout(); }
     const tensafe::random::seed& nonce() const noexcept { return nonce_; }
 
     template <class ZeroKey>
     void open_session(ZeroKey key) {
-        session_ = std::make_unique<tensafe::lora::server_zeros<params>>(nonce_, std::move(key));
+        session_ = std::make_unique<session_type>(model_, nonce_, std::move(key));
     }
 
+    workspace& memory() noexcept { return memory_; }
+    /// As a server_session answers.
     /// @pre open_session was called
-    void answer(std::size_t group, const tensafe::lora::request<params>& request, reply_type& reply) {
+    template <class Request, class Reply>
+    void answer(const tensafe::wire::envelope& of, const Request& request, workspace& memory, Reply& reply) {
         const timed here(milliseconds_);
-        session_->apply(model_, group, request, reply);
+        session_->answer(of, request, memory, reply);
+        bytes_up_ += request.bytes();
+        bytes_down_ += reply.bytes();
     }
 
     double milliseconds() const noexcept { return milliseconds_; }
+    std::size_t bytes_up() const noexcept { return bytes_up_; }
+    std::size_t bytes_down() const noexcept { return bytes_down_; }
 
   private:
-    tensafe::lora::model_server<params> model_;
+    std::shared_ptr<const tensafe::lora::model_server<params>> model_;
     tensafe::random::seed nonce_;
-    std::unique_ptr<tensafe::lora::server_zeros<params>> session_;
+    std::unique_ptr<session_type> session_;
+    workspace memory_;
     double milliseconds_ = 0;
+    std::size_t bytes_up_ = 0;
+    std::size_t bytes_down_ = 0;
 };
 
 /// Has the text, the base model and the secret key. Of the adapter it holds what lora::client_part gives out:
@@ -84,37 +98,26 @@ class adapter_side {
 class text_side {
   public:
     using client_type = tensafe::lora::model_client<params>;
-    /// Has a request answered, wherever the adapter is.
-    using transport = tensafe::interop::encrypted_lora<params>::transport;
 
-    /// For a session that is open.
-    text_side(std::shared_ptr<client_type> client, transport carry)
-        : client_(std::move(client)),
-          lora_(client_,
-                [this, carry = std::move(carry)](std::size_t group, const auto& request, auto& reply) {
-                    bytes_up_ += request.bytes();
-                    carry(group, request, reply);
-                    bytes_down_ += reply.bytes();
-                }) {
-        find_places();
-    }
-    /// Of whoever makes products, as a client of a service.
-    text_side(std::shared_ptr<client_type> client, tensafe::interop::encrypted_lora<params>::asker ask)
-        : client_(std::move(client)), lora_(client_, std::move(ask)) {
-        find_places();
-    }
     /// @param remote  must outlive this object
     text_side(adapter_side& remote, tensafe::lora::adapter client_part)
-        : text_side(std::make_shared<client_type>(remote.layout(), std::move(client_part)),
-                    [&remote](std::size_t group, const auto& request, auto& reply) {
-                        remote.answer(group, request, reply);
-                    }) {
+        : client_(std::make_shared<client_type>(remote.layout(), std::move(client_part))),
+          session_(client_),
+          lora_(client_, [this, &remote](tensafe::session::call& asked) {
+              tensafe::session::answer_in_process(session_, remote, remote.memory(), asked, [] {});
+          }) {
         remote.open_session(client_->rerandomization_key(remote.nonce()));
+        for (std::size_t g = 0; g < lora_.layout().groups.size(); ++g) {
+            const auto& sites = lora_.layout().groups[g].sites;
+            for (std::size_t s = 0; s < sites.size(); ++s) {
+                places_[sites[s].name] = {g, s};
+            }
+        }
     }
-    text_side(const text_side&) = delete;  // the transport refers to this object
+    text_side(const text_side&) = delete;  // lora_ refers to this object
     text_side& operator=(const text_side&) = delete;
 
-    /// Refers to this object. One request for sites that share an input.
+    /// Refers to this object. One call for sites that share an input.
     adapter_deltas deltas() {
         return [this](const std::vector<std::string>& sites, const at::Tensor& x) {
             const timed here(milliseconds_);
@@ -139,24 +142,12 @@ class text_side {
     /// What the server must not see, and the user should: hidden states of no finite norm, and entries of
     /// deltas beyond the tensors' type.
     std::size_t overflows() const noexcept { return lora_.bad_states() + lora_.clamped_deltas(); }
-    std::size_t bytes_up() const noexcept { return bytes_up_; }
-    std::size_t bytes_down() const noexcept { return bytes_down_; }
     double milliseconds() const noexcept { return milliseconds_; }  ///< with those of the other side
 
   private:
-    void find_places() {
-        for (std::size_t g = 0; g < lora_.layout().groups.size(); ++g) {
-            const auto& sites = lora_.layout().groups[g].sites;
-            for (std::size_t s = 0; s < sites.size(); ++s) {
-                places_[sites[s].name] = {g, s};
-            }
-        }
-    }
-
-    std::size_t bytes_up_ = 0;
-    std::size_t bytes_down_ = 0;
     double milliseconds_ = 0;
     std::shared_ptr<client_type> client_;
+    tensafe::session::client_session<params> session_;
     tensafe::interop::encrypted_lora<params> lora_;
     std::map<std::string, tensafe::lora::model_layout::place> places_;
 };

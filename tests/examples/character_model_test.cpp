@@ -20,27 +20,31 @@ std::string bytes_of(const std::string& path) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Reads a text, and adds the likeliest characters.
+/// Reads characters at once.
+void read(character_model& model, std::string_view text, const lora::adapter* adapter) {
+    for (model.begin(tokens_of(text)); !model.sites().empty();) {
+        std::vector<std::vector<float>> deltas;
+        for (const std::string& site : adapter == nullptr ? std::span<const std::string>() : model.sites()) {
+            auto& of_all = deltas.emplace_back();
+            for (std::size_t i = 0; i < text.size(); ++i) {
+                const auto delta = lora::plain_delta(adapter->site(site), model.input(i));
+                of_all.insert(of_all.end(), delta.begin(), delta.end());
+            }
+        }
+        model.resume(std::vector<std::span<const float>>(deltas.begin(), deltas.end()));
+    }
+}
+
+/// Reads a text, character by character, and adds the likeliest ones.
 std::string continued(character_model& model, std::string text, std::size_t characters,
                       const lora::adapter* adapter) {
-    const auto read = [&](char c) {
-        for (model.begin(tokens_of(std::string(1, c)).front()); !model.sites().empty();) {
-            std::vector<std::vector<float>> deltas;
-            for (const std::string& site :
-                 adapter == nullptr ? std::span<const std::string>() : model.sites()) {
-                const auto delta = lora::plain_delta(adapter->site(site), model.input());
-                deltas.emplace_back(delta.begin(), delta.end());
-            }
-            model.resume(std::vector<std::span<const float>>(deltas.begin(), deltas.end()));
-        }
-    };
     for (const char c : text) {
-        read(c);
+        read(model, {&c, 1}, adapter);
     }
     text.clear();
     while (text.size() < characters) {
         text += character_of(model.likeliest());
-        read(text.back());
+        read(model, std::string_view(text).substr(text.size() - 1), adapter);
     }
     return text;
 }
@@ -58,6 +62,26 @@ TEST_CASE("the model writes what libtorch's writes, beyond its window too") {
     CHECK(base != expected.substr(0, 40));
     model.clear();
     CHECK(continued(model, "Job hath spoken", 40, &adapter) == expected.substr(0, 40));
+}
+
+TEST_CASE("characters read at once leave what they leave one by one, beyond the window too") {
+    const auto weights = io::safetensors_file::open(data + "/base.safetensors");
+    const lora::adapter adapter = io::load_peft(data + "/adapter");
+    const std::string text = bytes_of(data + "/job_hath_spoken.txt").substr(0, 300);
+    REQUIRE(text.size() > static_cast<std::size_t>(model_shape().window));
+    for (const lora::adapter* const with : {&adapter, static_cast<const lora::adapter*>(nullptr)}) {
+        character_model at_once(weights);
+        character_model one_by_one(weights);
+        static_cast<void>(continued(one_by_one, text, 0, with));
+        read(at_once, std::string_view(text).substr(0, 20), with);
+        read(at_once, std::string_view(text).substr(20), with);
+        for (std::size_t i = 0; i < one_by_one.logits().size(); ++i) {
+            CHECK(at_once.logits()[i] == doctest::Approx(one_by_one.logits()[i]).epsilon(1e-4));
+        }
+        read(at_once, "x", with);
+        read(one_by_one, "x", with);
+        CHECK(at_once.likeliest() == one_by_one.likeliest());
+    }
 }
 
 TEST_CASE("deltas of zero change no logit") {

@@ -185,7 +185,7 @@ DOCTEST_TEST_CASE_FIXTURE(committed,
     // q, k and v of a layer share a request: four for each layer and character.
     DOCTEST_CHECK(server.layout().groups.size() == 12);
     const std::size_t characters = options.prompt.size() + 500 - 1;
-    DOCTEST_CHECK(client.bytes_up() > characters * 12 * 10'000);
+    DOCTEST_CHECK(server.bytes_up() > characters * 12 * 10'000);
 }
 
 // Text that nobody chose for its margins, and that does not go round in circles.

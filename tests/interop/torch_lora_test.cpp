@@ -6,12 +6,11 @@
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/packing/protection.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -30,8 +29,8 @@ namespace {
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using model_client = lora::model_client<small>;
 using encrypted_lora = interop::encrypted_lora<small>;
-using request = lora::request<small>;
-using reply = encrypted_lora::reply_type;
+using client_session = session::client_session<small>;
+using server_session = session::server_session<small>;
 
 constexpr std::int64_t d = 70;
 
@@ -52,36 +51,40 @@ lora::adapter three_sites(double scale) {
     return result;
 }
 
-/// Client and server in one process. Counts the requests, and can be told to fail.
+/// Client and server in one process. Counts calls and requests, and can be told to fail.
 struct served {
-    explicit served(double scale = 8)
-        : adapter(three_sites(scale)),
-          server(adapter),
-          client(std::make_shared<model_client>(server.layout(), lora::client_part(adapter))) {
-        const auto nonce = random::fresh_seed();
-        session = std::make_unique<lora::server_zeros<small>>(nonce, client->rerandomization_key(nonce));
-    }
+    using workspace = server_session::workspace;
 
-    encrypted_lora deltas_of() {
-        return encrypted_lora(client, [this](std::size_t group, const request& from, reply& to) {
-            if (requests == fail_at) {
-                throw std::runtime_error("the line is dead");
-            }
-            ++requests;
-            if (!is_silent) {
-                session->apply(server, group, from, to);
-            }
-        });
+    explicit served(double scale = 8, const lora::model_options& options = {})
+        : adapter(three_sites(scale)),
+          server(std::make_shared<const lora::model_server<small>>(adapter, options)),
+          client(std::make_shared<model_client>(server->layout(), lora::client_part(adapter, options))),
+          mine(client),
+          theirs(server, nonce, client->rerandomization_key(nonce)) {}
+
+    /// As a server_session does.
+    void answer(const wire::envelope& of, const auto& from, workspace& memory, auto& to) {
+        if (requests == fail_at) {
+            throw std::runtime_error("the line is dead");
+        }
+        ++requests;
+        theirs.answer(of, from, memory, to);
     }
 
     lora::adapter adapter;
-    lora::model_server<small> server;
+    std::shared_ptr<const lora::model_server<small>> server;
     std::shared_ptr<model_client> client;
-    std::unique_ptr<lora::server_zeros<small>> session;
+    random::seed nonce = random::fresh_seed();
+    client_session mine;
+    server_session theirs;
+    workspace work;
+    std::size_t calls = 0;
     std::size_t requests = 0;
     std::size_t fail_at = std::numeric_limits<std::size_t>::max();
-    bool is_silent = false;
-    encrypted_lora encrypted = deltas_of();
+    encrypted_lora encrypted{client, [this](session::call& asked) {
+                                 ++calls;
+                                 session::answer_in_process(mine, *this, work, asked, [] {});
+                             }};
 };
 
 /// scale * (x A^T) B^T by libtorch, in double precision.
@@ -104,26 +107,37 @@ template <class Tag, typename Tag::type Member>
 struct opened {
     friend typename Tag::type member_of(Tag) { return Member; }
 };
-struct reading_tag {
-    using type = model_client::workspace encrypted_lora::*;
-    friend type member_of(reading_tag);
-};
 struct row_tag {
     using type = std::vector<float> encrypted_lora::*;
     friend type member_of(row_tag);
-};
-struct product_tag {
-    using type = std::vector<double> encrypted_lora::*;
-    friend type member_of(product_tag);
 };
 struct deltas_tag {
     using type = model_client::site_deltas encrypted_lora::*;
     friend type member_of(deltas_tag);
 };
-template struct opened<reading_tag, &encrypted_lora::reading_>;
+// And what its client_session keeps.
+struct reading_tag {
+    using type = model_client::workspace client_session::*;
+    friend type member_of(reading_tag);
+};
+struct product_tag {
+    using type = std::vector<double> client_session::*;
+    friend type member_of(product_tag);
+};
+struct spare_tag {
+    using type = std::list<client_session::message> client_session::*;
+    friend type member_of(spare_tag);
+};
+struct query_tag {
+    using type = lora::query<small> client_session::message::*;
+    friend type member_of(query_tag);
+};
 template struct opened<row_tag, &encrypted_lora::row_>;
-template struct opened<product_tag, &encrypted_lora::product_>;
 template struct opened<deltas_tag, &encrypted_lora::deltas_>;
+template struct opened<reading_tag, &client_session::reading_>;
+template struct opened<product_tag, &client_session::product_>;
+template struct opened<spare_tag, &client_session::spare_>;
+template struct opened<query_tag, &client_session::message::query_>;
 
 bool is_wiped(const auto& values) {
     return std::all_of(values.begin(), values.end(), [](const auto& x) { return x == decltype(x + x){}; });
@@ -137,7 +151,7 @@ DOCTEST_TEST_CASE(
     served s;
     encrypted_lora& encrypted = s.encrypted;
     const at::Tensor x = torch::randn({2, 3, d});
-    const auto place = s.server.layout().at("layers.0.q_proj");
+    const auto place = s.server->layout().at("layers.0.q_proj");
     const std::vector<at::Tensor> deltas = encrypted.deltas(place.group, x);
     DOCTEST_REQUIRE(deltas.size() == 2);
     for (std::size_t i = 0; i < 2; ++i) {
@@ -149,6 +163,7 @@ DOCTEST_TEST_CASE(
         DOCTEST_CHECK(!deltas[i].requires_grad());
     }
     DOCTEST_CHECK(s.requests == 6);  // one for q and v together, for each row
+    DOCTEST_CHECK(s.calls == 1);
 }
 
 DOCTEST_TEST_CASE_FIXTURE(served, "delta gives the one site that is named, and shapes follow x") {
@@ -183,13 +198,13 @@ DOCTEST_TEST_CASE_FIXTURE(served, "batches of any strides give what their contig
         difference(encrypted.delta("layers.0.v_proj", repeated), plain(adapter.sites[1], repeated)) < 1e-3);
 }
 
-DOCTEST_TEST_CASE_FIXTURE(served, "a batch without rows has deltas without rows, and sends nothing") {
+DOCTEST_TEST_CASE_FIXTURE(served, "a batch without rows has deltas without rows, and asks for nothing") {
     const std::vector<at::Tensor> deltas = encrypted.deltas(0, torch::empty({2, 0, d}, at::kHalf));
     DOCTEST_REQUIRE(deltas.size() == 2);
     DOCTEST_CHECK(deltas[0].sizes() == at::IntArrayRef({2, 0, 33}));
     DOCTEST_CHECK(deltas[1].sizes() == at::IntArrayRef({2, 0, 9}));
     DOCTEST_CHECK((deltas[1].scalar_type() == at::kHalf));
-    DOCTEST_CHECK(requests == 0);
+    DOCTEST_CHECK(calls == 0);
 }
 
 DOCTEST_TEST_CASE_FIXTURE(served, "an input that records gradients is refused before anything is sent") {
@@ -197,7 +212,7 @@ DOCTEST_TEST_CASE_FIXTURE(served, "an input that records gradients is refused be
     const std::string message =
         refusal<unsupported_error>([&] { return encrypted.delta("layers.0.q_proj", x); });
     DOCTEST_CHECK(contains(message, "torch::NoGradGuard"));
-    DOCTEST_CHECK(requests == 0);
+    DOCTEST_CHECK(calls == 0);
     DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.detach()), plain(adapter.sites[0], x)) <
                   1e-3);
     const torch::NoGradGuard no_gradient;
@@ -221,7 +236,7 @@ DOCTEST_TEST_CASE_FIXTURE(
     DOCTEST_CHECK(contains(
         refusal<parameter_error>([&] { return encrypted.delta("layers.0.k_proj", torch::randn({d})); }),
         "layers.0.k_proj"));
-    DOCTEST_CHECK(requests == 0);
+    DOCTEST_CHECK(calls == 0);
 }
 
 DOCTEST_TEST_CASE_FIXTURE(
@@ -257,68 +272,110 @@ DOCTEST_TEST_CASE("a delta beyond the range of halves is the largest of them, an
                   1e-2 * expected.abs().max().item<double>());
 }
 
-DOCTEST_TEST_CASE_FIXTURE(served, "what the transport throws comes through, and the next call works") {
+DOCTEST_TEST_CASE_FIXTURE(served, "what the asker throws comes through, and the next call works") {
     const at::Tensor x = torch::randn({3, d});
     fail_at = 1;
     DOCTEST_CHECK(refusal<std::runtime_error>([&] { return encrypted.deltas(0, x); }) == "the line is dead");
     DOCTEST_CHECK(requests == 1);
     fail_at = std::numeric_limits<std::size_t>::max();
     DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(adapter.sites[0], x)) < 1e-3);
+    DOCTEST_CHECK(requests == 4);
 }
 
 DOCTEST_TEST_CASE_FIXTURE(
-    served, "a transport that answers nothing does not bring the answer of an earlier row again") {
-    const at::Tensor x = torch::randn({d});
-    static_cast<void>(encrypted.delta("layers.0.q_proj", x));
-    is_silent = true;
-    DOCTEST_CHECK(
-        contains(refusal<shape_error>([&] { return encrypted.delta("layers.0.q_proj", x); }), "reply"));
+    served,
+    "rows that were answered before an error have their deltas, others NaN, and bad states of both count") {
+    at::Tensor x = torch::randn({2, 2, d}).to(at::kHalf);
+    x[0][0][5] = std::numeric_limits<float>::quiet_NaN();
+    fail_at = 2;
+    std::vector<at::Tensor> results;
+    DOCTEST_CHECK_THROWS_AS(encrypted.deltas(0, x, results), std::runtime_error);
+    DOCTEST_REQUIRE(results.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        DOCTEST_REQUIRE((results[i].sizes() == at::IntArrayRef({2, 2, i == 0 ? 33 : 9})));
+        DOCTEST_CHECK((results[i].scalar_type() == at::kHalf));
+        DOCTEST_CHECK(results[i][0][0].abs().max().item<double>() == 0);
+        const at::Tensor expected = plain(adapter.sites[i], x[0][1]);
+        DOCTEST_CHECK(difference(results[i][0][1], expected) <
+                      1e-3 + 0x1p-11 * expected.abs().max().item<double>());
+        DOCTEST_CHECK(results[i][1].isnan().all().item<bool>());
+    }
+    DOCTEST_CHECK(encrypted.bad_states() == 1);
+    // What is refused before anything is asked leaves nothing.
+    DOCTEST_CHECK_THROWS_AS(encrypted.deltas(0, torch::randn({d + 1}), results), shape_error);
+    DOCTEST_CHECK(results.empty());
 }
 
-DOCTEST_TEST_CASE("a reply that the transport fills in part is not completed from an earlier one") {
-    served s;
-    std::size_t calls = 0;
-    encrypted_lora encrypted(s.client, [&](std::size_t group, const request& from, reply& to) {
-        DOCTEST_CHECK(to.outputs.empty());
-        reply answer;
-        s.session->apply(s.server, group, from, answer);
-        if (++calls == 1) {
-            to = answer;
-            return;
-        }
-        to.rank = answer.rank;
-        to.d = answer.d;
+DOCTEST_TEST_CASE_FIXTURE(served, "an asker that leaves rows without an answer is an error, not a delta") {
+    const at::Tensor x = torch::randn({3, d});
+    static_cast<void>(encrypted.delta("layers.0.q_proj", x));
+    encrypted_lora silent(client, [](session::call&) {});
+    DOCTEST_CHECK(contains(refusal<parameter_error>([&] { return silent.delta("layers.0.q_proj", x); }),
+                           "got answers to 0 of 3 rows"));
+    encrypted_lora halting(client, [this](session::call& asked) {
+        session::answer_in_process(mine, theirs, work, asked, [&] { asked.stop(); });
     });
-    const at::Tensor x = torch::randn({2, d});
-    DOCTEST_CHECK_THROWS_AS(encrypted.delta("layers.0.q_proj", x), shape_error);
-    DOCTEST_CHECK(calls == 2);
+    std::vector<at::Tensor> results;
+    DOCTEST_CHECK(contains(refusal<parameter_error>([&] { halting.deltas(0, x, results); }),
+                           "got answers to 1 of 3 rows"));
+    DOCTEST_CHECK(difference(results[0][0], plain(adapter.sites[0], x[0])) < 1e-3);
+    DOCTEST_CHECK(results[0][1].isnan().all().item<bool>());
+}
+
+DOCTEST_TEST_CASE_FIXTURE(served, "a call that failed throws, whatever the asker made of that") {
+    encrypted_lora lenient(client, [](session::call& asked) {
+        asked.fail(std::make_exception_ptr(std::runtime_error("the line is dead")));
+    });
+    DOCTEST_CHECK(refusal<std::runtime_error>([&] { return lenient.deltas(0, torch::randn({d})); }) ==
+                  "the line is dead");
+}
+
+DOCTEST_TEST_CASE(
+    "rows at positions of blocks have the deltas that they have alone, also of no finite norm") {
+    torch::manual_seed(5);
+    lora::model_options options;
+    options.tokens_ahead = 8;
+    served s(8, options);
+    at::Tensor x = torch::randn({2, 8, d});
+    for (const char* const site : {"layers.0.q_proj", "layers.0.o_proj"}) {
+        DOCTEST_CHECK(difference(s.encrypted.delta(site, x), plain(s.adapter.site(site), x)) < 1e-3);
+    }
+    DOCTEST_CHECK(s.calls == 2);
+    DOCTEST_CHECK(s.requests > 2 * 16);  // with the blocks'
+    DOCTEST_CHECK(s.mine.has_blocks());
+    x[1][3][5] = std::numeric_limits<float>::quiet_NaN();
+    const at::Tensor delta = s.encrypted.delta("layers.0.v_proj", x);
+    DOCTEST_CHECK(delta[1][3].abs().max().item<double>() < 1e-3);
+    DOCTEST_CHECK(difference(delta[1][4], plain(s.adapter.sites[1], x[1][4])) < 1e-3);
+    DOCTEST_CHECK(s.encrypted.bad_states() == 1);
 }
 
 DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also after an error") {
-    served s(400);
+    served s;
     encrypted_lora& encrypted = s.encrypted;
-    auto& reading = encrypted.*member_of(reading_tag());
+    auto& row = encrypted.*member_of(row_tag());
     const auto check = [&] {
-        DOCTEST_CHECK(!reading.coefficients.empty());
-        DOCTEST_CHECK(is_wiped(reading.coefficients));
-        DOCTEST_CHECK(is_wiped(reading.slots));
-        DOCTEST_CHECK((encrypted.*member_of(row_tag())).size() == static_cast<std::size_t>(d));
-        DOCTEST_CHECK(is_wiped(encrypted.*member_of(row_tag())));
-        DOCTEST_CHECK(!(encrypted.*member_of(product_tag())).empty());
-        DOCTEST_CHECK(is_wiped(encrypted.*member_of(product_tag())));
+        DOCTEST_CHECK(row.size() == static_cast<std::size_t>(d));
+        DOCTEST_CHECK(is_wiped(row));
+        DOCTEST_CHECK((encrypted.*member_of(deltas_tag())).size() == 2);
         for (const std::vector<double>& delta : encrypted.*member_of(deltas_tag())) {
             DOCTEST_CHECK(is_wiped(delta));
         }
+        DOCTEST_CHECK((s.mine.*member_of(reading_tag())).coefficients.empty());  // wiped on release
+        DOCTEST_CHECK((s.mine.*member_of(reading_tag())).sums.empty());
+        DOCTEST_CHECK(!(s.mine.*member_of(product_tag())).empty());
+        DOCTEST_CHECK(is_wiped(s.mine.*member_of(product_tag())));
+        DOCTEST_CHECK(!(s.mine.*member_of(spare_tag())).empty());
+        for (const client_session::message& each : s.mine.*member_of(spare_tag())) {
+            DOCTEST_CHECK((each.*member_of(query_tag())).scale == 0);  // it follows from the norm of a state
+        }
     };
-    const at::Tensor x = torch::randn({d}).to(at::kHalf);  // widened, so that a copy is made
+    const at::Tensor x = torch::randn({2, d}).to(at::kHalf);  // widened, so that a copy is made
     static_cast<void>(encrypted.deltas(0, x));
     check();
-    // Tiles use no slots: those of a packing that does.
-    auto& slots = reading.slots;
-    slots = memory::secret_buffer<std::complex<double>>(2);
-    slots[0] = slots[1] = 1;
-    const at::Tensor large = (x.to(at::kFloat) * 30000).clamp(-60000, 60000).to(at::kHalf);
-    static_cast<void>(encrypted.deltas(0, large));
+    row.assign(row.size(), 1);
+    s.fail_at = s.requests + 1;
+    DOCTEST_CHECK_THROWS_AS(encrypted.deltas(0, x), std::runtime_error);
     check();
 }
 
@@ -328,53 +385,37 @@ DOCTEST_TEST_CASE(
     using tiles = lora::coefficient_tiles<4>;
     using narrow = lora::protects_adapter_rows<lora::average_case<3>>;
     const lora::adapter adapter = three_sites(8);
-    const lora::model_server<small, tiles, narrow> server(adapter);
+    const auto server = std::make_shared<const lora::model_server<small, tiles, narrow>>(adapter);
     const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(
-        server.layout(), lora::client_part(adapter));
+        server->layout(), lora::client_part(adapter));
     const auto nonce = random::fresh_seed();
-    lora::server_zeros<small> session(nonce, client->rerandomization_key(nonce));
+    session::client_session<small, tiles, narrow> mine(client);
+    session::server_session<small, tiles, narrow> theirs(server, nonce, client->rerandomization_key(nonce));
+    session::server_session<small, tiles, narrow>::workspace work;
     interop::encrypted_lora<small, tiles, narrow> encrypted(
-        client,
-        [&](std::size_t group, const request& from, auto& to) { session.apply(server, group, from, to); });
+        client, [&](session::call& asked) { session::answer_in_process(mine, theirs, work, asked, [] {}); });
     // Parallel to a row of A: sqrt(70) times the usual answer, where the range is 3 times that.
     const at::Tensor x = torch::randn({2, d});
     x[1].copy_(interop::as_tensor(adapter.sites[0].a)[0] * 20);
-    const auto place = server.layout().at("layers.0.q_proj");
+    const auto place = server->layout().at("layers.0.q_proj");
+    std::vector<at::Tensor> results;
     const std::string message =
-        refusal<range_exceeded_error>([&] { return encrypted.deltas(place.group, x); });
+        refusal<range_exceeded_error>([&] { encrypted.deltas(place.group, x, results); });
     DOCTEST_CAPTURE(message);
-    DOCTEST_CHECK(contains(message, "encrypted_lora: row 1 of 2"));
-    DOCTEST_CHECK_THROWS_AS(encrypted.delta("layers.0.q_proj", x), range_exceeded_error);
+    DOCTEST_CHECK(contains(message, "row 1 of 2: "));
     const at::Tensor expected = plain(adapter.sites[0], x);
+    DOCTEST_CHECK(difference(results[place.site][0], expected[0]) < 1e-3);
+    DOCTEST_CHECK(results[place.site][1].isnan().all().item<bool>());
+    DOCTEST_CHECK_THROWS_AS(encrypted.delta("layers.0.q_proj", x), range_exceeded_error);
     const double close = 1e-3 * expected.abs().max().item<double>();
     DOCTEST_CHECK(difference(encrypted.deltas(place.group, x, 4)[place.site], expected) < close);
     DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x, 4), expected) < close);
 }
 
-DOCTEST_TEST_CASE("an encrypted_lora without client or transport is refused") {
+DOCTEST_TEST_CASE("an encrypted_lora without a client or a function to ask is refused") {
     const served s;
-    DOCTEST_CHECK_THROWS_AS(encrypted_lora(nullptr, [](std::size_t, const request&, reply&) {}),
-                            parameter_error);
-    DOCTEST_CHECK_THROWS_AS(encrypted_lora(s.client, encrypted_lora::transport()), parameter_error);
-    DOCTEST_CHECK_THROWS_AS(encrypted_lora(s.client, encrypted_lora::asker()), parameter_error);
-}
-
-DOCTEST_TEST_CASE_FIXTURE(
-    served, "whoever makes products in a way of its own gets the same deltas, and bad states are counted") {
-    encrypted_lora asked(client, [this](std::size_t group, std::span<const float> h, double overflow_margin,
-                                        std::vector<double>& product) {
-        lora::query<small> query;
-        const bool is_good = client->encrypt_or_zeros(group, h, query, overflow_margin);
-        reply answer;
-        session->apply(server, group, query.request, answer);
-        product = client->decrypt(group, answer, query);
-        return is_good;
-    });
-    at::Tensor x = torch::randn({3, d});
-    DOCTEST_CHECK(difference(asked.delta("layers.0.v_proj", x), plain(adapter.sites[1], x)) < 1e-3);
-    x[1][2] = std::numeric_limits<float>::quiet_NaN();
-    DOCTEST_CHECK(asked.delta("layers.0.v_proj", x)[1].abs().max().item<double>() < 1e-3);
-    DOCTEST_CHECK(asked.bad_states() == 1);
+    DOCTEST_CHECK_THROWS_AS(encrypted_lora(nullptr, [](session::call&) {}), parameter_error);
+    DOCTEST_CHECK_THROWS_AS(encrypted_lora(s.client, nullptr), parameter_error);
 }
 
 DOCTEST_TEST_CASE("encrypted_linear gives what Linear and plaintext LoRA give together, within 1e-3") {

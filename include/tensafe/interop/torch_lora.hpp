@@ -7,8 +7,8 @@
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/packing/plan.hpp>
-#include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/memory/wipe.hpp>
+#include <tensafe/session/client_session.hpp>
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -16,11 +16,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
-#include <map>
+#include <limits>
 #include <memory>
 #include <ostream>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,62 +28,43 @@
 
 namespace tensafe::interop {
 
-/// The deltas of an encrypted adapter, from tensors to tensors: encrypts each row of x, has the request
-/// answered, and decrypts. In one process, with a lora::server_zeros:
+/// The deltas of an encrypted adapter, from tensors to tensors: has the rows of x answered in one call of a
+/// session, and makes the deltas of what comes back. With both sides in one process:
 ///
-///     interop::encrypted_lora<params> adapter(
-///         client, [&](std::size_t group, const auto& request, auto& reply) {
-///             session.apply(*server, group, request, reply);
-///         });
+///     session::client_session<params> mine(client);
+///     interop::encrypted_lora<params> adapter(client, [&](session::call& rows) {
+///         session::answer_in_process(mine, theirs, work, rows, [] {});
+///     });
 ///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);
 ///
 /// x: shape [..., d], Float, Half or BFloat16 on the CPU, any strides. A delta has x's type and the shape of
-/// x but for the last dimension, which is d_out; rows stand where those of x do. One request for each row, in
-/// row-major order; an x without rows sends none. Answers come at full precision and are rounded once.
+/// x but for the last dimension, which is d_out; rows stand where those of x do. All rows are one call, in
+/// row-major order: one round trip. An x without rows asks for nothing. Answers come at full precision and
+/// are rounded once.
 ///
 /// A delta has no gradient. So an x that requires one is refused while gradients are recorded, instead of
 /// training a model that does not see its adapter: torch::NoGradGuard, or x.detach() if that is what you
 /// want.
 ///
-/// For one thread at a time, over all that share the client's key. Exception safety: strong, but the requests
-/// that went up before are answered: they have used up zeros of the session. What it keeps from call to call
-/// holds no secret; x and the deltas lie in libtorch's memory, which nobody wipes.
+/// For one thread at a time, over all that share the client's key. What it keeps from call to call holds no
+/// secret; x and the deltas lie in libtorch's memory, which nobody wipes.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
 class encrypted_lora {
   public:
     using client_type = lora::model_client<P, Packing, Protection>;
-    using reply_type = typename client_type::reply_type;
-    /// Carries a request to the server and its reply back: fills all of the reply, which comes empty, or
-    /// throws, which goes through as it is. Messages have no number, and the reply to another request
-    /// decrypts to a wrong delta without an error. So it must match replies to requests: a connection on
-    /// which it gave up waiting may still bring the late one, and has to be closed.
-    using transport = std::function<void(std::size_t group, const lora::request<P>&, reply_type&)>;
+    /// Has all rows of a call answered by a client_session of the same model, or throws, which goes through
+    /// as it is. It does not keep the call.
+    using asker = std::function<void(session::call&)>;
 
-    /// Makes the product of a group's rows with a hidden state in whatever way, as in blocks; sends zeros for
-    /// a state of no finite norm. Returns whether it was good.
-    using asker = std::function<bool(std::size_t group, std::span<const float> h, double overflow_margin,
-                                     std::vector<double>& product)>;
-
-    /// @throws parameter_error without a client or a transport
-    encrypted_lora(std::shared_ptr<client_type> client, transport carry)
-        : client_(std::move(client)), carry_(std::move(carry)) {
-        if (!client_) {
-            throw parameter_error("encrypted_lora: got no client, expected a lora::model_client");
-        }
-        if (!carry_) {
-            throw parameter_error(
-                "encrypted_lora: got no transport, expected a function that has requests answered");
-        }
-    }
-
+    /// @throws parameter_error without a client or a function that asks
     encrypted_lora(std::shared_ptr<client_type> client, asker ask)
         : client_(std::move(client)), ask_(std::move(ask)) {
-        if (!client_ || !ask_) {
-            throw parameter_error(
-                "encrypted_lora: got no client or no function to ask, expected a lora::model_client and a "
-                "function that makes products");
-        }
+        require<parameter_error>(client_ != nullptr,
+                                 {"encrypted_lora: got no client, expected a lora::model_client"});
+        require<parameter_error>(
+            ask_ != nullptr,
+            {"encrypted_lora: got no function to ask, expected one that has a session::call answered"});
     }
 
     /// Groups and sites: which of them share an input, and their shapes.
@@ -96,18 +77,29 @@ class encrypted_lora {
     /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error
     ///         for tensors that cannot be read, and for gradients; c10::Error if libtorch finds no memory.
     ///         Then range_exceeded_error, naming the row, if an answer passed an average-case range;
-    ///         otherwise as the transport and model_client. What a server's answers can lead to is no error,
-    ///         or it would see who stops: see bad_states and clamped_deltas
+    ///         parameter_error if the asker returned before all rows were answered; otherwise as the asker.
+    ///         What a server's answers can lead to is no error, or it would see who stops: see bad_states and
+    ///         clamped_deltas
     std::vector<at::Tensor> deltas(std::size_t group, const at::Tensor& x, double overflow_margin = 1) {
-        return run(group, 0, client_->layout().at(group).sites.size(), x, overflow_margin);
+        std::vector<at::Tensor> results;
+        deltas(group, x, results, overflow_margin);
+        return results;
+    }
+    /// Writes them over `results`, which also has them when the asker or a range ends the call: the deltas of
+    /// the rows that were answered, and paid for, with NaN in all other rows.
+    void deltas(std::size_t group, const at::Tensor& x, std::vector<at::Tensor>& results,
+                double overflow_margin = 1) {
+        run(group, 0, client_->layout().at(group).sites.size(), x, results, overflow_margin);
     }
 
     /// The delta of one site. The reply holds those of its whole group: where several are needed, `deltas`
-    /// costs one request instead of several.
+    /// costs one request for each row instead of several.
     /// @throws parameter_error if there is no such protected site; otherwise as deltas
     at::Tensor delta(std::string_view site, const at::Tensor& x, double overflow_margin = 1) {
         const lora::model_layout::place place = client_->layout().at(site);
-        return run(place.group, place.site, 1, x, overflow_margin).front();
+        std::vector<at::Tensor> results;
+        run(place.group, place.site, 1, x, results, overflow_margin);
+        return results.front();
     }
 
     /// Hidden states so far with NaN, infinity or a norm beyond double: zeros were sent for them, and their
@@ -118,8 +110,9 @@ class encrypted_lora {
 
   private:
     /// Of `count` sites from `first` on.
-    std::vector<at::Tensor> run(std::size_t group, std::size_t first, std::size_t count, const at::Tensor& x,
-                                double overflow_margin) {
+    void run(std::size_t group, std::size_t first, std::size_t count, const at::Tensor& x,
+             std::vector<at::Tensor>& results, double overflow_margin) {
+        results.clear();
         const lora::model_layout::group& g = client_->layout().at(group);
         const hidden_states states(x);
         if (states.d() != g.d) {
@@ -132,70 +125,62 @@ class encrypted_lora {
                 "one that needs no gradient: the delta has none. Hold a torch::NoGradGuard while the model "
                 "runs, or pass x.detach()");
         }
-        std::vector<at::Tensor> results;
         std::vector<std::int64_t> sizes = x.sizes().vec();
         for (std::size_t s = first; s < first + count; ++s) {
             sizes.back() = static_cast<std::int64_t>(g.sites[s].d_out);
             results.push_back(detail::make_tensor("encrypted_lora", sizes, x.scalar_type()));
         }
+        if (states.count() == 0) {
+            return;
+        }
         const wiped_on_exit wiped{*this};
-        for (std::size_t i = 0; i < states.count(); ++i) {
-            answer(group, g, states, i, overflow_margin);
+        session::call asked(
+            group, states.count(), [&](std::size_t i) { return states.row(i, row_); }, overflow_margin, true);
+        std::exception_ptr failure;
+        try {
+            ask_(asked);
+            asked.rethrow();
+            require<parameter_error>(asked.answered() == asked.rows(),
+                                     {"encrypted_lora: got answers to ", asked.answered(), " of ",
+                                      asked.rows(), " rows, expected an asker that has all answered"});
+        } catch (...) {
+            failure = std::current_exception();
+            for (at::Tensor& each : results) {
+                each.fill_(std::numeric_limits<double>::quiet_NaN());
+            }
+        }
+        bad_states_ += asked.bad_rows();
+        for (std::size_t i = 0; i < asked.rows(); ++i) {
+            if (!asked.is_answered(i)) {
+                continue;
+            }
+            client_->deltas(group, asked.product(i), deltas_);
             for (std::size_t s = 0; s < count; ++s) {
                 std::vector<double>& delta = deltas_[first + s];
                 clamped_deltas_ += detail::clamp_to_type(delta, x.scalar_type());
                 detail::write_rounded("encrypted_lora", delta, results[s], i * delta.size());
             }
         }
-        return results;
-    }
-
-    /// Makes deltas_ those of row i.
-    void answer(std::size_t group, const lora::model_layout::group& g, const hidden_states& states,
-                std::size_t i, double overflow_margin) {
-        const std::span<const float> h = states.row(i, row_);
-        try {
-            if (ask_) {
-                bad_states_ += ask_(group, h, overflow_margin, product_) ? 0u : 1u;
-            } else {
-                lora::query<P>& query = queries_[g.d];
-                bad_states_ += client_->encrypt_or_zeros(group, h, query, overflow_margin) ? 0u : 1u;
-                reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
-                carry_(group, query.request, reply);
-                client_->decrypt(group, reply, query, reading_, product_);
-            }
-        } catch (const range_exceeded_error& e) {
-            throw range_exceeded_error("encrypted_lora: row " + std::to_string(i) + " of " +
-                                       std::to_string(states.count()) + ": " + e.what());
+        if (failure) {
+            std::rethrow_exception(failure);
         }
-        client_->deltas(group, product_, deltas_);
     }
 
-    /// Wipes what was decrypted and widened.
+    /// Wipes what was widened and decrypted.
     struct wiped_on_exit {
         encrypted_lora& of;
 
         ~wiped_on_exit() {
             memory::wipe(of.row_.data(), of.row_.size() * sizeof(float));
-            memory::wipe(of.product_.data(), of.product_.size() * sizeof(double));
             for (auto& delta : of.deltas_) {
                 memory::wipe(delta.data(), delta.size() * sizeof(double));
-            }
-            memory::wipe(of.reading_.coefficients.data(), of.reading_.coefficients.span().size_bytes());
-            memory::wipe(of.reading_.slots.data(), of.reading_.slots.span().size_bytes());
-            for (auto& [d, query] : of.queries_) {
-                memory::wipe(query.scale);  // it follows from the norm of the state
             }
         }
     };
 
     std::shared_ptr<client_type> client_;
-    transport carry_;
     asker ask_;
-    std::map<std::size_t, lora::query<P>> queries_;  // for each length of hidden states
-    typename client_type::workspace reading_;
     std::vector<float> row_;
-    std::vector<double> product_;
     typename client_type::site_deltas deltas_;
     std::size_t bad_states_ = 0;
     std::size_t clamped_deltas_ = 0;

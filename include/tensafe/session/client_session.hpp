@@ -3,6 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/memory/buffer.hpp>
+#include <tensafe/memory/wipe.hpp>
 #include <tensafe/session/block_policy.hpp>
 #include <tensafe/session/protocol.hpp>
 #include <tensafe/session/store.hpp>
@@ -238,6 +239,8 @@ class basic_client_session {
         }
         c.under_way_ = 0;
         calls_.remove(&c);
+        reading_ = {};  // the last answers
+        memory::wipe(product_.data(), product_.size() * sizeof(double));
     }
 
     /// Hidden states of a group that the limit of queries has left for this client, if there is one. Those of
@@ -507,6 +510,10 @@ class basic_client_session {
             --at->from_->under_way_;
         }
         at->from_ = nullptr;
+        memory::wipe(at->token_.scale);  // it follows from the norm of the state
+        if constexpr (requires { at->query_.scale; }) {
+            memory::wipe(at->query_.scale);
+        }
         spare_.splice(spare_.begin(), messages_, at);
     }
     /// Blocks that nobody needs any more.
@@ -713,7 +720,6 @@ class basic_client_session {
                 read(reply_);
                 model_->decrypt(m.of_.group, reply_, m.query_, reading_, product_);
                 std::copy(product_.begin(), product_.end(), product.begin());
-                memory::wipe(product_.data(), product_.size() * sizeof(double));
             });
         }
         const std::size_t position = m.token_.request.position;

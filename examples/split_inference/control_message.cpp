@@ -121,9 +121,9 @@ class archive {
             for (const json_value& each : read.checked_array(where(name))) {
                 values.push_back(number<std::uint64_t>(name, each));
             }
-            require<format_error>(!values.empty() && values.size() <= most_limits,
-                                  {where(name), ": got ", values.size(), " numbers, expected 1 to ", most_limits,
-                                   ", or null"});
+            require<format_error>(
+                !values.empty() && values.size() <= most_limits,
+                {where(name), ": got ", values.size(), " numbers, expected 1 to ", most_limits, ", or null"});
         }
     }
     void if_there(const char* name, std::string& value) {

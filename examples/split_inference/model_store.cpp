@@ -4,15 +4,12 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/lora/adapter/entropy.hpp>
-#include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/session/server_session.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
-#include <tensafe/wire/reply.hpp>
-#include <tensafe/wire/request.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
@@ -112,168 +109,75 @@ class one_version final : public served_model {
 };
 
 class evaluator_of_session final : public session_evaluator {
+    using session_type = tensafe::session::server_session<params, packing, protection>;
+
+    /// What `step` makes of the plan of a group's hidden states alone, or of its blocks.
+    template <class Step>
+    auto with_plan(std::size_t group, bool is_alone, Step step) const {
+        const model_type& packed = model_->packed();
+        return is_alone ? step(packed.decode(group).plan()) : step(packed.blocks(group).plan());
+    }
+
   public:
     evaluator_of_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
-                         std::span<const std::uint8_t> rerandomization_key)
+                         std::span<const std::uint8_t> rerandomization_key,
+                         std::unique_ptr<tensafe::session::store> counts)
         : model_(std::move(of)),
-          session_(nonce,
+          counts_(std::move(counts)),
+          session_(std::shared_ptr<const model_type>(model_, &model_->packed()), nonce,
                    wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key),
-                   tensafe::rns::panel_outputs),  // of a thread at once
+                   counts_.get(), tensafe::rns::panel_outputs),  // of a thread at once
           uses_blocks_(model_->packed().layout().tokens_ahead > 0) {}
 
-    serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
-                          std::vector<std::uint8_t>& to) override {
-        uses_blocks_.store(header.what != wire::kind::request, std::memory_order_relaxed);
-        next_group_.store((header.group + 1) % model_->packed().layout().groups.size(),
-                          std::memory_order_relaxed);
-        if (header.what == wire::kind::request) {
-            return answer_request(message, header, to);
+    serving::usage on_message(std::span<const std::uint8_t> message, const wire::header& header,
+                              std::vector<std::uint8_t>& to) override {
+        thread_local session_type::workspace work;
+        serving::usage used{.bytes_up = message.size()};
+        const bool is_now = session_.on_message(message, header, work, to);
+        used.bytes_down = to.size();
+        if (is_now) {
+            const bool is_alone = header.what == wire::kind::request;
+            uses_blocks_.store(!is_alone, std::memory_order_relaxed);
+            next_group_.store((header.group + 1) % model_->packed().layout().groups.size(),
+                              std::memory_order_relaxed);
+            used.requests = 1;
+            used.tokens = header.what == wire::kind::block_request ? 0 : 1;
+            if (header.what != wire::kind::token_request) {
+                used.products = with_plan(header.group, is_alone, [](const auto& plan) {
+                    return std::uint64_t{plan.inputs()} * plan.outputs();
+                });
+            }
         }
-        const std::lock_guard lock(mutex_);
-        const serving::usage used = header.what == wire::kind::block_request
-                                        ? prepare(message, header, to)
-                                        : answer_token(message, header, to);
-        std::vector<std::uint8_t> kept(to);  // in memory of its own: that of a block is given back
-        held_bytes_ += kept.size() - last_reply_.size();
-        last_reply_.swap(kept);
-        last_number_ = header.number;
         return used;
     }
 
-    bool repeat(std::uint64_t number, std::vector<std::uint8_t>& to) const override {
-        const std::lock_guard lock(mutex_);
-        const bool is_it = number == last_number_;
-        if (is_it) {
-            to = last_reply_;
-        }
-        return is_it;
-    }
-
     bool fill_pool(std::size_t most) override {
-        const std::size_t group = next_group_.load(std::memory_order_relaxed);
-        const model_type& packed = model_->packed();
-        if (uses_blocks_.load(std::memory_order_relaxed)) {
-            return fill_pool(packed.blocks(group).plan(), most);
-        }
-        return fill_pool(packed.decode(group).plan(), most);
+        return with_plan(next_group_.load(std::memory_order_relaxed),
+                         !uses_blocks_.load(std::memory_order_relaxed), [&](const auto& plan) {
+                             auto& pool = session_.zeros().zeros(plan.subring_log_n());
+                             const std::size_t stored = pool.size();
+                             const bool makes_one = stored < std::min(most, plan.outputs());
+                             if (makes_one) {
+                                 pool.fill(stored + 1);
+                             }
+                             return makes_one;
+                         });
     }
 
-    std::size_t pool_size() const override { return session_.zeros_stored(); }
-    std::size_t block_bytes() const noexcept override { return held_bytes_; }
-    void drop_blocks() noexcept override {
-        const std::lock_guard lock(mutex_);
-        blocks_.clear();
-        last_reply_ = {};
-        last_number_.reset();
-        held_bytes_ = 0;
-    }
+    std::size_t pool_size() const override { return session_.zeros().zeros_stored(); }
+    std::uint64_t next_number() const override { return session_.next_number(); }
+    void on_resumed() override { session_.on_resumed(); }
+    std::size_t held_bytes() const noexcept override { return session_.held_bytes(); }
+    void drop_replies() noexcept override { session_.drop_replies(); }
+    void drop_blocks() noexcept override { session_.drop_blocks(); }
     const served_model& model() const noexcept override { return *model_; }
 
   private:
-    /// By group and number of the block's request.
-    using blocks = std::map<std::pair<std::size_t, std::uint64_t>, lora::server_block<params>>;
-
-    template <class Plan>
-    bool fill_pool(const Plan& plan, std::size_t most) {
-        auto& pool = session_.zeros(plan.subring_log_n());
-        const std::size_t stored = pool.size();
-        if (stored >= std::min(most, plan.outputs())) {
-            return false;
-        }
-        pool.fill(stored + 1);
-        return true;
-    }
-
-    serving::usage answer_request(std::span<const std::uint8_t> message, const wire::header& header,
-                                  std::vector<std::uint8_t>& to) {
-        // Holds nothing of a client but sizes and requests, which are encrypted, and products, which are as
-        // secret as the adapter.
-        thread_local lora::server_workspace<params> work;
-        thread_local lora::request<params> request;
-        thread_local lora::reply<params, packing, protection> reply;
-        const model_type& packed = model_->packed();
-        const std::size_t group = header.group;
-        const auto& plan = packed.decode(group).plan();
-        wire::read_request(message, plan, request);
-        session_.apply(packed, group, request, work, reply);
-        wire::write_reply(reply, header.envelope(), to);
-        return serving::usage_of(request, reply, plan);
-    }
-
-    serving::usage prepare(std::span<const std::uint8_t> message, const wire::header& header,
-                           std::vector<std::uint8_t>& to) {
-        thread_local lora::block_reply reply;
-        const auto& plan = model_->packed().blocks(header.group).plan();
-        const lora::block_request request = wire::read_block_request(message, plan);
-        const auto first = blocks_.lower_bound({header.group, 0});
-        const auto count = std::distance(first, blocks_.lower_bound({header.group + std::size_t{1}, 0}));
-        if (static_cast<std::size_t>(count) >= most_blocks) {
-            throw refusal{error_code::block_limit,
-                          tensafe::text_of({"block request: this session has ", count, " blocks of group ",
-                                            header.group, " that are not used up, expected at most ",
-                                            most_blocks - 1, ": use one up before"})};
-        }
-        lora::server_block<params> block;
-        session_.prepare(tensafe::exec::host{}, model_->packed(), header.group, request, work(), block,
-                         reply);
-        wire::write_block_reply<params, protection>(reply, header.envelope(), to);
-        blocks_.emplace(std::pair(std::size_t{header.group}, header.number), std::move(block));
-        held_bytes_ += bytes_of_block(header.group);
-        return serving::usage_of(request, reply, plan);
-    }
-
-    serving::usage answer_token(std::span<const std::uint8_t> message, const wire::header& header,
-                                std::vector<std::uint8_t>& to) {
-        thread_local lora::token_request request;
-        thread_local lora::token_reply reply;
-        const auto& server = model_->packed().blocks(header.group);
-        wire::read_token_request(message, server.plan(), request);
-        const auto of = blocks_.find({header.group, request.block});
-        if (of == blocks_.end()) {
-            throw refusal{
-                error_code::unknown_block,
-                tensafe::text_of({"token request: got block ", request.block, " of group ", header.group,
-                                  ", expected one that this session prepared, not used up and not "
-                                  "before the last one used: prepare another block"})};
-        }
-        if (!of->second.is_open(request.position)) {
-            throw refusal{error_code::replayed,
-                          tensafe::text_of({"token request: position ", request.position, " of block ",
-                                            request.block, " of group ", header.group,
-                                            " was answered; encrypt anew at the next one"})};
-        }
-        server.answer(of->second, request, work(), reply);
-        wire::write_token_reply<params, protection>(reply, header.envelope(), to);
-        // Whoever goes on to a later block has given up what is left of earlier ones.
-        const auto end = of->second.left() == 0 ? std::next(of) : of;
-        for (auto each = blocks_.lower_bound({header.group, 0}); each != end; each = blocks_.erase(each)) {
-            held_bytes_ -= bytes_of_block(header.group);
-        }
-        return serving::usage_of(request, reply, server.plan());
-    }
-
-    std::size_t bytes_of_block(std::size_t group) const {
-        const auto& plan = model_->packed().blocks(group).plan();
-        constexpr std::size_t limbs = lora::request_level<params> + 1;
-        return plan.layout().tokens * plan.outputs() * limbs * sizeof(tensafe::arith::word);
-    }
-
-    /// As of answer_request: what it holds of a client is encrypted.
-    static lora::block_workspace<params>& work() {
-        thread_local lora::block_workspace<params> of_thread;
-        return of_thread;
-    }
-
     std::shared_ptr<const one_version> model_;
-    lora::server_zeros<params> session_;  // locks itself
+    std::unique_ptr<tensafe::session::store> counts_;
+    session_type session_;
     std::atomic<std::size_t> next_group_{0};
     std::atomic<bool> uses_blocks_;
-    std::atomic<std::size_t> held_bytes_{0};
-
-    mutable std::mutex mutex_;  // of all below; two connections may have the session for a moment
-    blocks blocks_;
-    std::vector<std::uint8_t> last_reply_;
-    std::optional<std::uint64_t> last_number_;
 };
 
 }  // namespace
@@ -370,10 +274,12 @@ std::vector<serving::registry_entry> model_store::entries() const {
 
 std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
                                                   const tensafe::random::seed& nonce,
-                                                  std::span<const std::uint8_t> rerandomization_key) {
+                                                  std::span<const std::uint8_t> rerandomization_key,
+                                                  std::unique_ptr<tensafe::session::store> counts) {
     // There is no other kind of served_model.
     return std::make_unique<evaluator_of_session>(
-        std::static_pointer_cast<const one_version>(std::move(model)), nonce, rerandomization_key);
+        std::static_pointer_cast<const one_version>(std::move(model)), nonce, rerandomization_key,
+        std::move(counts));
 }
 
 std::size_t rerandomization_key_bytes() noexcept {

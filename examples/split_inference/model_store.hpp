@@ -6,6 +6,7 @@
 #include <tensafe/random/seed.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
+#include <tensafe/session/store.hpp>
 #include <tensafe/wire/message.hpp>
 
 #include <cstddef>
@@ -68,30 +69,28 @@ class served_model {
     ~served_model() = default;
 };
 
-/// Answers the requests of one session: holds its version of the adapter, its re-randomization key, the
-/// encryptions of zero made ahead, blocks that are not used up, and the last reply of a block or a token, so
-/// that it can be sent again where it was lost. Thread-safe.
+/// The server's half of one session, a tensafe::session::server_session of the version of the adapter that it
+/// opened with. Thread-safe.
 class session_evaluator {
   public:
     virtual ~session_evaluator() = default;
 
-    /// Blocks of an input: the one in use and the next.
-    static constexpr std::size_t most_blocks = 2;
+    /// Held while a connection answers or takes the session over, since two connections may have it for a
+    /// moment.
+    std::mutex answering;
 
-    /// Answers a request, a block request or a token request in the working memory of the calling thread.
-    /// @param message  its bytes
-    /// @param to       the reply's message; keeps its memory
-    /// @throws tensafe::parameter_error for another parameter set; format_error, shape_error for what is
-    ///         malformed; refusal for a block beyond most_blocks, before anything is computed, a block that
-    ///         is not there, and a position that was answered
-    virtual tensafe::serving::usage answer(std::span<const std::uint8_t> message,
-                                           const tensafe::wire::header& header,
-                                           std::vector<std::uint8_t>& to) = 0;
-    /// Writes the bytes of the last reply again. Whether it was of a block or a token and had this number.
-    virtual bool repeat(std::uint64_t number, std::vector<std::uint8_t>& to) const = 0;
-    /// Of blocks and that reply.
-    virtual std::size_t block_bytes() const noexcept = 0;
-    /// Gives them up: for others.
+    /// Answers a message, or repeats its reply, in the working memory of the calling thread.
+    /// @param to  the reply's message; keeps its memory
+    /// @return what it used. Of a reply that was sent before only bytes count, and no request
+    /// @throws as tensafe::session::server_session::on_message
+    virtual tensafe::serving::usage on_message(std::span<const std::uint8_t> message,
+                                               const tensafe::wire::header& header,
+                                               std::vector<std::uint8_t>& to) = 0;
+    // As those of tensafe::session::server_session.
+    virtual std::uint64_t next_number() const = 0;
+    virtual void on_resumed() = 0;
+    virtual std::size_t held_bytes() const noexcept = 0;
+    virtual void drop_replies() noexcept = 0;
     virtual void drop_blocks() noexcept = 0;
     /// Makes one encryption of zero for the group that probably comes next, if it has fewer than it needs
     /// and fewer than `most` are stored. Whether one was made.
@@ -130,10 +129,12 @@ class model_store {
 
 /// @param nonce     drawn by this server for the connection
 /// @param rerandomization_key  the client's message, checked already as far as tensafe::wire::header goes
+/// @param counts    of what the session answers
 /// @throws tensafe::parameter_error for another parameter set or nonce; format_error if it is malformed
 std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
                                                   const tensafe::random::seed& nonce,
-                                                  std::span<const std::uint8_t> rerandomization_key);
+                                                  std::span<const std::uint8_t> rerandomization_key,
+                                                  std::unique_ptr<tensafe::session::store> counts);
 
 /// Bytes of the message of a re-randomization key.
 std::size_t rerandomization_key_bytes() noexcept;

@@ -10,6 +10,7 @@
 #include <tensafe/wire/request.hpp>
 #include <tensafe/wire/set_id.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <system_error>
@@ -27,6 +28,10 @@ using tensafe::format_error;
 using tensafe::in_quotes;
 using tensafe::require;
 using tensafe::signature_error;
+
+std::optional<std::uint64_t> least_of(const std::vector<std::uint64_t>& left) {
+    return left.empty() ? std::nullopt : std::optional(std::ranges::min(left));
+}
 
 /// What is received against the server's pin, and that against the options.
 /// @param layout, held  SHA-256 of the messages
@@ -236,7 +241,7 @@ bool remote_model::resume_session(const tensafe::random::seed& nonce) {
          version_, " as before the connection was lost"});
     // Its word alone never makes a number come again.
     next_number_ = std::max(next_number_, now.next_number);
-    queries_left_ = now.queries_left;
+    queries_left_ = least_of(now.queries_left);
     return true;
 }
 
@@ -264,7 +269,7 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
     take_adapter(agreed);
     forget_session();
     session_ = agreed.session;
-    queries_left_ = agreed.queries_left;
+    queries_left_ = least_of(agreed.queries_left);
     next_number_ = 1;
 }
 

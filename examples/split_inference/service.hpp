@@ -87,6 +87,7 @@ class service {
     query_counts& counts() noexcept { return counts_; }
     tensafe::serving::meter& used() noexcept { return used_; }
     const log& to_log() const noexcept { return options_.to; }
+    bool addresses_are_tenants() const noexcept { return options_.addresses_are_tenants; }
     const session_table& sessions() const noexcept { return sessions_; }
 
   private:

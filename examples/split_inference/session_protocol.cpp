@@ -6,6 +6,7 @@
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/session/store.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
@@ -52,11 +53,79 @@ void check_set(std::uint64_t set, const char* what) {
     }
 }
 
+/// Requests that a client has sent when it hears that one of them was refused: session::client_session has
+/// 256, and halves that each time.
+constexpr int most_under_way = 512;
+
+error_code code_of(tensafe::session::refusal why) {
+    using tensafe::session::refusal;
+    return why == refusal::replayed        ? error_code::replayed
+           : why == refusal::unknown_block ? error_code::unknown_block
+           : why == refusal::block_limit   ? error_code::block_limit
+                                           : error_code::internal;  // the store throws the others as they are
+}
+
 void check_message(const wire::header& header, wire::kind expected) {
     require(header.what == expected, error_code::malformed,
             {"message: got a ", wire::name(header.what), ", expected a ", wire::name(expected)});
     check_set(header.set, "message");
 }
+
+/// What a session answers, counted in the server's query_counts.
+class counts_of_session final : public tensafe::session::store {
+  public:
+    /// @param owner  client and address are read; of its evaluator, which has the model too
+    counts_of_session(service& of, std::shared_ptr<const served_model> model, query_counts::account account,
+                      const session& owner)
+        : of_(of),
+          model_(std::move(model)),
+          account_(std::move(account)),
+          client_(owner.client),
+          address_(owner.address) {}
+
+    void add(std::size_t group) override { count(group, true); }
+    void take_back(std::size_t group) noexcept override {
+        of_.counts().take_back(account_, group, model_->groups[group].request);
+    }
+    /// Tells nothing of A yet, and is not made where no token would be answered.
+    void admit_block(std::size_t group) override {
+        count(group, false);
+        require(of_.sessions().make_block_room(address_), error_code::block_limit,
+                {"block request: the server has no room for more blocks of this address, or of all; ask for "
+                 "tokens without one"});
+    }
+
+  private:
+    void count(std::size_t group, bool counts) {
+        const group_bits& bits = model_->groups[group];
+        const auto count = of_.counts().add(account_, group, bits.request, bits.limits, counts);
+        if (count.what == query_counts::outcome::limit_reached) {
+            const std::array<const char*, 3> who{
+                "this client", of_.addresses_are_tenants() ? "this address" : "this client's tenant",
+                "all clients together"};
+            const auto of = static_cast<std::size_t>(count.of);
+            of_.to_log().line(
+                log_level::warning, "limit_reached",
+                {{"client", prefix_of(client_)}, {"adapter", model_->name}, {"option", share_options[of]}},
+                client_);
+            throw refusal{
+                error_code::query_limit,
+                tensafe::text_of({"request: with it ", who[of], " would have got ", count.bits,
+                                  " bits of this input's A, expected at most ", bits.limits[of].value_or(0),
+                                  ": only a larger ", share_options[of], " of the server gives more"})};
+        }
+        if (count.what == query_counts::outcome::no_room) {
+            of_.to_log().line(log_level::error, "usage_full", {{"client", prefix_of(client_)}}, client_);
+            throw refusal{error_code::query_limit, "request: this server counts no more clients"};
+        }
+    }
+
+    service& of_;
+    const std::shared_ptr<const served_model> model_;
+    const query_counts::account account_;
+    const std::string client_;
+    const std::string address_;
+};
 
 }  // namespace
 
@@ -82,13 +151,17 @@ template <class Step>
 void session_protocol::guarded(net::answer& to, Step step) noexcept {
     try {
         request_.reset();
+        oldest_.reset();
         refusal why;
         try {
             step();
             refused_ = 0;
+            excused_ = 0;
             return;
         } catch (const refusal& r) {
             why = r;
+        } catch (const tensafe::session::refused_error& e) {
+            why = {code_of(e.why()), e.what()};
         } catch (const tensafe::unsupported_error& e) {
             why = {error_code::unsupported_version, e.what()};
         } catch (const tensafe::format_error& e) {
@@ -123,7 +196,7 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
                           {"code", to_string(r.code)},
                           {"address", address_}},
                          whose());
-    ++refused_;  // whatever it is: who mixes them is not better
+    refused_ += counts_as_error() ? 1 : 0;  // whatever it is: who mixes them is not better
     if (stage_ == stage::over) {
         to.close(net::close_normal, "no session");
     } else if (r.code == error_code::draining) {
@@ -136,6 +209,18 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
         stage_ = stage::over;
         to.close(net::close_policy, to_string(r.code));
     }
+}
+
+/// Requests that were under way when one was refused, as the client's acknowledgements say, are refused for
+/// the same reason, as those behind a block that there is no room for: they count with it.
+bool session_protocol::counts_as_error() {
+    if (refused_ > 0 && counted_refusal_ && oldest_ && *oldest_ <= *counted_refusal_ &&
+        *counted_refusal_ < *request_ && excused_ < most_under_way) {
+        ++excused_;
+        return false;
+    }
+    counted_refusal_ = request_;
+    return true;
 }
 
 void session_protocol::start(net::answer& to) {
@@ -264,8 +349,10 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     made.client = tensafe::keystore::hex(hello_->client);
     made.address = limited_address(address_);
     made.frames = frames_;
+    account_ = of_.account_of(made, model_->name);
     try {
-        made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message);
+        made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message,
+                                        std::make_unique<counts_of_session>(of_, model_, account_, made));
     } catch (const tensafe::parameter_error& e) {
         throw refusal{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
@@ -273,7 +360,6 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     require(session_ != nullptr, error_code::rate_limit,
             {"hello: this client has as many sessions as it may have, or the server"}, 1'000);
     ++of_.counters_.sessions_opened;
-    account_ = of_.account_of(*session_, model_->name);
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
                                 queries_left(), model_->pin}));
     to.add(frames_ == frame_form::json).shared = model_->layout.in(frames_);
@@ -305,14 +391,16 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     account_ = of_.account_of(*session_, model_->name);
     frames_ = session_->frames;
-    const auto next_number = of_.sessions_.next_number(*session_, number_);
-    if (!next_number) {  // another connection was faster
+    const std::lock_guard lock(
+        session_->evaluator->answering);               // what is computed for the old connection ends
+    if (!of_.sessions_.is_held(*session_, number_)) {  // another connection was faster
         lost_session();
     }
+    session_->evaluator->on_resumed();
     stage_ = stage::open;
-    may_repeat_ = true;
     ++of_.counters_.sessions_resumed;
-    to.add_text(to_text(resumed{heard.session, *next_number, model_->version, queries_left()}));
+    to.add_text(
+        to_text(resumed{heard.session, session_->evaluator->next_number(), model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},
@@ -321,19 +409,27 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
 }
 
 /// Of limits that are the client's alone: what is left of others would tell what other clients do.
-std::optional<std::uint64_t> session_protocol::queries_left() const {
-    std::optional<std::uint64_t> least;
+std::vector<std::uint64_t> session_protocol::queries_left() const {
+    std::vector<std::uint64_t> result;
     for (std::size_t group = 0; group < model_->groups.size(); ++group) {
         const group_bits& bits = model_->groups[group];
         const std::uint64_t used = of_.counts_.used(account_, group)[0];
+        std::optional<std::uint64_t> least;
         for (std::size_t i = 0; i < account_.size(); ++i) {
             if (const auto limit = bits.limits[i]; limit && account_[i] == account_[0]) {
                 const std::uint64_t left = (*limit - std::min(used, *limit)) / bits.request;
                 least = std::min(least.value_or(left), left);
             }
         }
+        if (!least) {
+            return {};  // then no group has one
+        }
+        result.push_back(*least);
     }
-    return least;
+    if (result.size() > most_limits) {
+        result = {std::ranges::min(result)};
+    }
+    return result;
 }
 
 void session_protocol::lost_session() {
@@ -361,39 +457,15 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
             {"request: got ", message.size(), " bytes, expected at most ", largest});
     const wire::header header = wire::read_header(message);
     request_ = header.number;
+    oldest_ = header.number - std::min<std::uint64_t>(header.number, header.unanswered);
     try {
-        const bool is_of_block =
-            header.what == wire::kind::block_request || header.what == wire::kind::token_request;
-        check_message(header, is_of_block ? header.what : wire::kind::request);
-        const std::optional<std::uint64_t> next = of_.sessions_.next_number(*session_, number_);
-        if (!next) {
+        check_message(header, wire::is_request(header.what) ? header.what : wire::kind::request);
+        const std::lock_guard lock(session_->evaluator->answering);
+        if (!of_.sessions_.is_held(*session_, number_)) {
             lost_session();
         }
-        const time_point now = of_.options_.now();
-        const auto check_rates = [&] {
-            check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
-            check_rate(of_.requests_.take(session_->client, now), "requests of this client");
-        };
-        // The reply may have been lost. Once: it takes no work, and is thousands of times as long.
-        if (may_repeat_ && is_of_block && header.number + 1 == *next) {
-            check_rates();
-            may_repeat_ = false;
-            tensafe::serving::usage used{.bytes_up = message.size()};
-            add_reply(header, to, [&](auto& reply) {
-                used.bytes_down = session_->evaluator->repeat(header.number, reply) ? reply.size() : 0;
-            });
-            if (used.bytes_down > 0) {
-                return record(used);
-            }
-        }
-        // The largest number would leave none for later.
-        require(header.number >= *next && header.number != std::numeric_limits<std::uint64_t>::max(),
-                error_code::replayed,
-                {"request: number ", header.number,
-                 " is not above those of the session before; encrypt anew with the next one"});
-        check_rates();
-        may_repeat_ = false;
         compute(header, message, to);
+        limit_kept_replies();
     } catch (...) {
         record({.refused = 1, .bytes_up = message.size()});
         throw;
@@ -401,15 +473,16 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 }
 
 /// In the frames of this session.
-template <class Write>
-void session_protocol::add_reply(const wire::header& header, net::answer& to, Write write) {
-    if (frames_ == frame_form::json) {
-        std::vector<std::uint8_t> reply;
-        write(reply);
-        to.add_text(carried_text(carried_message::kind::reply, reply, header.number, header.group));
-    } else {
-        write(to.add(false).bytes);
+tensafe::serving::usage session_protocol::add_reply(const wire::header& header,
+                                                    std::span<const std::uint8_t> message, net::answer& to) {
+    session_evaluator& evaluator = *session_->evaluator;
+    if (frames_ == frame_form::binary) {
+        return evaluator.on_message(message, header, to.add(false).bytes);
     }
+    std::vector<std::uint8_t> reply;
+    const tensafe::serving::usage used = evaluator.on_message(message, header, reply);
+    to.add_text(carried_text(carried_message::kind::reply, reply, header.number, header.group));
+    return used;
 }
 
 void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
@@ -417,63 +490,45 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     require(header.group < model_->groups.size(), error_code::malformed,
             {"request: got group ", header.group, ", expected one of the ", model_->groups.size(),
              " of this adapter"});
-    const group_bits& bits = model_->groups[header.group];
-    // Tells nothing of A yet, and is not made where no token would be answered.
-    const bool is_block = header.what == wire::kind::block_request;
-    const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits, !is_block);
-    if (count.what == query_counts::outcome::limit_reached) {
-        const std::array<const char*, 3> who{
-            "this client", of_.options_.addresses_are_tenants ? "this address" : "this client's tenant",
-            "all clients together"};
-        const auto of = static_cast<std::size_t>(count.of);
-        of_.options_.to.line(log_level::warning, "limit_reached",
-                             {{"connection", number_},
-                              {"client", prefix_of(session_->client)},
-                              {"adapter", model_->name},
-                              {"option", share_options[of]}},
-                             whose());
-        throw refusal{
-            error_code::query_limit,
-            tensafe::text_of({"request: with it ", who[of], " would have got ", count.bits,
-                              " bits of this input's A, expected at most ", bits.limits[of].value_or(0),
-                              ": only a larger ", share_options[of], " of the server gives more"})};
+    session_evaluator& evaluator = *session_->evaluator;
+    const time_point now = of_.options_.now();
+    if (header.number < evaluator.next_number()) {
+        // Its reply may have been lost. It takes no work, comes once for each handshake, and is paid for: it
+        // is not refused for a rate.
+        of_.requests_.pay(session_->client, 1, now);
+        return record(add_reply(header, message, to));
     }
-    if (count.what == query_counts::outcome::no_room) {
-        of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
-        throw refusal{error_code::query_limit, "request: this server counts no more clients"};
-    }
-    require(!is_block || of_.sessions_.make_block_room(*session_), error_code::block_limit,
-            {"block request: the server has no room for more blocks of this address, or of all; ask for "
-             "tokens without one"});
-    bool is_answered = is_block;
+    check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
+    check_rate(of_.requests_.take(session_->client, now), "requests of this client");
     ++of_.busy_;
-    const auto end = [&](session_protocol*) {
-        --of_.busy_;
-        if (!is_answered) {
-            of_.counts_.take_back(account_, header.group, bits.request);
-        }
-    };
-    const std::unique_ptr<session_protocol, decltype(end)> at_end(this, end);
-    if (!of_.sessions_.accept(*session_, number_, header.number)) {
-        lost_session();
-    }
-    const std::size_t pool_before = session_->evaluator->pool_size();
+    const auto end = [&](service* of) { --of->busy_; };
+    const std::unique_ptr<service, decltype(end)> at_end(&of_, end);
+    const std::size_t pool_before = evaluator.pool_size();
     const auto began = std::chrono::steady_clock::now();
-    tensafe::serving::usage used;
-    add_reply(header, to, [&](auto& reply) {
-        used = session_->evaluator->answer(message, header, reply);
-        is_answered = true;  // it may be kept: what fails from here on does not make it free
-    });
+    const tensafe::serving::usage used = add_reply(header, message, to);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));
     of_.work_.pay(session_->client, took.count() - 1, of_.options_.now());
-    const std::size_t pool_now = session_->evaluator->pool_size();
+    const std::size_t pool_now = evaluator.pool_size();
     const std::size_t taken = pool_before > pool_now ? pool_before - pool_now : 0;
     // A look at all sessions may have set the number to less meanwhile.
     std::size_t pooled = of_.pooled_;
     while (!of_.pooled_.compare_exchange_weak(pooled, pooled - std::min(pooled, taken))) {
     }
     record(used);
+}
+
+/// Where there is no room, a session keeps its last reply alone. Looks at all sessions only now and then.
+void session_protocol::limit_kept_replies() {
+    constexpr std::size_t step = std::size_t{16} << 10;
+    session_evaluator& evaluator = *session_->evaluator;
+    const std::size_t held = evaluator.held_bytes();
+    if (held >= room_checked_at_ + step && !of_.sessions_.has_block_room(session_->address)) {
+        evaluator.drop_replies();
+    } else if (held >= room_checked_at_ && held < room_checked_at_ + step) {
+        return;
+    }
+    room_checked_at_ = evaluator.held_bytes();
 }
 
 void session_protocol::on_drain(net::answer& to) {

@@ -51,15 +51,17 @@ class session_protocol final : public net::websocket_handler {
     void resume_session(const resume& heard, net::answer& to);
     void answer_request(std::span<const std::uint8_t> message, net::answer& to);
     void compute(const tensafe::wire::header& header, std::span<const std::uint8_t> message, net::answer& to);
-    template <class Write>
-    void add_reply(const tensafe::wire::header& header, net::answer& to, Write write);
+    tensafe::serving::usage add_reply(const tensafe::wire::header& header,
+                                      std::span<const std::uint8_t> message, net::answer& to);
+    void limit_kept_replies();
+    bool counts_as_error();
     [[noreturn]] void lost_session();
     void end_session();
     void record(const tensafe::serving::usage& used) const;
     void check_draining() const;
     void limit_handshakes() const;
     void refuse(const refusal& r, net::answer& to);
-    std::optional<std::uint64_t> queries_left() const;
+    std::vector<std::uint64_t> queries_left() const;
 
     service& of_;
     const std::string address_;
@@ -72,10 +74,13 @@ class session_protocol final : public net::websocket_handler {
     std::optional<hello> hello_;
     std::shared_ptr<const served_model> model_;
     std::shared_ptr<const session> session_;
-    query_counts::account account_;         ///< of the session's client and adapter
-    std::optional<std::uint64_t> request_;  ///< the number of what is being answered
-    bool may_repeat_ = false;               ///< nothing was answered since a resumption
-    int refused_ = 0;                       ///< in a row
+    query_counts::account account_;                 ///< of the session's client and adapter
+    std::optional<std::uint64_t> request_;          ///< the number of what is being answered
+    std::optional<std::uint64_t> oldest_;           ///< that its client knew no answer to
+    std::size_t room_checked_at_ = 0;               ///< bytes of blocks and kept replies
+    int refused_ = 0;                               ///< in a row, that count
+    int excused_ = 0;                               ///< in the same row, that do not
+    std::optional<std::uint64_t> counted_refusal_;  ///< the request that the last of them was of
 };
 
 }  // namespace split

@@ -69,19 +69,9 @@ session_table::pointer session_table::held(const session& of, std::uint64_t conn
     return found != sessions_.end() && found->second->connection_ == connection ? found->second : nullptr;
 }
 
-std::optional<std::uint64_t> session_table::next_number(const session& of, std::uint64_t connection) const {
+bool session_table::is_held(const session& of, std::uint64_t connection) const {
     const std::lock_guard lock(mutex_);
-    const pointer s = held(of, connection);
-    return s ? std::optional(s->next_number_) : std::nullopt;
-}
-
-bool session_table::accept(const session& of, std::uint64_t connection, std::uint64_t number) {
-    const std::lock_guard lock(mutex_);
-    const pointer s = held(of, connection);
-    if (s) {
-        s->next_number_ = number + 1;
-    }
-    return s != nullptr;
+    return held(of, connection) != nullptr;
 }
 
 void session_table::lose(const session& of, std::uint64_t connection, time_point now) {
@@ -161,7 +151,7 @@ std::size_t session_table::block_bytes(std::string_view address) const {
     std::size_t sum = 0;
     const std::lock_guard lock(mutex_);
     for (const auto& [id, s] : sessions_) {
-        sum += address.empty() || s->address == address ? s->evaluator->block_bytes() : 0;
+        sum += address.empty() || s->address == address ? s->evaluator->held_bytes() : 0;
     }
     return sum;
 }
@@ -174,7 +164,7 @@ bool session_table::make_block_room(std::string_view address, std::size_t most) 
     {
         const std::lock_guard lock(mutex_);
         for (const auto& [id, s] : sessions_) {
-            if (s->connection_ == 0 && s->evaluator->block_bytes() > 0 &&
+            if (s->connection_ == 0 && s->evaluator->held_bytes() > 0 &&
                 (address.empty() || s->address == address)) {
                 lost.emplace(s->lost_, s);
             }
@@ -186,8 +176,12 @@ bool session_table::make_block_room(std::string_view address, std::size_t most) 
     return block_bytes(address) < most;
 }
 
-bool session_table::make_block_room(const session& of) const {
-    return make_block_room(of.address, limits_.block_bytes / 16) && make_block_room({}, limits_.block_bytes);
+bool session_table::has_block_room(std::string_view address) const {
+    return block_bytes(address) < block_bytes_of_address() && block_bytes() < limits_.block_bytes;
+}
+
+bool session_table::make_block_room(std::string_view address) const {
+    return make_block_room(address, block_bytes_of_address()) && make_block_room({}, limits_.block_bytes);
 }
 
 }  // namespace split

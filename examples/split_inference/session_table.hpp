@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,8 +19,8 @@ namespace split {
 class session_evaluator;
 
 /// All that the server keeps for one session: from the welcome until bye or forget, and for
-/// limits::session_life after its connection was lost. No request is among it and no reply but the last one
-/// of a block: those are in the buffers of the connection and in the memory of the thread that answers.
+/// limits::session_life after its connection was lost. No request is among it, and no reply that the client
+/// said it has: those are in the buffers of the connection and in the memory of the thread that answers.
 ///
 /// Kept for the client, over all its sessions: query_counts (on disk), the bucket of its request rate and its
 /// row in the meter of usage, all in service.hpp.
@@ -35,13 +34,12 @@ class session {
     /// The version of the adapter that it opened with, whatever is loaded later; the client's
     /// re-randomization key, 66 KB; for requests and for blocks, once they came, 131 KB each and
     /// encryptions of zero, 70 KB each: four to work in, and up to limits::pool_of_session;
-    /// up to two blocks of tokens of each input.
+    /// up to two blocks of tokens of each input, and replies that are not acknowledged.
     std::shared_ptr<session_evaluator> evaluator;
 
   private:
     friend class session_table;  // reads and writes the rest, under its lock
 
-    std::uint64_t next_number_ = 1;                   ///< the smallest that a new request may have
     std::uint64_t connection_ = 0;                    ///< which one holds it; 0: none
     std::weak_ptr<net::connection_control> control_;  ///< ends that connection
     time_point lost_{};                               ///< when the last connection was lost
@@ -69,10 +67,8 @@ class session_table {
     std::shared_ptr<const session> resume(std::string_view id, std::string_view client,
                                           std::uint64_t connection, control holder, time_point now);
 
-    /// The smallest number that a request may have on this connection; nothing if it has not the session.
-    std::optional<std::uint64_t> next_number(const session& of, std::uint64_t connection) const;
-    /// Only larger numbers may come from now on. Whether this connection still has the session.
-    bool accept(const session& of, std::uint64_t connection, std::uint64_t number);
+    /// Whether this connection has the session.
+    bool is_held(const session& of, std::uint64_t connection) const;
 
     /// Runs `step` if nobody has ended the session, and nobody ends it meanwhile. It must be short and ask
     /// this table nothing.
@@ -98,11 +94,14 @@ class session_table {
     std::map<std::pair<std::string, std::uint64_t>, std::size_t> count_by_version() const;
     /// Encryptions of zero made ahead, of all sessions.
     std::size_t pool_size() const;
-    /// As session_evaluator::block_bytes, of all sessions, or those of one address.
+    /// As session_evaluator::held_bytes, of all sessions, or those of one address.
     std::size_t block_bytes(std::string_view address = {}) const;
-    /// Whether there is room for one more block of a session: for its address and for all. Where there is
-    /// none, sessions without a connection lose theirs, of the address or any, longest lost first.
-    bool make_block_room(const session& of) const;
+    /// Whether there is room for more blocks and kept replies of a session of this address: for it and in
+    /// all.
+    bool has_block_room(std::string_view address) const;
+    /// As has_block_room. Where there is none, sessions without a connection lose theirs, of the address or
+    /// any, longest lost first.
+    bool make_block_room(std::string_view address) const;
 
   private:
     using pointer = std::shared_ptr<session>;
@@ -115,6 +114,7 @@ class session_table {
     std::vector<pointer> take_out(Condition condition);
     std::vector<pointer> all() const;
     bool make_block_room(std::string_view address, std::size_t most) const;
+    std::size_t block_bytes_of_address() const noexcept { return limits_.block_bytes / 16; }
 
     const limits limits_;
     mutable std::mutex mutex_;

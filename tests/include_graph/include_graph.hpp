@@ -9,8 +9,8 @@ namespace include_graph {
 
 /// A header includes its own layer and those before it.
 inline constexpr std::array<std::string_view, 19> layers = {
-    "core", "exec", "simd", "arith", "memory",   "random",  "ntt",     "rns", "encoding",
-    "ckks", "lora", "wire", "io",    "keystore", "session", "interop", "serving", "dp", "device"};
+    "core", "exec", "simd", "arith",    "memory",  "random",  "ntt",     "rns", "encoding", "ckks",
+    "lora", "wire", "io",   "keystore", "session", "interop", "serving", "dp",  "device"};
 
 inline constexpr std::string_view umbrella = "tensafe/tensafe.hpp";
 /// For what not every program wants.

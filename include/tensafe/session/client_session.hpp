@@ -149,9 +149,12 @@ class basic_client_session {
         /// Writes it over `to`.
         void write(std::vector<std::uint8_t>& to) const {
             switch (what_) {
-                case wire::kind::block_request: return Protocol::write(block(), of_, to);
-                case wire::kind::token_request: return Protocol::write(token(), of_, to);
-                default: return Protocol::write(alone(), of_, to);
+                case wire::kind::block_request:
+                    return Protocol::write(block(), of_, to);
+                case wire::kind::token_request:
+                    return Protocol::write(token(), of_, to);
+                default:
+                    return Protocol::write(alone(), of_, to);
             }
         }
 
@@ -297,15 +300,16 @@ class basic_client_session {
     }
 
     /// A reply, as a message.
-    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then: what
+    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then:
+    /// what
     ///         was under way goes again over another one
     void take(std::span<const std::uint8_t> bytes) {
         check_process();
         const wire::header head = wire::read_header(bytes);
         const auto at = find(head.number);
         require<format_error>(at != messages_.end() && at->of_.group == head.group,
-                              {"client_session: got a reply to request ", head.number, " of group ", head.group,
-                               ", which nobody waits for"});
+                              {"client_session: got a reply to request ", head.number, " of group ",
+                               head.group, ", which nobody waits for"});
         take(*at, [&](auto&... to) { Protocol::read(bytes, *model_, at->of_.group, to...); });
     }
 
@@ -333,7 +337,8 @@ class basic_client_session {
         if (why == refusal::rate_limit) {
             constexpr std::chrono::milliseconds least{1};
             constexpr std::chrono::milliseconds unsaid{100};
-            allowed_ = is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
+            allowed_ =
+                is_held() ? allowed_ : std::max<std::size_t>(1, std::min(allowed_, messages_.size()) / 2);
             held_ = std::max(held_, std::max(retry_after.value_or(unsaid), least));
             return send_later(at);
         }
@@ -420,18 +425,17 @@ class basic_client_session {
     struct group {
         lora::token_cost cost;
         lora::token_cost cost_of_block;
-        std::list<block> blocks;         ///< oldest first
-        std::size_t asked = 0;           ///< hidden states that went up, or are to
-        std::size_t alone = 0;           ///< so many go alone, as the server had no room for a block
-        bool looks_ahead = false;        ///< hidden states went up since the next block was thought of
+        std::list<block> blocks;   ///< oldest first
+        std::size_t asked = 0;     ///< hidden states that went up, or are to
+        std::size_t alone = 0;     ///< so many go alone, as the server had no room for a block
+        bool looks_ahead = false;  ///< hidden states went up since the next block was thought of
         std::optional<std::uint64_t> left;
     };
 
     void check_process() const {
-        require<unsupported_error>(::getpid() == owner_,
-                                   {"client_session: this session was made in process ", owner_,
-                                    ", and this is its child ", ::getpid(),
-                                    "; make another one after the fork"});
+        require<unsupported_error>(::getpid() == owner_, {"client_session: this session was made in process ",
+                                                          owner_, ", and this is its child ", ::getpid(),
+                                                          "; make another one after the fork"});
     }
 
     void limit(std::span<const std::uint64_t> left) {
@@ -669,8 +673,9 @@ class basic_client_session {
         const auto product = c.products_.span().subspan(m.row_ * c.rank_, c.rank_);
         try {
             if (is_token) {
-                require<format_error>(m.block_->is_accepted, {"client_session: got the reply to a token before "
-                                                              "that to its block"});
+                require<format_error>(m.block_->is_accepted,
+                                      {"client_session: got the reply to a token before "
+                                       "that to its block"});
                 const std::size_t position = m.token_.request.position;
                 read(position, token_reply_);
                 m.block_->positions.decrypt(token_reply_, m.token_, product);

@@ -73,9 +73,7 @@ struct lora_protocol {
     static void write(const lora::token_request& r, const wire::envelope& of, message& to) {
         wire::write_token_request<P, of_blocks>(r, of, to);
     }
-    static void write(const reply& r, const wire::envelope& of, message& to) {
-        wire::write_reply(r, of, to);
-    }
+    static void write(const reply& r, const wire::envelope& of, message& to) { wire::write_reply(r, of, to); }
     static void write(const lora::block_reply& r, const wire::envelope& of, message& to) {
         wire::write_block_reply<P, of_blocks>(r, of, to);
     }

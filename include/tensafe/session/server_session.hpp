@@ -29,7 +29,8 @@ namespace tensafe::session {
 /// The server's side of a session: what a server keeps for one client of a model, and the rules by which it
 /// answers. What it promises:
 ///
-/// - A number is answered once, and numbers only rise; so is a position of a block. What goes out again is the
+/// - A number is answered once, and numbers only rise; so is a position of a block. What goes out again is
+/// the
 ///   same bytes.
 /// - Replies are kept until a later request acknowledges them, of reply_window bytes or one, and repeated
 ///   after the connection was lost: each once for a connection.
@@ -38,8 +39,8 @@ namespace tensafe::session {
 /// - Nothing is answered that the store has not counted, and nothing is counted that was not answered.
 ///
 /// No socket and no thread of its own. Thread-safe: one request is computed at a time but of hidden states
-/// alone. It cannot hold a secret key. Copies of the process or the machine are for sessions without zeros and
-/// blocks only (ckks::rerandomization_pool).
+/// alone. It cannot hold a secret key. Copies of the process or the machine are for sessions without zeros
+/// and blocks only (ckks::rerandomization_pool).
 template <class Protocol>
 class basic_server_session {
   public:
@@ -71,7 +72,8 @@ class basic_server_session {
     /// @throws refused_error: replayed, unknown_block or block_limit; what the store throws; format_error,
     ///         shape_error or parameter_error for what is malformed, another parameter set's or no request.
     ///         Nothing is counted then, and the number is used up at most
-    bool on_message(std::span<const std::uint8_t> from, const wire::header& head, workspace& work, message& to) {
+    bool on_message(std::span<const std::uint8_t> from, const wire::header& head, workspace& work,
+                    message& to) {
         const std::size_t group = head.group;
         static_cast<void>(model_->layout().at(group));
         require<format_error>(wire::is_request(head.what),
@@ -165,10 +167,10 @@ class basic_server_session {
                 refusal::unknown_block);
         }
         if (!at->second.is_open(from.position)) {
-            throw refused_error(text_of({"token request: position ", from.position, " of block ", from.block,
-                                         " of group ", of.group,
-                                         " was answered; encrypt anew at the next one"}),
-                                refusal::replayed);
+            throw refused_error(
+                text_of({"token request: position ", from.position, " of block ", from.block, " of group ",
+                         of.group, " was answered; encrypt anew at the next one"}),
+                refusal::replayed);
         }
         Protocol::answer(*model_, of.group, at->second, from, work, to);
         // Whoever goes on to a later block has given up what is left of earlier ones.
@@ -207,10 +209,10 @@ class basic_server_session {
         const auto first = blocks_.lower_bound({of.group, 0});
         const auto count = std::distance(first, blocks_.lower_bound({of.group + std::size_t{1}, 0}));
         if (static_cast<std::size_t>(count) >= most_blocks) {
-            throw refused_error(text_of({"block request: this session has ", count, " blocks of group ",
-                                         of.group, " that are not used up, expected at most ",
-                                         most_blocks - 1, ": use one up before"}),
-                                refusal::block_limit);
+            throw refused_error(
+                text_of({"block request: this session has ", count, " blocks of group ", of.group,
+                         " that are not used up, expected at most ", most_blocks - 1, ": use one up before"}),
+                refusal::block_limit);
         }
         typename Protocol::server_block made;
         Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
@@ -251,8 +253,8 @@ class basic_server_session {
         to = at->bytes;
     }
     void keep(std::uint64_t number, const message& reply) {
-        const auto after = std::find_if(kept_.begin(), kept_.end(),
-                                        [&](const kept_reply& k) { return k.number > number; });
+        const auto after =
+            std::find_if(kept_.begin(), kept_.end(), [&](const kept_reply& k) { return k.number > number; });
         kept_.insert(after, {number, message(reply)});  // of its own size
         kept_bytes_ += reply.size();
         held_bytes_ += reply.size();
@@ -283,13 +285,13 @@ using server_session = basic_server_session<lora_protocol<P, Packing, Protection
 /// Has a call answered by a session of the same process: no message is written.
 /// @param between  called after each answer
 /// @throws as client_session::begin, then what the call failed with; rows that were answered are in it
-template <class Client, class Server, class Between>
-void answer_in_process(Client& client, Server& server, typename Server::workspace& work, call& asked,
+template <class Client, class Server, class Call, class Between>
+void answer_in_process(Client& client, Server& server, typename Server::workspace& work, Call& asked,
                        Between between) {
     client.begin(asked);
     const struct at_end {
         Client& client;
-        call& asked;
+        Call& asked;
         ~at_end() { client.end(asked); }
     } ended{client, asked};
     while (const auto* const m = client.next()) {

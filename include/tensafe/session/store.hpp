@@ -36,8 +36,8 @@ class refused_error : public error {
     std::optional<std::chrono::milliseconds> retry_after_;
 };
 
-/// Where a server_session counts what it answers, and asks whether it may: whoever implements it decides whose
-/// counts these are and whether they survive a crash. Called by the threads that answer.
+/// Where a server_session counts what it answers, and asks whether it may: whoever implements it decides
+/// whose counts these are and whether they survive a crash. Called by the threads that answer.
 class store {
   public:
     virtual ~store() = default;

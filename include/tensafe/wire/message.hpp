@@ -103,9 +103,9 @@ inline constexpr std::size_t checksum_bytes = 4;
 inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
     require<parameter_error>(!name(h.what).empty(), {"write_header: kind: got ",
                                                      static_cast<unsigned>(h.what), ", which is no kind"});
-    require<parameter_error>(h.unanswered == 0 || is_request(h.what),
-                             {"write_header: a ", name(h.what), ": got ", h.unanswered,
-                              " unanswered requests, expected 0"});
+    require<parameter_error>(
+        h.unanswered == 0 || is_request(h.what),
+        {"write_header: a ", name(h.what), ": got ", h.unanswered, " unanswered requests, expected 0"});
     std::array<std::uint8_t, header_bytes> bytes{};
     byte_writer to(bytes, "header");
     to.bytes(magic);
@@ -123,8 +123,8 @@ inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
 }
 
 /// The header of a message from outside. Looks at its first 48 bytes only, and checks, in this order, length,
-/// magic, version, checksum, kind and bytes 6 and 7, which are zero but in requests; the rest is for open_frame. Never
-/// allocates, except for an error. Thread-safe.
+/// magic, version, checksum, kind and bytes 6 and 7, which are zero but in requests; the rest is for
+/// open_frame. Never allocates, except for an error. Thread-safe.
 /// @throws format_error for bytes that are no header; unsupported_error for another version, naming both
 inline header read_header(std::span<const std::uint8_t> message) {
     require<format_error>(
@@ -153,9 +153,9 @@ inline header read_header(std::span<const std::uint8_t> message) {
         {"message: the checksum of its header is wrong: it was changed on its way"});
     require<format_error>(!name(h.what).empty(),
                           {"message: got kind ", what, ", expected one that docs/wire-format.md names"});
-    require<format_error>(h.unanswered == 0 || is_request(h.what),
-                          {"message: bytes 6 and 7 of the header of a ", name(h.what), ": got ",
-                           h.unanswered, ", expected 0"});
+    require<format_error>(
+        h.unanswered == 0 || is_request(h.what),
+        {"message: bytes 6 and 7 of the header of a ", name(h.what), ": got ", h.unanswered, ", expected 0"});
     return h;
 }
 

@@ -484,9 +484,9 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     CHECK(pool.size() == s.server.zeros_per_token());
     model_client::reply_type reply;
     auto query = s.client.encrypt(0, random_state(70, 1));
-    CHECK_THROWS_WITH_AS(
-        s.session.apply(s.server, 1, query.request, reply),
-        Contains("server_zeros::apply: input \"model.layers.0.self_attn.o_proj\": server::"), shape_error);
+    CHECK_THROWS_WITH_AS(s.session.apply(s.server, 1, query.request, reply),
+                         Contains("server_zeros::apply: input \"model.layers.0.self_attn.o_proj\": server::"),
+                         shape_error);
     CHECK_THROWS_AS(s.session.apply(s.server, 4, query.request, reply), parameter_error);
     query.request.inputs[0].assign(query.request.inputs[0].size(), 0xff);
     CHECK_THROWS_WITH_AS(s.session.apply(s.server, 0, query.request, reply),

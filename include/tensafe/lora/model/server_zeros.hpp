@@ -37,7 +37,7 @@ class server_zeros {
     /// @param most_spare  of used encryptions of zero that each pool keeps for their memory
     /// @throws as server::pool
     server_zeros(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
-                  std::size_t most_spare = std::numeric_limits<std::size_t>::max())
+                 std::size_t most_spare = std::numeric_limits<std::size_t>::max())
         : nonce_(nonce), key_(std::move(key)), most_spare_(most_spare) {
         require<parameter_error>(
             key_.server_nonce == nonce,

@@ -21,19 +21,17 @@ Module.prototype.call = function (name, values, ...parts) {
 };
 const h = Float32Array.from({ length: 2048 }, (_, i) => Math.sin(i));
 const median = (...names) => names.reduce((sum, name) => sum + times[name].sort((a, b) => a - b)[times[name].length >> 1], 0);
-const lines = [];
 for (const tokensAhead of [1, 32]) {
   const session = await connect("ws://" + location.host + "/v1/split", { adapter: "qwen", tokensAhead });
   for (let k = 0; k < 1500; ++k) {
     times = k === 301 ? {} : times;
     await session.deltas(0, h);
   }
-  lines.push(tokensAhead === 1 ? "alone: encrypt and decrypt " + median(16, 17, "begin", "deltas").toFixed(2)
+  session.close();
+  postMessage(tokensAhead === 1 ? "alone: encrypt and decrypt " + median(16, 17, "begin", "deltas").toFixed(2)
     : "stream: online " + median(24, 25, "begin", "deltas").toFixed(3) + ", masks of a token "
       + (median(22, 23) / tokensAhead).toFixed(2));
-  session.close();
 }
-postMessage(lines.join("\\n"));
 `);
 const server = await startServer("--adapter", `qwen=${root}examples/data/qwen_rank32`, "--web", site, "--client-share", "none",
   "--tenant-share", "none", "--adapter-share", "none");
@@ -41,9 +39,10 @@ const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? 
   args: ["--no-sandbox", "--disable-gpu"] });
 const page = await browser.newPage();
 await page.goto(`http://127.0.0.1:${server.port}/`);
-console.log(browser.version(), "\n" + await page.evaluate(() => new Promise((done, failed) => {
+console.log(browser.version(), await page.evaluate(() => new Promise((done, failed) => {
   const worker = new Worker("bench.js", { type: "module" });
-  worker.onmessage = ({ data }) => done(data);
+  const lines = [];
+  worker.onmessage = ({ data }) => lines.push(data) === 2 && done(lines.join("\n"));
   worker.onerror = ({ message }) => failed(new Error(message));
 })));
 await browser.close();

@@ -23,6 +23,13 @@ export class TensafeError extends Error {
   }
 }
 
+/** @type {(holds: unknown, code: string, message: string) => asserts holds} */
+export const check = (holds, code, message) => {
+  if (!holds) {
+    throw new TensafeError(code, message);
+  }
+};
+
 /** A file beside this module, or anywhere. @param {string} url @returns {Promise<ArrayBuffer | Uint8Array>} */
 export async function read(url) {
   if (url.startsWith("file:")) {
@@ -31,9 +38,7 @@ export async function read(url) {
     return files.readFile(new URL(url));
   }
   const response = await fetch(url);
-  if (!response.ok) {
-    throw new TensafeError("network", `${url}: got status ${response.status}, expected 200`);
-  }
+  check(response.ok, "network", `${url}: got status ${response.status}, expected 200`);
   return response.arrayBuffer();
 }
 
@@ -49,9 +54,7 @@ export class Module {
     const { memory, argument, result_data, result_size } = this.exports;
     const size = parts.reduce((sum, part) => sum + part.length, 0);
     let at = argument(size);
-    if (at === 0 && size > 0) {
-      throw new TensafeError("memory", `client: no memory for ${size} bytes`);
-    }
+    check(at !== 0 || size === 0, "memory", `client: no memory for ${size} bytes`);
     for (const part of parts) {
       new Uint8Array(memory.buffer, at, part.length).set(part);
       at += part.length;
@@ -132,8 +135,8 @@ export class Client {
   rerandomizationKey(/** @type {Uint8Array} */ nonce) { return this.#engine.call("rerandomization_key", [], nonce); }
   /** Takes the server's layout and what the client holds of the adapter. Blocks of more tokens are not used. */
   open(/** @type {Uint8Array} */ layout, /** @type {Uint8Array} */ held, mostTokens = 128) {
-    this.#engine.call("open", [layout.length, mostTokens], layout, held);
-    const lines = new TextDecoder().decode(this.#engine.call("layout")).split("\n");
+    const shown = this.#engine.call("open", [layout.length, mostTokens], layout, held);
+    const lines = new TextDecoder().decode(shown).split("\n");
     this.tokensAhead = Number(lines.pop());
     this.groups = lines.map((line) => {
       const [input, d, ...rest] = line.split("\t");

@@ -59,16 +59,6 @@ struct client_state {
     double bad_states = 0;  ///< of the calls before
     std::array<double, 6> status{};
 
-    client_state() = default;
-    client_state(const client_state&) = delete;
-    client_state& operator=(const client_state&) = delete;
-    ~client_state() {
-        end_call();
-        wipe(answer);
-        for (auto& site : deltas) {
-            wipe(site);
-        }
-    }
     void end_call() noexcept {
         if (call) {
             session->end(*call);
@@ -76,6 +66,10 @@ struct client_state {
             call.reset();
         }
         wipe(rows);
+        wipe(answer);
+        for (auto& site : deltas) {
+            wipe(site);
+        }
     }
 };
 
@@ -136,7 +130,8 @@ TENSAFE_EXPORT(rerandomization_key) int rerandomization_key() {
 }
 
 /// Argument: the model layout of so many bytes, then the held adapter. Blocks are taken of at most so many
-/// tokens. `opened` comes next.
+/// tokens. `opened` comes next. Shows for each group a line: its input, its d, then of each site name and
+/// d_out, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none.
 TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens) {
     return guarded([&] {
         require<parameter_error>(layout_bytes <= argument.size(), {"client: got no held adapter"});
@@ -150,58 +145,52 @@ TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens)
         c.session.emplace(std::make_shared<model_client>(c.keys, std::move(layout),
                                                          wire::read_held_adapter(both.subspan(layout_bytes))),
                           session::block_policy{.most_tokens = most_tokens});
-    });
-}
-
-/// Shows for each group a line: its input, its d, then of each site name and d_out, between tabs. The last
-/// line is the number of tokens of a block, 0 or 1 where there are none.
-TENSAFE_EXPORT(layout) int layout() {
-    return guarded([] {
-        const auto& layout = opened_session().model()->layout();
+        const auto& opened = c.session->model()->layout();
         std::string text;
-        for (const auto& group : layout.groups) {
+        for (const auto& group : opened.groups) {
             text += group.input + '\t' + std::to_string(group.d);
             for (const auto& site : group.sites) {
                 text += '\t' + site.name + '\t' + std::to_string(site.d_out);
             }
             text += '\n';
         }
-        show(text + std::to_string(layout.tokens_ahead));
+        show(text + std::to_string(opened.tokens_ahead));
     });
 }
 
 // --- The call: begin, then next, take and refused until it is over, then rethrow and deltas, then end.
 
+/// Ends the call, over or not, and wipes what was in it.
+TENSAFE_EXPORT(end) void end() {
+    if (client) {
+        client->end_call();
+    }
+}
 /// Argument: hidden states of a group, one behind the other. One without a finite norm is an error of the
-/// call, or goes as zeros and is counted. Ended already if it fails.
+/// call, or goes as zeros and is counted. An earlier call ends.
 TENSAFE_EXPORT(begin)
 int begin(std::uint32_t group, double overflow_margin, int zeros_for_nan) {
-    const struct at_end {
-        ~at_end() { wipe(argument); }
-    } wiped;  // they stay in rows alone
-    return guarded([&] {
+    end();
+    const int status = guarded([&] {
         client_session& s = opened_session();
         client_state& c = *client;
-        require<parameter_error>(!c.call, {"client: got another call, expected end first"});
         const std::size_t d = s.model()->layout().at(group).d;
         const std::size_t rows = numbers<float>().size() / d;
         require<tensafe::shape_error>(
             rows > 0 && rows * d == numbers<float>().size(),
             {"client: got ", numbers<float>().size(), " floats, expected hidden states of ", d});
         c.rows.swap(argument);
+        const auto* const all = reinterpret_cast<const float*>(c.rows.data());
         c.call.emplace(
-            group, rows,
-            [all = reinterpret_cast<const float*>(c.rows.data()), d](std::size_t row) {
-                return std::span(all + row * d, d);
-            },
-            overflow_margin, zeros_for_nan != 0);
-        try {
-            s.begin(*c.call);
-        } catch (...) {
-            c.end_call();
-            throw;
-        }
+            group, rows, [all, d](std::size_t row) { return std::span(all + row * d, d); }, overflow_margin,
+            zeros_for_nan != 0);
+        s.begin(*c.call);
     });
+    wipe(argument);  // they stay in rows alone
+    if (status != 0) {
+        end();
+    }
+    return status;
 }
 
 /// Shows the next message to send now, or nothing.
@@ -223,14 +212,12 @@ TENSAFE_EXPORT(take) int take() {
 /// @param which           what a call that fails of it throws, in client.js
 TENSAFE_EXPORT(refused) int refused(std::uint64_t number, int why, double retry_after_ms, int which) {
     return guarded([&] {
-        std::optional<std::chrono::milliseconds> later;
-        if (retry_after_ms >= 0) {
-            later = std::chrono::milliseconds(static_cast<std::int64_t>(retry_after_ms));
-        }
+        const std::chrono::milliseconds later(static_cast<std::int64_t>(retry_after_ms));
         constexpr auto other = static_cast<unsigned>(session::refusal::other);
         opened_session().refused(number,
                                  static_cast<session::refusal>(std::min(static_cast<unsigned>(why), other)),
-                                 std::make_exception_ptr(server_error(which)), later);
+                                 std::make_exception_ptr(server_error(which)),
+                                 retry_after_ms < 0 ? std::nullopt : std::optional(later));
     });
 }
 
@@ -278,12 +265,6 @@ TENSAFE_EXPORT(deltas) int deltas(std::size_t row) {
         show(std::as_bytes(std::span(c.answer)));
     });
 }
-/// Ends the call, over or not, and wipes its hidden states and products.
-TENSAFE_EXPORT(end) void end() {
-    if (client) {
-        client->end_call();
-    }
-}
 
 // --- The connection.
 
@@ -303,6 +284,7 @@ TENSAFE_EXPORT(opened) int opened() {
 
 /// Wipes the keys, hidden states and deltas.
 TENSAFE_EXPORT(close) void close() {
+    end();
     client.reset();
     wipe(argument);
     wipe(result);

@@ -19,10 +19,7 @@ export class TensafeError extends Error {
   code: string;
   /** Milliseconds after which to ask again, if the server said so. */
   retryAfter?: number;
-  /**
-   * Of a call that failed after it began: for each of its hidden states the deltas if they had come, which were paid for.
-   * Otherwise empty.
-   */
+  /** Of a call that failed after it began: for each hidden state its deltas, which were paid for, if they came. Else empty. */
   answered: (Float32Array[] | undefined)[];
 }
 
@@ -80,9 +77,8 @@ export class Session {
 export function connect(url: string, options: ConnectOptions): Promise<Session>;
 
 /**
- * The keys of one client and its side of a session, for a transport of your own: messages of docs/wire-format.md in and out.
- * After `open` say `opened`. A call goes from `begin` to `end`: until its status `isOver`, send what `next` gives, and give each
- * answer to `take` or `refused`.
+ * A client's side of a session and its keys, for a transport of your own: messages of docs/wire-format.md in and out. After
+ * `open` say `opened`. A call goes from `begin` to `end`: until it `isOver` send what `next` gives, and `take` what comes.
  */
 export class Client {
   /** With a fresh secret key. */
@@ -93,7 +89,7 @@ export class Client {
   signedSeed(nonce: Uint8Array): Uint8Array;
   rerandomizationKey(nonce: Uint8Array): Uint8Array;
   open(layout: Uint8Array, held: Uint8Array, mostTokens?: number): void;
-  /** @param states hidden states, one behind the other. If this fails, it needs no `end`. */
+  /** @param states hidden states, one behind the other. An earlier call ends, and so does this one if this fails. */
   begin(group: number, states: Float32Array, overflowMargin?: number, zerosForNan?: boolean): void;
   /** The next message to send now, if there is one. */
   next(): Uint8Array | undefined;
@@ -103,13 +99,12 @@ export class Client {
   refused(number: number, why: TensafeError): void;
   readonly status: {
     isOver: boolean;
-    /** Hidden states of the call that were answered. */
+    /** Hidden states of the call. */
     answered: number;
     /** Whether an answer is to come on this connection: also when the call is over, that to the next block. */
     awaitsReply: boolean;
     /** Milliseconds in which `next` gives nothing, because of a limit of rates, until `goOn`; 0: none. */
     heldFor: number;
-    /** As those of Session. */
     queriesLeft: number | null;
     badStates: number;
   };
@@ -118,11 +113,10 @@ export class Client {
   rethrow(): void;
   /** For the call's hidden state of this number, if it was answered. */
   deltas(row: number): Float32Array[] | undefined;
-  /** Ends the call, over or not. */
   end(): void;
   /** The connection is lost: what has no answer goes again over the next one. */
   lost(): void;
-  /** The session goes on over another connection. @param left of queries, for each group or one number for all; none: no limit */
+  /** The session goes on over another one. @param left of queries, for each group or one number for all; none: no limit */
   resumed(nextNumber: number, left: number[]): void;
   /** A fresh session began. */
   opened(left: number[]): void;

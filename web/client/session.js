@@ -1,6 +1,6 @@
 // The session of a client with split_server over a WebSocket: docs/split-inference.md.
 // @ts-check
-import { Client, codes, TensafeError } from "./client.js";
+import { check, Client, codes, TensafeError } from "./client.js";
 
 export { Client, TensafeError };
 
@@ -15,9 +15,8 @@ const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2,
 
 /** @param {unknown} text @param {number} bytes @param {string} what */
 function fromHex(text, bytes, what) {
-  if (typeof text !== "string" || text.length !== 2 * bytes || !/^[0-9a-f]*$/.test(text)) {
-    throw new TensafeError("format", `session: got no ${what} of ${2 * bytes} hex digits`);
-  }
+  check(typeof text === "string" && text.length === 2 * bytes && /^[0-9a-f]*$/.test(text), "format",
+    `session: got no ${what} of ${2 * bytes} hex digits`);
   return Uint8Array.from({ length: bytes }, (_, i) => parseInt(text.slice(2 * i, 2 * i + 2), 16));
 }
 
@@ -27,18 +26,15 @@ const joined = (...parts) => new Uint8Array(parts.flatMap((part) =>
 
 /** @param {unknown} value @param {string} what */
 function checkedNumber(value, what) {
-  if (!Number.isSafeInteger(value) || /** @type {number} */ (value) < 0) {
-    throw new TensafeError("format", `session: got no number for ${what}`);
-  }
-  return /** @type {number} */ (value);
+  check(typeof value === "number" && Number.isSafeInteger(value) && value >= 0, "format", `session: got no number for ${what}`);
+  return value;
 }
 
 /** What `welcome` and `resumed` say of the limit of queries. @param {unknown} left @returns {number[]} */
 function checkedLeft(left) {
-  if (left !== null && !(Array.isArray(left) && left.length > 0 && left.length <= mostLimits)) {
-    throw new TensafeError("format", `session: got no queries_left, expected null or 1 to ${mostLimits} numbers`);
-  }
-  return (left ?? []).map((/** @type {unknown} */ each) => checkedNumber(each, "queries_left"));
+  check(left === null || (Array.isArray(left) && left.length > 0 && left.length <= mostLimits), "format",
+    `session: got no queries_left, expected null or 1 to ${mostLimits} numbers`);
+  return (left ?? []).map((each) => checkedNumber(each, "queries_left"));
 }
 
 /** The object of a text frame. @param {string} frame @returns {any} */
@@ -49,9 +45,7 @@ function parsed(frame) {
   } catch {
     // below
   }
-  if (typeof said !== "object" || said === null || typeof said.type !== "string") {
-    throw new TensafeError("format", "session: got a text frame that is no message");
-  }
+  check(typeof said?.type === "string", "format", "session: got a text frame that is no message");
   return said;
 }
 
@@ -88,12 +82,11 @@ class Connection {
     socket.onerror = () => this.close("the connection failed");
   }
   opened() { return this.#until(() => this.#socket.readyState === 0 ? undefined : true, "a connection"); }
-  /** @param {Uint8Array | string} frame */
+  /** What goes nowhere is found out by `receive`. @param {Uint8Array | string} frame */
   send(frame) {
-    if (this.#lost) {
-      throw this.#lost;
+    if (this.#socket.readyState === 1) {
+      this.#socket.send(frame);
     }
-    this.#socket.send(frame);
   }
   /** @returns {Promise<Uint8Array | string>} */
   async receive() {
@@ -102,9 +95,11 @@ class Connection {
     return frame;
   }
   close(why = "it was closed here") {
-    this.#lost ??= new TensafeError("lost", why);
-    this.#socket.close();
-    this.#wake();
+    if (!this.#lost) {  // closing may say that it failed
+      this.#lost = new TensafeError("lost", why);
+      this.#socket.close();
+      this.#wake();
+    }
   }
 
   /** @template T @param {() => T | undefined} get @param {string} what @returns {Promise<T>} */
@@ -134,7 +129,7 @@ export class Session {
   /** @type {Uint8Array | undefined} */ #session;
   /** @type {string | undefined} */ #adapter;  // a hash of what the server handed out
   #isClosed = false;
-  /** @type {Promise<unknown>} */ #last = Promise.resolve();
+  /** @type {Promise<any>} */ #last = Promise.resolve();
   /** Hidden states that the client's own limits have left, of the group with the least; null: there are none. */
   /** @type {number | null} */ queriesLeft = null;
   badStates = 0;
@@ -154,16 +149,10 @@ export class Session {
       WebSocket: globalThis.WebSocket, origin: globalThis.location?.origin, tokensAhead: 128, stepLimit: 60_000,
       zerosForNan: true, attempts: 10, report: () => {}, ...options,
     };
-    if (typeof settings.adapter !== "string") {
-      throw new TensafeError("parameter", "connect: got no adapter, expected its name on the server");
-    }
-    if (!settings.WebSocket) {
-      throw new TensafeError("parameter", "connect: there is no WebSocket here: give options.WebSocket");
-    }
-    if (!settings.origin && !url.startsWith("ws:")) {
-      throw new TensafeError("parameter", "connect: a page signs its origin; outside of one give options.origin, " +
-        "and a WebSocket that sends it");
-    }
+    check(typeof settings.adapter === "string", "parameter", "connect: got no adapter, expected its name on the server");
+    check(settings.WebSocket, "parameter", "connect: there is no WebSocket here: give options.WebSocket");
+    check(settings.origin || url.startsWith("ws:"), "parameter",
+      "connect: a page signs its origin; outside of one give options.origin, and a WebSocket that sends it");
     let identity;
     try {
       identity = /** @type {CryptoKeyPair} */ (
@@ -188,40 +177,28 @@ export class Session {
   get groups() { return this.#client.groups; }
   get tokensAhead() { return this.#client.tokensAhead; }
 
-  /**
-   * What the adapter adds to the outputs of a group's sites.
-   * @param {number | string} group its number, or its input's name
-   * @param {ArrayLike<number> | ArrayLike<number>[]} h a hidden state of d entries, or many: in one round trip
-   * @returns {Promise<any>} one array for each site; of many, such a list for each
-   */
+  /** @param {number | string} group @param {ArrayLike<number> | ArrayLike<number>[]} h @returns {Promise<any>} */
   async deltas(group, h, overflowMargin = 1) {
     const number = typeof group === "number" ? group : this.groups.findIndex(({ input }) => input === group);
-    if (!this.groups[number]) {
-      throw new TensafeError("parameter", `deltas: got the group ${group}, expected one of ` +
-        this.groups.map(({ input }) => input).join(", "));
-    }
+    check(this.groups[number], "parameter",
+      `deltas: got the group ${group}, expected one of ${this.groups.map(({ input }) => input).join(", ")}`);
     const { d } = this.groups[number];
     const isMany = Array.isArray(h) && typeof h[0] !== "number";
     const rows = /** @type {ArrayLike<number>[]} */ (isMany ? h : [h]);
     const wrong = rows.findIndex((row) => row?.length !== d);
-    if (rows.length === 0 || wrong >= 0) {
-      throw new TensafeError("parameter", `deltas: got ${rows.length === 0 ? "no hidden state"
-        : `a hidden state of ${rows[wrong]?.length} entries`}, expected ${d}`);
-    }
+    check(rows.length > 0 && wrong < 0, "parameter", `deltas: got ${rows.length === 0 ? "no hidden state"
+      : `a hidden state of ${rows[wrong]?.length} entries`}, expected ${d}`);
     const states = new Float32Array(rows.length * d);
     rows.forEach((row, i) => states.set(row, i * d));
-    const all = await this.#inTurn(() => this.#ask(number, states, overflowMargin).finally(() => states.fill(0)));
+    const ask = () => this.#ask(number, states, overflowMargin).finally(() => states.fill(0));
+    const all = await (this.#last = this.#last.then(ask, ask));
     return isMany ? all : all[0];
   }
 
   /** Ends the session and wipes the keys. */
   close() {
     if (!this.#isClosed) {
-      try {
-        this.#connection?.send(JSON.stringify({ type: "bye" }));
-      } catch {
-        // then the server finds out by itself
-      }
+      this.#connection?.send(JSON.stringify({ type: "bye" }));
       this.#end();
     }
   }
@@ -232,18 +209,7 @@ export class Session {
     this.#session = undefined;
     this.#client.close();
   }
-  #checkOpen() {
-    if (this.#isClosed) {
-      throw new TensafeError("closed", "session: it was closed");
-    }
-  }
-
-  /** @template T @param {() => Promise<T>} f @returns {Promise<T>} */
-  #inTurn(f) {
-    const result = this.#last.then(f, f);
-    this.#last = result.catch(() => {});
-    return result;
-  }
+  #checkOpen() { check(!this.#isClosed, "closed", "session: it was closed"); }
 
   /** @param {number} group @param {Float32Array} states @param {number} overflowMargin */
   async #ask(group, states, overflowMargin) {
@@ -325,9 +291,7 @@ export class Session {
     for (let goesAway = false; ; goesAway = true) {
       const frame = await /** @type {Connection} */ (this.#connection).receive();
       if (typeof frame !== "string") {
-        if (type) {
-          throw new TensafeError("format", `session: got a binary frame, expected ${type}`);
-        }
+        check(!type, "format", `session: got a binary frame, expected ${type}`);
         this.counts.bytesDown += frame.length;
         return frame;
       }
@@ -341,10 +305,9 @@ export class Session {
       }
       if (said.type === "draining" && !goesAway) {
         this.#options.report("the server is going away");
-      } else if (said.type === type) {
-        return said;
       } else {
-        throw new TensafeError("format", `session: got ${said.type}, expected ${type ?? "a message"}`);
+        check(said.type === type, "format", `session: got ${said.type}, expected ${type ?? "a message"}`);
+        return said;
       }
     }
   }
@@ -384,10 +347,8 @@ export class Session {
     this.#connection = connection;
     await connection.opened();
     const challenge = await this.#reply("challenge");
-    if (challenge.protocol !== protocol) {
-      throw new TensafeError("unsupported_version",
-        `session: got protocol ${challenge.protocol}, expected ${protocol}`);
-    }
+    check(challenge.protocol === protocol, "unsupported_version",
+      `session: got protocol ${challenge.protocol}, expected ${protocol}`);
     const nonce = fromHex(challenge.nonce, 32, "nonce");
     const seed = this.#client.signedSeed(nonce);
     const me = hex(publicKey);
@@ -398,9 +359,8 @@ export class Session {
         signature: await sign("tensafe split inference 3 resume\n", this.#session) }));
       try {
         const resumed = await this.#reply("resumed");
-        if (resumed.session !== hex(this.#session) || resumed.version !== this.version) {
-          throw new TensafeError("format", "session: the server resumed another one");
-        }
+        check(resumed.session === hex(this.#session) && resumed.version === this.version, "format",
+          "session: the server resumed another one");
         this.#client.resumed(checkedNumber(resumed.next_number, "next_number"), checkedLeft(resumed.queries_left));
         this.queriesLeft = this.#client.status.queriesLeft;
         ++this.counts.resumed;
@@ -425,17 +385,14 @@ export class Session {
     const layout = await this.#reply();
     const held = await this.#reply();
     this.#checkOpen();
-    if (welcome.adapter !== adapter) {
-      throw new TensafeError("format", `session: got the adapter ${welcome.adapter}, expected ${adapter}`);
-    }
+    check(welcome.adapter === adapter, "format", `session: got the adapter ${welcome.adapter}, expected ${adapter}`);
     const handedOut = hex(await sha256(layout)) + hex(await sha256(held));
     if (this.#adapter === undefined) {
       this.#client.open(layout, held, this.#options.tokensAhead);
       this.#adapter = handedOut;
-    } else if (this.#adapter !== handedOut) {
-      throw new TensafeError("adapter_changed",
-        `session: the server has another adapter ${adapter} than before the connection was lost`);
     }
+    check(this.#adapter === handedOut, "adapter_changed",
+      `session: the server has another adapter ${adapter} than before the connection was lost`);
     this.#client.opened(left);
     this.#session = fromHex(welcome.session, 16, "session");
     this.version = checkedNumber(welcome.version, "version");

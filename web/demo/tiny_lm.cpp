@@ -1,7 +1,6 @@
 // The tiny language model as WebAssembly, for worker.js: it stops at each input that an adapter may change.
 #include <tensafe/io/safetensors.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -74,9 +73,8 @@ TENSAFE_EXPORT(resume) int resume() {
         tensafe::require<tensafe::shape_error>(
             sites != 0 && all.size() % sites == 0,
             {"tiny_lm: got ", all.size(), " floats, expected as many for each of ", sites, " linears"});
-        const std::size_t d_out = all.size() / std::max<std::size_t>(sites, 1);  // which have one
-        for (std::size_t s = 0; d_out != 0 && s < sites; ++s) {
-            deltas.push_back(all.subspan(s * d_out, d_out));
+        for (std::size_t s = 0; !all.empty() && s < sites; ++s) {
+            deltas.push_back(all.subspan(s * (all.size() / sites), all.size() / sites));  // which have one d_out
         }
         loaded().resume(deltas);
     });

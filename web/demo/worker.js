@@ -32,8 +32,7 @@ class WatchedSocket extends WebSocket {
   }
 }
 
-/** The language model in WebAssembly: tiny_lm.cpp. */
-/** @type {import("./client/client.js").Module} */ let model;
+/** @type {import("./client/client.js").Module} */ let model;  // the language model: tiny_lm.cpp
 /** @type {import("./client/session.js").Session | undefined} */ let session;
 let mustStop = false;
 let waited = 0;

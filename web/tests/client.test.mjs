@@ -18,8 +18,8 @@ const server = await startServer("--adapter", `qwen=${root}/${data}`);
 test.after(() => server.stop());
 
 /** The largest error beside the largest entry. */
-function check(deltas, sites, row) {
-  const got = deltas[sites.findIndex(({ name }) => name.endsWith(site))];
+function check(session, deltas, row) {
+  const got = deltas[session.groups[input(session)].sites.findIndex(({ name }) => name.endsWith(site))];
   const want = expected.values.subarray(row * dOut, (row + 1) * dOut);
   assert.equal(got.length, dOut);
   const largest = want.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
@@ -31,11 +31,6 @@ const input = (session) => session.groups.findIndex(({ sites }) => sites.some(({
 /** Sockets that note what passes, and hand on what `sees` makes of a frame that came. */
 class Watched extends WebSocket {
   static log = [];
-  static last;
-  constructor(url) {
-    super(url);
-    Watched.last = this;
-  }
   static sees = (data) => data;
   static begin(sees = (data) => data) {
     Watched.log.length = 0;
@@ -53,21 +48,22 @@ class Watched extends WebSocket {
     super.send(data);
   }
 }
-const kind = (message) => message[5];
+const kind = (message) => message[5];  // 16 alone, 22 of a block, 24 of a token in one
 const number = (message) => Number(Buffer.from(message).readBigUInt64LE(24));
 const rows = (count) => Array.from({ length: count }, (_, row) => state(row % 16));
+const askAll = async (session, count) => (await session.deltas(input(session), rows(count))).forEach((deltas, row) =>
+  check(session, deltas, row % 16));
 
 for (const tokensAhead of [1, 128]) {
   test(`hidden states ${tokensAhead === 1 ? "alone" : "in blocks"} get the deltas of the adapter`, async () => {
     const session = await connect(server.url, { adapter: "qwen", tokensAhead });
     const group = input(session);
-    const { sites } = session.groups[group];
     const all = await Promise.all([0, 1, 2].map((row) => session.deltas(group, state(row))));
-    all.forEach((deltas, row) => check(deltas, sites, row));
+    all.forEach((deltas, row) => check(session, deltas, row));
     for (let k = 3; k < 40; ++k) {
-      check(await session.deltas(session.groups[group].input, state(k % 16)), sites, k % 16);
+      check(session, await session.deltas(session.groups[group].input, state(k % 16)), k % 16);
     }
-    (await session.deltas(group, rows(60))).forEach((deltas, row) => check(deltas, sites, row % 16));
+    await askAll(session, 60);
     assert.equal(session.counts.replies, 100);
     assert.ok(tokensAhead === 1 ? session.counts.bytesUp > 100 * 60_000 : session.counts.bytesUp < 100 * 30_000);
     session.close();
@@ -95,16 +91,16 @@ for (const tokensAhead of [1, 128]) {
 test("what was sent goes again as its bytes in the same session, and no bytes of a state are in it", async () => {
   for (const tokensAhead of [1, 128]) {
     const session = await connect(server.url, { adapter: "qwen", tokensAhead, WebSocket: Watched });
-    const group = input(session);
-    const { sites } = session.groups[group];
+    let socket;
     let replies = 0;
-    Watched.begin((data, socket) => {
+    Watched.begin((data, of) => {
+      socket = of;
       if (typeof data !== "string" && ++replies === 4) {
-        socket.close();
+        of.close();
       }
       return data;
     });
-    (await session.deltas(group, rows(8))).forEach((deltas, row) => check(deltas, sites, row));
+    await askAll(session, 8);
     assert.deepEqual([session.counts.sessions, session.counts.resumed, session.counts.replies], [1, 1, 8]);
     const sent = new Map();
     for (const message of Watched.ups()) {
@@ -115,22 +111,20 @@ test("what was sent goes again as its bytes in the same session, and no bytes of
     assert.ok(Watched.ups().length > sent.size);
     const bytes = Buffer.from(state(0).slice(0, 2).buffer);
     assert.ok(Watched.ups().every((data) => !Buffer.from(data).includes(bytes)));
-    Watched.begin();
-    const asked = session.deltas(group, state(2));  // lost before it is answered
-    setTimeout(() => Watched.last.close());
-    check(await asked, sites, 2);
+    socket.close();  // while nobody asks
+    await askAll(session, 1);
+    assert.equal(session.counts.resumed, 2);
     session.close();
   }
 });
 
 test("a client that is closed opens nothing, and its keys are gone", async () => {
   const session = await connect(server.url, { adapter: "qwen", WebSocket: Watched });
-  const group = input(session);
-  const asked = session.deltas(group, state(0));
+  const asked = session.deltas(0, state(0));
   session.close();
   await assert.rejects(asked, TensafeError);
   Watched.begin();
-  await assert.rejects(session.deltas(group, state(0)), { code: "closed" });
+  await assert.rejects(session.deltas(0, state(0)), { code: "closed" });
   await new Promise((done) => setTimeout(done, 300));
   assert.equal(Watched.log.length, 0);
   const client = await Client.create();
@@ -150,8 +144,8 @@ test("a server's text that is no message is refused", async () => {
     class Hostile {
       readyState = 1;
       constructor() {
-        const frames = said.includes("queries_left") ? [`{"type": "challenge", "protocol": 3, "nonce": "${"0".repeat(64)}"}`] : [];
-        setTimeout(() => [...frames, said].forEach((data) => this.onmessage({ data })));
+        const challenge = `{"type": "challenge", "protocol": 3, "nonce": "${"0".repeat(64)}"}`;
+        setTimeout(() => (said.includes("left") ? [challenge, said] : [said]).forEach((data) => this.onmessage({ data })));
       }
       send() {}
       close() {}
@@ -179,9 +173,8 @@ test("after a reconnection the adapter must be the same one, or the client stops
     }
     return frame;
   });
-  const all = await session.deltas(group, rows(8));  // some are answered before, and some after
+  await askAll(session, 8);  // some are answered before, and some after
   own = await restarted;
-  all.forEach((deltas, row) => check(deltas, session.groups[group].sites, row));
   assert.deepEqual([session.counts.sessions, session.counts.resumed, session.counts.replies], [2, 0, 8]);
   const tokens = Watched.ups().filter((message) => kind(message) === 24).map((message) => Buffer.from(message.slice(80)));
   assert.ok(tokens.every((one, i) => tokens.every((other, k) => i === k || !one.equals(other))));  // all is encrypted anew
@@ -192,36 +185,29 @@ test("after a reconnection the adapter must be the same one, or the client stops
   await own.stop();
 });
 
-test("a block that is refused is reported, and its hidden states go alone", async () => {
-  const own = await startServer("--adapter", `qwen=${root}/${data}`, "--block-memory", "0");
-  const said = [];
-  const session = await connect(own.url, { adapter: "qwen", WebSocket: Watched, report: (text) => said.push(text) });
-  const group = input(session);
-  Watched.begin();
-  (await session.deltas(group, rows(8))).forEach((deltas, row) => check(deltas, session.groups[group].sites, row));
-  assert.ok(said.some((text) => /block/.test(text)), said.join());
-  assert.equal(Watched.ups().filter((message) => kind(message) === 16).length, 8);
-  session.close();
-  await own.stop();
-});
-
-test("a limit of rates makes a call slower and costs none of it", async () => {
-  const own = await startServer("--adapter", `qwen=${root}/${data}`, "--rate", "8");
-  const session = await connect(own.url, { adapter: "qwen", tokensAhead: 1, WebSocket: Watched });
-  const group = input(session);
-  Watched.begin();
-  (await session.deltas(group, rows(24))).forEach((deltas, row) => check(deltas, session.groups[group].sites, row % 16));
-  assert.ok(Watched.log.some(({ data: said }) => typeof said === "string" && said.includes("rate_limit")));
-  assert.equal(session.counts.replies, 24);
-  session.close();
-  await own.stop();
-});
+for (const [what, option, value, tokensAhead, said] of [
+  ["a block that is refused is reported, and its hidden states go alone", "--block-memory", "0", 128, "block_limit"],
+  ["a limit of rates makes a call slower and costs none of it", "--rate", "8", 1, "rate_limit"]]) {
+  test(what, async () => {
+    const own = await startServer("--adapter", `qwen=${root}/${data}`, option, value);
+    const reported = [];
+    const session = await connect(own.url, { adapter: "qwen", tokensAhead, WebSocket: Watched,
+      report: (text) => reported.push(text) });
+    Watched.begin();
+    await askAll(session, 24);
+    assert.equal(session.counts.replies, 24);
+    assert.ok(Watched.log.some(({ data: text }) => typeof text === "string" && text.includes(said)));
+    assert.equal(reported.some((text) => /block/.test(text)), said === "block_limit");
+    assert.ok(Watched.ups().filter((message) => kind(message) === 16).length >= 24);
+    session.close();
+    await own.stop();
+  });
+}
 
 test("a call that cannot be paid is refused whole, and what was paid for is on the error", async () => {
   const own = await startServer("--adapter", `qwen=${root}/${data}`, "--client-share", "0.02", "--adapter-share", "0.03");
   const session = await connect(own.url, { adapter: "qwen", WebSocket: Watched });
   const group = input(session);
-  const { sites } = session.groups[group];
   await session.deltas(group, rows(3));
   Watched.begin();
   const tooMany = await session.deltas(group, rows(500)).catch((error) => error);
@@ -236,7 +222,7 @@ test("a call that cannot be paid is refused whole, and what was paid for is on t
   const other = await connect(own.url, { adapter: "qwen" });  // what others took of the adapter is not told
   const error = await other.deltas(group, rows(left)).catch((why) => why);
   assert.equal(error.code, "query_limit");
-  const { length } = error.answered.filter((deltas, row) => deltas && (check(deltas, sites, row % 16), true));
+  const { length } = error.answered.filter((deltas, row) => deltas && (check(other, deltas, row % 16), true));
   assert.ok(length > 0 && length < left, `${length} of ${left}`);
   assert.equal(other.counts.replies, length);
   other.close();
@@ -245,16 +231,22 @@ test("a call that cannot be paid is refused whole, and what was paid for is on t
 
 test("errors say what was wrong", async () => {
   await assert.rejects(connect(server.url, { adapter: "none" }), { code: "unknown_adapter", message: /"qwen"/ });
+  const origin = "http://other.example";  // a client signs for its own alone
+  await assert.rejects(connect(server.url, { adapter: "qwen", origin }), { code: "not_authorised" });
   await assert.rejects(connect(server.url, {}), { code: "parameter", message: /got no adapter/ });
   await assert.rejects(connect("wss://localhost:1/", { adapter: "qwen" }), { message: /signs its origin/ });
   await assert.rejects(connect(server.url.replace(/:\d+/, ":1"), { adapter: "qwen" }), { code: "lost" });
-  const session = await connect(server.url, { adapter: "qwen" });
+  const session = await connect(server.url, { adapter: "qwen", WebSocket: Watched });
   const group = input(session);
   await assert.rejects(session.deltas(99, state(0)), { code: "parameter", message: /expected one of/ });
   await assert.rejects(session.deltas(group, [1, 2]), { message: /got a hidden state of 2 entries, expected 2048/ });
   await assert.rejects(session.deltas(group, [state(0), [1]]), { message: /got a hidden state of 1 entries, expected 2048/ });
   await assert.rejects(session.deltas(group, []), { code: "parameter", message: /got no hidden state/ });
-  check(await session.deltas(group, state(0)), session.groups[group].sites, 0);  // nothing was lost
+  Watched.begin((frame) => typeof frame === "string" ? frame : frame.slice(0, -1));
+  await assert.rejects(session.deltas(group, state(0)), { code: "format" });
+  Watched.begin();
+  await askAll(session, 2);  // nothing was lost
+  assert.equal(session.counts.sessions, 1);
   session.close();
   const loud = await connect(server.url, { adapter: "qwen", zerosForNan: false });
   await assert.rejects(loud.deltas(group, new Float32Array(d).fill(NaN)), { code: "encoding" });
@@ -264,11 +256,6 @@ test("errors say what was wrong", async () => {
   assert.ok(zeros.every((site) => site.every((x) => Math.abs(x) < 1e-3)));
   assert.equal(silent.badStates, 1);
   silent.close();
-});
-
-test("a client signs for its origin alone", async () => {
-  await assert.rejects(connect(server.url, { adapter: "qwen", origin: "http://other.example" }),
-    { code: "not_authorised" });
 });
 
 test("messages that are none are refused and harm nothing", async () => {

@@ -6,9 +6,8 @@ const all: Float32Array[][] = await s.deltas(0, [new Float32Array(2), [1, 2]]);
 const left: number | null = s.queriesLeft;
 s.close();
 const c: Client = await Client.create();
-c.opened([]);
 c.begin(0, new Float32Array(4), 2, true);
 const m: Uint8Array | undefined = c.next();
 try { c.take(m ?? new Uint8Array()); } catch (e) {
-  if (e instanceof TensafeError) { const r: [number | undefined, Float32Array[] | undefined] = [e.retryAfter, e.answered[0]]; void [r, d, all, left]; }
+  if (e instanceof TensafeError) { const r: [number?, Float32Array[]?] = [e.retryAfter, e.answered[0]]; void [r, d, all, left]; }
 }

@@ -2,19 +2,33 @@
 // stay there. docs/web.md
 // @ts-check
 
-/** The kinds of errors that engine.cpp tells apart, by their numbers. */
-const kinds = ["", "parameter", "range", "encoding", "format", "memory"];
+/** What a server may say is wrong (docs/split-inference.md): session::refusal has the first ones, in its order. */
+export const codes = ["replayed", "unknown_block", "block_limit", "query_limit", "rate_limit", "malformed",
+  "parameter_mismatch", "unsupported_version", "unknown_adapter", "not_authorised", "resume_failed", "too_large", "draining",
+  "internal"];
+/** The kinds of errors that exports.hpp tells apart, by their numbers. Larger ones are what a call was told. */
+const kinds = ["", "parameter", "range", "encoding", "format", "memory", "query_limit"];
 
-/** What went wrong: `code` is the server's (docs/split-inference.md), or one of the client's kinds. */
+/** What went wrong: `code` is the server's, or one of the client's kinds. */
 export class TensafeError extends Error {
   constructor(/** @type {string} */ code, /** @type {string} */ message, /** @type {number | undefined} */ retryAfter) {
     super(message);
     this.name = "TensafeError";
     this.code = code;
-    /** Milliseconds after which to ask again, if the server said so. */
     this.retryAfter = retryAfter;
+    /** The request that a server refused. @type {number | undefined} */
+    this.number = undefined;
+    /** @type {(Float32Array[] | undefined)[]} */
+    this.answered = [];
   }
 }
+
+/** @type {(holds: unknown, code: string, message: string) => asserts holds} */
+export const check = (holds, code, message) => {
+  if (!holds) {
+    throw new TensafeError(code, message);
+  }
+};
 
 /** A file beside this module, or anywhere. @param {string} url @returns {Promise<ArrayBuffer | Uint8Array>} */
 export async function read(url) {
@@ -24,19 +38,38 @@ export async function read(url) {
     return files.readFile(new URL(url));
   }
   const response = await fetch(url);
-  if (!response.ok) {
-    throw new TensafeError("network", `${url}: got status ${response.status}, expected 200`);
-  }
+  check(response.ok, "network", `${url}: got status ${response.status}, expected 200`);
   return response.arrayBuffer();
 }
 
 /** @type {Map<string, Promise<WebAssembly.Module>>} */
 const modules = new Map();
 
-/**
- * An instance of a module that was compiled with Emscripten and needs of the system only randomness.
- * @param {string} url
- */
+/** An instance of a module that was compiled with Emscripten and needs of the system only randomness: exports.hpp. */
+export class Module {
+  constructor(/** @type {any} */ exports) { this.exports = exports; }
+  /** Calls with an argument of these parts, and reads what is shown.
+   *  @param {string} name @param {(number | bigint)[]} values @param {Uint8Array[]} parts */
+  call(name, values = [], ...parts) {
+    const { memory, argument, result_data, result_size } = this.exports;
+    const size = parts.reduce((sum, part) => sum + part.length, 0);
+    let at = argument(size);
+    check(at !== 0 || size === 0, "memory", `client: no memory for ${size} bytes`);
+    for (const part of parts) {
+      new Uint8Array(memory.buffer, at, part.length).set(part);
+      at += part.length;
+    }
+    const status = this.exports[name](...values);
+    const shown = new Uint8Array(memory.buffer, result_data(), result_size()).slice();
+    if (status !== 0) {
+      throw this.told[status - kinds.length] ?? new TensafeError(kinds[status], new TextDecoder().decode(shown));
+    }
+    return shown;
+  }
+  /** @type {TensafeError[]} */ told = [];
+}
+
+/** @param {string} url */
 export async function instantiate(url) {
   if (!modules.has(url)) {
     const compiled = read(url).then((bytes) => WebAssembly.compile(bytes));
@@ -71,45 +104,39 @@ export async function instantiate(url) {
   });
   exports = instance.exports;
   exports._initialize();
-  return exports;
+  return new Module(exports);
 }
 
-/** The keys of one client and what it knows of one adapter. Messages go in and out; see Session for a network. */
+export const bytesOf = (/** @type {ArrayBufferView} */ view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+
+/** The keys of one client and its side of a session: session.d.ts. See Session for a network. */
 export class Client {
   #engine;
+  #exports;
+  #group = 0;
   /** @type {{input: string, d: number, sites: {name: string, dOut: number}[]}[]} */
   groups = [];
-  /** Hidden states in a block; 0 or 1: there are no blocks. */
   tokensAhead = 0;
 
-  constructor(/** @type {any} */ engine) {
+  constructor(/** @type {Module} */ engine) {
     this.#engine = engine;
-    this.#check(engine.create());
+    this.#exports = engine.exports;
+    engine.call("create");
   }
-  /** With a fresh secret key. */
   static async create(wasm = new URL("engine.wasm", import.meta.url).href) {
     return new Client(await instantiate(wasm));
   }
 
   /** The number of the parameter set. */
-  get set() {
-    return BigInt.asUintN(64, this.#engine.set_id());
-  }
+  get set() { return BigInt.asUintN(64, this.#exports.set_id()); }
   /** Of a challenge's nonce, what is signed. */
-  signedSeed(/** @type {Uint8Array} */ nonce) {
-    this.#give(nonce);
-    return this.#shown(this.#engine.signed_seed());
-  }
+  signedSeed(/** @type {Uint8Array} */ nonce) { return this.#engine.call("signed_seed", [], nonce); }
   /** The message of the re-randomization key for this nonce: once a session. */
-  rerandomizationKey(/** @type {Uint8Array} */ nonce) {
-    this.#give(nonce);
-    return this.#shown(this.#engine.rerandomization_key());
-  }
+  rerandomizationKey(/** @type {Uint8Array} */ nonce) { return this.#engine.call("rerandomization_key", [], nonce); }
   /** Takes the server's layout and what the client holds of the adapter. Blocks of more tokens are not used. */
   open(/** @type {Uint8Array} */ layout, /** @type {Uint8Array} */ held, mostTokens = 128) {
-    this.#give(layout, held);
-    this.#check(this.#engine.open(layout.length, mostTokens));
-    const lines = new TextDecoder().decode(this.#shown(this.#engine.layout())).split("\n");
+    const shown = this.#engine.call("open", [layout.length, mostTokens], layout, held);
+    const lines = new TextDecoder().decode(shown).split("\n");
     this.tokensAhead = Number(lines.pop());
     this.groups = lines.map((line) => {
       const [input, d, ...rest] = line.split("\t");
@@ -120,76 +147,45 @@ export class Client {
       return { input, d: Number(d), sites };
     });
   }
-  /** Hidden states that can go at a position of a block. */
-  positions(/** @type {number} */ group) {
-    const left = this.#engine.positions(group);
-    this.#check(left < 0 ? 1 : 0);
-    return left;
-  }
-  /** The request for a block. */
-  prepare(/** @type {number} */ group, /** @type {number} */ number) {
-    return this.#shown(this.#engine.prepare(group, BigInt(number)));
-  }
-  /** The reply to it. */
-  accept(/** @type {Uint8Array} */ reply) {
-    this.#give(reply);
-    this.#check(this.#engine.accept());
-  }
-  /**
-   * The request for the deltas of a hidden state: at a position of a block where there is one.
-   * @param {number} group @param {Float32Array} h @param {number} number above all earlier ones
-   */
-  encrypt(group, h, number, overflowMargin = 1, zerosForNan = true) {
-    this.#give(new Uint8Array(h.buffer, h.byteOffset, h.byteLength));
-    return this.#shown(this.#engine.encrypt(group, h.length, BigInt(number), overflowMargin,
-      zerosForNan ? 1 : 0));
-  }
-  /** Hidden states for which zeros were sent. */
-  get badStates() {
-    return this.#engine.bad_states();
-  }
-  /** The deltas of the group's sites, of the reply to its last request. */
-  decrypt(/** @type {number} */ group, /** @type {Uint8Array} */ reply) {
-    this.#give(reply);
-    const all = new Float32Array(this.#shown(this.#engine.decrypt(group)).buffer);
-    let end = 0;
-    return this.groups[group].sites.map(({ dOut }) => all.subarray(end, (end += dOut)));
-  }
-  /** The server does not have the group's first block any more. */
-  dropBlock(/** @type {number} */ group) {
-    this.#check(this.#engine.drop_block(group));
-  }
-  /** Those that no reply came for, or all, which end with their session. */
-  dropBlocks(/** @type {boolean} */ all) {
-    this.#check(this.#engine.drop_blocks(all ? 1 : 0));
-  }
-  /** Wipes the keys. */
-  close() {
-    this.#engine.close();
-  }
 
-  #give(/** @type {Uint8Array[]} */ ...parts) {
-    const size = parts.reduce((sum, part) => sum + part.length, 0);
-    let at = this.#engine.argument(size);
-    if (at === 0 && size > 0) {
-      throw new TensafeError("memory", `client: no memory for ${size} bytes`);
-    }
-    for (const part of parts) {
-      new Uint8Array(this.#engine.memory.buffer, at, part.length).set(part);
-      at += part.length;
-    }
+  /** @param {number} group @param {Float32Array} states */
+  begin(group, states, overflowMargin = 1, zerosForNan = true) {
+    this.#engine.call("begin", [group, overflowMargin, zerosForNan ? 1 : 0], bytesOf(states));
+    this.#group = group;
+    this.#engine.told = [];
   }
-  #read() {
-    const { memory, result_data, result_size } = this.#engine;
-    return new Uint8Array(memory.buffer, result_data(), result_size()).slice();
+  /** @returns {Uint8Array | undefined} */
+  next() {
+    const message = this.#engine.call("next");
+    return message.length > 0 ? message : undefined;
   }
-  #check(/** @type {number} */ status) {
-    if (status !== 0) {
-      throw new TensafeError(kinds[status], new TextDecoder().decode(this.#read()));
-    }
+  take(/** @type {Uint8Array} */ reply) { this.#engine.call("take", [], reply); }
+  /** @param {number} number @param {TensafeError} why */
+  refused(number, why) {
+    const which = this.#engine.told.push(why) - 1;
+    this.#engine.call("refused", [BigInt(number), codes.indexOf(why.code), why.retryAfter ?? -1, which]);
   }
-  #shown(/** @type {number} */ status) {
-    this.#check(status);
-    return this.#read();
+  get status() {
+    const [isOver, answered, awaitsReply, heldFor, left, badStates] = new Float64Array(this.#engine.call("status").buffer);
+    return { isOver: isOver !== 0, answered, awaitsReply: awaitsReply !== 0, heldFor, queriesLeft: left < 0 ? null : left,
+      badStates };
   }
+  goOn() { this.#engine.call("go_on"); }
+  rethrow() { this.#engine.call("rethrow"); }
+  deltas(/** @type {number} */ row) {
+    const all = new Float32Array(this.#engine.call("deltas", [row]).buffer);
+    let end = 0;
+    return all.length === 0 ? undefined
+      : this.groups[this.#group].sites.map(({ dOut }) => all.subarray(end, (end += dOut)));
+  }
+  end() { this.#exports.end(); }
+
+  lost() { this.#exports.lost(); }
+  /** @param {number} nextNumber @param {number[]} left */
+  resumed(nextNumber, left) {
+    this.#engine.call("resumed", [BigInt(nextNumber)], bytesOf(BigUint64Array.from(left, BigInt)));
+  }
+  opened(/** @type {number[]} */ left) { this.#engine.call("opened", [], bytesOf(BigUint64Array.from(left, BigInt))); }
+  /** Wipes the keys. */
+  close() { this.#exports.close(); }
 }

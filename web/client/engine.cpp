@@ -1,24 +1,24 @@
-// The client of split inference as WebAssembly: keys, encryption and decryption, for client.js, which has the
-// network. Messages are those of docs/wire-format.md. One client an instance, one call at a time.
+// The client of split inference as WebAssembly: session::client_session with its keys, for client.js, which
+// has the network. Messages are those of docs/wire-format.md. One client an instance, one call at a time.
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/core/error.hpp>
 #include <tensafe/random/generator.hpp>
+#include <tensafe/session/client_session.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
-#include <tensafe/wire/reply.hpp>
-#include <tensafe/wire/request.hpp>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "../../examples/split_inference/params.hpp"
@@ -34,13 +34,14 @@ extern "C" int getentropy(void* out, std::size_t count) {
 
 namespace {
 
-namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 namespace random_source = tensafe::random;
+namespace session = tensafe::session;
 namespace wire = tensafe::wire;
 using split::packing;
 using split::params;
 using split::protection;
+using client_session = session::client_session<params, packing, protection>;
 using model_client = lora::model_client<params, packing, protection>;
 using tensafe::parameter_error;
 using tensafe::require;
@@ -48,45 +49,44 @@ using namespace exported;
 
 constexpr double largest_float = std::numeric_limits<float>::max();
 
-struct block {
-    model_client::block_type positions;
-    wire::envelope of;  ///< of its request
-};
-
-/// Of one group: what was sent and not answered.
-struct group_state {
-    std::deque<block> ready;
-    std::optional<block> awaited;
-    std::optional<wire::envelope> sent;
-    bool is_token = false;
-};
-
 struct client_state {
     std::shared_ptr<lora::client<params>> keys = std::make_shared<lora::client<params>>();
-    std::unique_ptr<model_client> model;
-    std::vector<group_state> groups;
-    std::vector<model_client::query_type> queries;
-    std::vector<lora::token_query> tokens;
-    model_client::reply_type reply;
-    model_client::workspace work;
-    lora::token_reply token_reply;
-    std::vector<double> product;
+    std::optional<client_session> session;  ///< none before open
+    bytes rows;                             ///< hidden states of the call
+    std::optional<session::call> call;
     model_client::site_deltas deltas;
     std::vector<float> answer;
-    std::uint32_t bad_states = 0;
+    double bad_states = 0;  ///< of the calls before
+    std::array<double, 6> status{};
 
-    group_state& group(std::uint32_t number) {
-        require<parameter_error>(model != nullptr, {"client: got no adapter yet, expected open first"});
-        static_cast<void>(model->layout().at(number));
-        return groups[number];
+    void end_call() noexcept {
+        if (call) {
+            session->end(*call);
+            bad_states += static_cast<double>(call->bad_rows());
+            call.reset();
+        }
+        wipe(rows);
+        wipe(answer);
+        for (auto& site : deltas) {
+            wipe(site);
+        }
     }
 };
 
 std::unique_ptr<client_state> client;  ///< none before create and after close
 
-client_state& opened() {
+client_state& created() {
     require<parameter_error>(client != nullptr, {"client: it was closed"});
     return *client;
+}
+client_session& opened_session() {
+    require<parameter_error>(created().session.has_value(),
+                             {"client: got no adapter yet, expected open first"});
+    return *client->session;
+}
+session::call& begun() {
+    require<parameter_error>(created().call.has_value(), {"client: got no call, expected begin first"});
+    return *client->call;
 }
 
 random_source::seed seed_of(std::span<const std::uint8_t> from) {
@@ -124,13 +124,14 @@ TENSAFE_EXPORT(rerandomization_key) int rerandomization_key() {
     return guarded([] {
         random_source::generator derive(seed_of(argument));
         static_cast<void>(derive.next_seed());
-        result = wire::write_rerandomization_key(opened().keys->rerandomization_key(derive.next_seed()));
+        result = wire::write_rerandomization_key(created().keys->rerandomization_key(derive.next_seed()));
         show(result);
     });
 }
 
 /// Argument: the model layout of so many bytes, then the held adapter. Blocks are taken of at most so many
-/// tokens.
+/// tokens. `opened` comes next. Shows for each group a line: its input, its d, then of each site name and
+/// d_out, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none.
 TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens) {
     return guarded([&] {
         require<parameter_error>(layout_bytes <= argument.size(), {"client: got no held adapter"});
@@ -139,135 +140,122 @@ TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens)
         if (layout.tokens_ahead > most_tokens) {
             layout.tokens_ahead = 0;
         }
-        client_state& c = opened();
-        c.model = std::make_unique<model_client>(c.keys, std::move(layout),
-                                                 wire::read_held_adapter(both.subspan(layout_bytes)));
-        const std::size_t groups = c.model->layout().groups.size();
-        c.groups = std::vector<group_state>(groups);
-        c.queries = std::vector<model_client::query_type>(groups);
-        c.tokens = std::vector<lora::token_query>(groups);
-    });
-}
-
-/// Shows for each group a line: its input, its d, then of each site name and d_out, between tabs. The last
-/// line is the number of tokens of a block, 0 or 1 where there are none.
-TENSAFE_EXPORT(layout) int layout() {
-    return guarded([] {
-        static_cast<void>(opened().group(0));
+        client_state& c = created();
+        c.end_call();
+        c.session.emplace(std::make_shared<model_client>(c.keys, std::move(layout),
+                                                         wire::read_held_adapter(both.subspan(layout_bytes))),
+                          session::block_policy{.most_tokens = most_tokens});
+        const auto& opened = c.session->model()->layout();
         std::string text;
-        for (const auto& group : client->model->layout().groups) {
+        for (const auto& group : opened.groups) {
             text += group.input + '\t' + std::to_string(group.d);
             for (const auto& site : group.sites) {
                 text += '\t' + site.name + '\t' + std::to_string(site.d_out);
             }
             text += '\n';
         }
-        show(text + std::to_string(client->model->layout().tokens_ahead));
+        show(text + std::to_string(opened.tokens_ahead));
     });
 }
 
-/// Hidden states of this group that can be sent at a position of a block; -1: there is no such group.
-TENSAFE_EXPORT(positions) int positions(std::uint32_t group) {
-    std::size_t left = 0;
+// --- The call: begin, then next, take and refused until it is over, then rethrow and deltas, then end.
+
+/// Ends the call, over or not, and wipes what was in it.
+TENSAFE_EXPORT(end) void end() {
+    if (client) {
+        client->end_call();
+    }
+}
+/// Argument: hidden states of a group, one behind the other. One without a finite norm is an error of the
+/// call, or goes as zeros and is counted. An earlier call ends.
+TENSAFE_EXPORT(begin)
+int begin(std::uint32_t group, double overflow_margin, int zeros_for_nan) {
+    end();
     const int status = guarded([&] {
-        auto& ready = opened().group(group).ready;
-        while (!ready.empty() && ready.front().positions.left() == 0) {
-            ready.pop_front();
-        }
-        for (const block& each : ready) {
-            left += each.positions.left();
-        }
-    });
-    return status == 0 ? static_cast<int>(left) : -1;
-}
-
-/// Shows the request for a block.
-TENSAFE_EXPORT(prepare) int prepare(std::uint32_t group, std::uint64_t number) {
-    return guarded([&] {
-        group_state& g = opened().group(group);
-        g.awaited.emplace(block{client->model->prepare(group), {number, group}});
-        wire::write_block_request<params, protection>(g.awaited->positions.request(), g.awaited->of, result);
-        show(result);
-    });
-}
-
-/// Argument: the reply to it.
-TENSAFE_EXPORT(accept) int accept() {
-    return guarded([] {
-        const wire::envelope of = wire::read_header(argument).envelope();
-        group_state& g = opened().group(of.group);
-        require<tensafe::format_error>(g.awaited && g.awaited->of == of,
-                                       {"client: got a block ", of.number, ", which nobody waits for"});
-        lora::block_reply reply;
-        wire::read_block_reply(argument, g.awaited->positions.plan(), reply);
-        client->model->accept(g.awaited->positions, reply);
-        g.ready.push_back(std::move(*g.awaited));
-        g.awaited.reset();
-    });
-}
-
-/// Argument: a hidden state of `count` floats. Shows its request, at a position of a block where there is
-/// one. A state without a finite norm is an error, or goes as zeros and is counted.
-TENSAFE_EXPORT(encrypt)
-int encrypt(std::uint32_t group, std::size_t count, std::uint64_t number, double overflow_margin,
-            int or_zeros) {
-    const struct at_end {
-        ~at_end() { wipe(argument); }
-    } wiped;  // it was a hidden state
-    return guarded([&] {
-        group_state& g = opened().group(group);
-        g.sent.reset();
-        g.is_token = positions(group) > 0;
-        const wire::envelope of{number, group};
-        const auto h = floats(count);
-        if (g.is_token) {
-            lora::token_query& query = client->tokens[group];
-            auto& positions = g.ready.front().positions;
-            if (or_zeros == 0) {
-                positions.encrypt(h, query, overflow_margin);
-            } else if (!positions.encrypt_or_zeros(h, query, overflow_margin)) {
-                ++client->bad_states;
-            }
-            query.request.block = g.ready.front().of.number;
-            wire::write_token_request<params, protection>(query.request, of, result);
-        } else {
-            if (or_zeros == 0) {
-                client->model->encrypt(group, h, client->queries[group], overflow_margin);
-            } else if (!client->model->encrypt_or_zeros(group, h, client->queries[group], overflow_margin)) {
-                ++client->bad_states;
-            }
-            wire::write_request<packing, protection>(client->queries[group].request, of, result);
-        }
-        g.sent = of;
-        show(result);
-    });
-}
-
-TENSAFE_EXPORT(bad_states) std::uint32_t bad_states() {
-    return client ? client->bad_states : 0;
-}
-
-/// Argument: the reply to the group's last request. Shows the deltas of its sites as floats, one behind the
-/// other.
-TENSAFE_EXPORT(decrypt) int decrypt(std::uint32_t group) {
-    return guarded([&] {
-        group_state& g = opened().group(group);
-        const wire::envelope of = wire::read_header(argument).envelope();
-        require<tensafe::format_error>(g.sent && *g.sent == of,
-                                       {"client: got a reply to request ", of.number, " of group ", of.group,
-                                        ", which nobody waits for"});
+        client_session& s = opened_session();
         client_state& c = *client;
-        if (g.is_token) {
-            const auto& plan = g.ready.front().positions.plan();
-            wire::read_token_reply(argument, plan, c.tokens[group].request.position, c.token_reply);
-            c.product.resize(plan.rank());
-            g.ready.front().positions.decrypt(c.token_reply, c.tokens[group], c.product);
-        } else {
-            wire::read_reply(argument, c.model->plan(group), c.reply);
-            c.model->decrypt(group, c.reply, c.queries[group], c.work, c.product);
+        const std::size_t d = s.model()->layout().at(group).d;
+        const std::size_t rows = numbers<float>().size() / d;
+        require<tensafe::shape_error>(
+            rows > 0 && rows * d == numbers<float>().size(),
+            {"client: got ", numbers<float>().size(), " floats, expected hidden states of ", d});
+        c.rows.swap(argument);
+        const auto* const all = reinterpret_cast<const float*>(c.rows.data());
+        c.call.emplace(
+            group, rows, [all, d](std::size_t row) { return std::span(all + row * d, d); }, overflow_margin,
+            zeros_for_nan != 0);
+        s.begin(*c.call);
+    });
+    wipe(argument);  // they stay in rows alone
+    if (status != 0) {
+        end();
+    }
+    return status;
+}
+
+/// Shows the next message to send now, or nothing.
+TENSAFE_EXPORT(next) int next() {
+    return guarded([] {
+        if (const auto* const message = opened_session().next()) {
+            message->write(result);
+            show(result);
         }
-        g.sent.reset();
-        c.model->deltas(group, c.product, c.deltas);
+    });
+}
+/// Argument: a reply.
+TENSAFE_EXPORT(take) int take() {
+    return guarded([] { opened_session().take(argument); });
+}
+/// The server refused the message of this number.
+/// @param why             of session::refusal; -1: other
+/// @param retry_after_ms  below 0: it was not said
+/// @param which           what a call that fails of it throws, in client.js
+TENSAFE_EXPORT(refused) int refused(std::uint64_t number, int why, double retry_after_ms, int which) {
+    return guarded([&] {
+        const std::chrono::milliseconds later(static_cast<std::int64_t>(retry_after_ms));
+        constexpr auto other = static_cast<unsigned>(session::refusal::other);
+        opened_session().refused(number,
+                                 static_cast<session::refusal>(std::min(static_cast<unsigned>(why), other)),
+                                 std::make_exception_ptr(server_error(which)),
+                                 retry_after_ms < 0 ? std::nullopt : std::optional(later));
+    });
+}
+
+/// Shows as doubles: whether the call is over, how many of its hidden states were answered, whether an answer
+/// is to come on this connection, milliseconds to wait before go_on because of a limit of rates, hidden
+/// states that the limit of queries has left of the group with the least or -1, and those for which zeros
+/// were sent in the calls before.
+TENSAFE_EXPORT(status) int status() {
+    return guarded([] {
+        const client_session& s = opened_session();
+        const auto& call = client->call;
+        const auto left = s.queries_left();
+        client->status = {call && !call->is_over() ? 0. : 1.,
+                          call ? static_cast<double>(call->answered()) : 0.,
+                          s.awaits_reply() ? 1. : 0.,
+                          static_cast<double>(s.held_for().count()),
+                          left ? static_cast<double>(*left) : -1.,
+                          client->bad_states};
+        show(std::as_bytes(std::span(client->status)));
+    });
+}
+TENSAFE_EXPORT(go_on) int go_on() {
+    return guarded([] { opened_session().go_on(); });
+}
+/// Fails with what the call failed with.
+TENSAFE_EXPORT(rethrow) int rethrow() {
+    return guarded([] { begun().rethrow(); });
+}
+/// Shows the deltas of a hidden state's sites as floats, one behind the other, or nothing if it was not
+/// answered.
+TENSAFE_EXPORT(deltas) int deltas(std::size_t row) {
+    return guarded([&] {
+        const session::call& call = begun();
+        client_state& c = *client;
+        if (!call.is_answered(row)) {
+            return;
+        }
+        c.session->model()->deltas(call.group(), call.product(row), c.deltas);
         c.answer.clear();
         for (const auto& site : c.deltas) {
             for (const double x : site) {
@@ -278,37 +266,26 @@ TENSAFE_EXPORT(decrypt) int decrypt(std::uint32_t group) {
     });
 }
 
-/// The server does not have the group's first block any more.
-TENSAFE_EXPORT(drop_block) int drop_block(std::uint32_t group) {
-    return guarded([&] {
-        auto& ready = opened().group(group).ready;
-        if (!ready.empty()) {
-            ready.pop_front();
-        }
-    });
+// --- The connection.
+
+TENSAFE_EXPORT(lost) void lost() {
+    if (client && client->session) {
+        client->session->lost();
+    }
 }
-/// Of all groups: the blocks that are awaited, or all, which end with their session.
-TENSAFE_EXPORT(drop_blocks) int drop_blocks(int all) {
-    return guarded([&] {
-        for (group_state& g : opened().groups) {
-            g.awaited.reset();
-            if (all != 0) {
-                g.ready.clear();
-            }
-        }
-    });
+/// Argument: what is left of the limit of queries, 8 bytes a number; nothing: there is none.
+TENSAFE_EXPORT(resumed) int resumed(std::uint64_t next_number) {
+    return guarded([&] { opened_session().resumed(next_number, numbers<std::uint64_t>()); });
+}
+/// Argument: as resumed.
+TENSAFE_EXPORT(opened) int opened() {
+    return guarded([] { opened_session().opened(numbers<std::uint64_t>()); });
 }
 
 /// Wipes the keys, hidden states and deltas.
 TENSAFE_EXPORT(close) void close() {
-    if (client) {
-        wipe(client->product);
-        wipe(client->answer);
-        for (auto& site : client->deltas) {
-            wipe(site);
-        }
-        client.reset();
-    }
+    end();
+    client.reset();
     wipe(argument);
     wipe(result);
     shown = {};

@@ -2,6 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/memory/wipe.hpp>
+#include <tensafe/session/store.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -41,18 +42,28 @@ inline void show(std::string_view text) {
     show(result);
 }
 
+/// What client.js was told by the server, by its number there.
+struct server_error : tensafe::error {
+    explicit server_error(int number) : error("the server refused"), which(number) {}
+    int which;
+};
+
+template <class E>
+bool is(const std::exception& e) noexcept {
+    return dynamic_cast<const E*>(&e) != nullptr;
+}
+
 /// The numbers stand in client.js too.
 inline int kind_of(const std::exception& e) {
-    if (dynamic_cast<const tensafe::range_exceeded_error*>(&e) != nullptr) {
-        return 2;
+    if (const auto* const said = dynamic_cast<const server_error*>(&e)) {
+        return 7 + said->which;
     }
-    if (dynamic_cast<const tensafe::encoding_error*>(&e) != nullptr) {
-        return 3;
-    }
-    if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) {
-        return 5;
-    }
-    return dynamic_cast<const tensafe::format_error*>(&e) != nullptr ? 4 : 1;
+    return is<tensafe::range_exceeded_error>(e)     ? 2
+           : is<tensafe::encoding_error>(e)         ? 3
+           : is<tensafe::format_error>(e)           ? 4
+           : is<std::bad_alloc>(e)                  ? 5
+           : is<tensafe::session::refused_error>(e) ? 6
+                                                    : 1;
 }
 
 /// 0, or what went wrong: then the text is shown.
@@ -68,12 +79,13 @@ int guarded(F f) noexcept {
     }
 }
 
-/// The argument as so many floats.
-inline std::span<const float> floats(std::size_t count) {
+/// The argument as numbers.
+template <class T>
+std::span<const T> numbers() {
     tensafe::require<tensafe::parameter_error>(
-        count <= argument.size() / sizeof(float),
-        {"got ", argument.size(), " bytes, expected ", count, " floats"});
-    return {reinterpret_cast<const float*>(argument.data()), count};
+        argument.size() % sizeof(T) == 0,
+        {"got ", argument.size(), " bytes, expected a multiple of ", sizeof(T)});
+    return {reinterpret_cast<const T*>(argument.data()), argument.size() / sizeof(T)};
 }
 
 /// Where the next call's argument of so many bytes goes; null: there is no such memory.

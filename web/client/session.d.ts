@@ -15,9 +15,12 @@ export interface Group {
  * "network", "unsupported".
  */
 export class TensafeError extends Error {
+  constructor(code: string, message: string, retryAfter?: number);
   code: string;
   /** Milliseconds after which to ask again, if the server said so. */
   retryAfter?: number;
+  /** Of a call that failed after it began: for each hidden state its deltas, which were paid for, if they came. Else empty. */
+  answered: (Float32Array[] | undefined)[];
 }
 
 export interface ConnectOptions {
@@ -34,7 +37,7 @@ export interface ConnectOptions {
    * nothing from silence. False: it is an error. Default true.
    */
   zerosForNan?: boolean;
-  /** Milliseconds for a request with its reply, and for connecting. Default 60000. */
+  /** Milliseconds in which the next reply must come, and for connecting. Default 60000. */
   stepLimit?: number;
   /** To connect again, before it gives up. Default 10. */
   attempts?: number;
@@ -44,13 +47,13 @@ export interface ConnectOptions {
   wasm?: string;
 }
 
-/** A session over connections that may break: what was lost is asked again, encrypted anew. */
+/** A session over connections that may break: what has no answer goes again, as its bytes or, in a fresh session, anew. */
 export class Session {
   static connect(url: string, options: ConnectOptions): Promise<Session>;
   readonly groups: Group[];
   /** Hidden states in a block; 0 or 1: each goes alone. */
   readonly tokensAhead: number;
-  /** Hidden states that limits of this client alone leave, at the last handshake; null: there are none. */
+  /** Hidden states that limits of this client alone leave, of the group with the least; null: there are none. */
   readonly queriesLeft: number | null;
   readonly version: number;
   /** Hidden states for which zeros were sent, with `zerosForNan`. */
@@ -58,10 +61,13 @@ export class Session {
   /** Bytes are those of messages, without frames and handshakes. */
   readonly counts: { replies: number; bytesUp: number; bytesDown: number; sessions: number; resumed: number };
   /**
-   * What the adapter adds to the outputs of a group's linears: one array for each site. Calls wait for each other.
+   * What the adapter adds to the outputs of a group's linears: one array for each site; of many hidden states, such a list
+   * for each. Many take one round trip. Calls wait for each other. If a limit of queries cannot pay them all, none is sent
+   * ("query_limit", with both numbers); after another error `error.answered` has those that were answered.
    * @param group its number, or its input's name
-   * @param h the hidden state: `d` finite numbers
+   * @param h a hidden state of `d` finite numbers, or an array of them
    */
+  deltas(group: number | string, h: ArrayLike<number>[], overflowMargin?: number): Promise<Float32Array[][]>;
   deltas(group: number | string, h: ArrayLike<number>, overflowMargin?: number): Promise<Float32Array[]>;
   /** Ends the session and wipes the keys. */
   close(): void;
@@ -70,7 +76,10 @@ export class Session {
 /** Connects to a split_server ("wss://host:8443/v1/split") and opens a session. */
 export function connect(url: string, options: ConnectOptions): Promise<Session>;
 
-/** The keys of one client and one adapter, for a transport of your own: messages of docs/wire-format.md in and out. */
+/**
+ * A client's side of a session and its keys, for a transport of your own: messages of docs/wire-format.md in and out. After
+ * `open` say `opened`. A call goes from `begin` to `end`: until it `isOver` send what `next` gives, and `take` what comes.
+ */
 export class Client {
   /** With a fresh secret key. */
   static create(wasm?: string): Promise<Client>;
@@ -80,14 +89,36 @@ export class Client {
   signedSeed(nonce: Uint8Array): Uint8Array;
   rerandomizationKey(nonce: Uint8Array): Uint8Array;
   open(layout: Uint8Array, held: Uint8Array, mostTokens?: number): void;
-  /** Hidden states of this group that can go at a position of a block. */
-  positions(group: number): number;
-  prepare(group: number, number: number): Uint8Array;
-  accept(reply: Uint8Array): void;
-  /** @param number of the request: above all earlier ones of the session */
-  encrypt(group: number, h: Float32Array, number: number, overflowMargin?: number, zerosForNan?: boolean): Uint8Array;
-  decrypt(group: number, reply: Uint8Array): Float32Array[];
-  dropBlock(group: number): void;
-  dropBlocks(all: boolean): void;
+  /** @param states hidden states, one behind the other. An earlier call ends, and so does this one if this fails. */
+  begin(group: number, states: Float32Array, overflowMargin?: number, zerosForNan?: boolean): void;
+  /** The next message to send now, if there is one. */
+  next(): Uint8Array | undefined;
+  /** Takes a reply. After an error the connection must be given up. */
+  take(reply: Uint8Array): void;
+  /** The server refused the message of this number. If the call fails of it, that is what `rethrow` throws. */
+  refused(number: number, why: TensafeError): void;
+  readonly status: {
+    isOver: boolean;
+    /** Hidden states of the call. */
+    answered: number;
+    /** Whether an answer is to come on this connection: also when the call is over, that to the next block. */
+    awaitsReply: boolean;
+    /** Milliseconds in which `next` gives nothing, because of a limit of rates, until `goOn`; 0: none. */
+    heldFor: number;
+    queriesLeft: number | null;
+    badStates: number;
+  };
+  goOn(): void;
+  /** Throws what the call failed with. */
+  rethrow(): void;
+  /** For the call's hidden state of this number, if it was answered. */
+  deltas(row: number): Float32Array[] | undefined;
+  end(): void;
+  /** The connection is lost: what has no answer goes again over the next one. */
+  lost(): void;
+  /** The session goes on over another one. @param left of queries, for each group or one number for all; none: no limit */
+  resumed(nextNumber: number, left: number[]): void;
+  /** A fresh session began. */
+  opened(left: number[]): void;
   close(): void;
 }

@@ -64,17 +64,17 @@ TENSAFE_EXPORT(input) int input() {
     return guarded([] { show(std::as_bytes(loaded().input())); });
 }
 
-/// Argument: what an adapter adds to each of their outputs, one behind the other; 0 floats: nothing.
-TENSAFE_EXPORT(resume) int resume(std::size_t count) {
-    return guarded([&] {
+/// Argument: what an adapter adds to each of their outputs, one behind the other; nothing: no adapter.
+TENSAFE_EXPORT(resume) int resume() {
+    return guarded([] {
         std::vector<std::span<const float>> deltas;
-        std::span<const float> all = floats(count);
+        const std::span<const float> all = numbers<float>();
         const std::size_t sites = loaded().sites().size();
         tensafe::require<tensafe::shape_error>(
-            sites != 0 && count % sites == 0,
-            {"tiny_lm: got ", count, " floats, expected as many for each of ", sites, " linears"});
-        for (std::size_t s = 0; count != 0 && s < sites; ++s) {
-            deltas.push_back(all.subspan(s * (count / sites), count / sites));  // which have one d_out
+            sites != 0 && all.size() % sites == 0,
+            {"tiny_lm: got ", all.size(), " floats, expected as many for each of ", sites, " linears"});
+        for (std::size_t s = 0; !all.empty() && s < sites; ++s) {
+            deltas.push_back(all.subspan(s * (all.size() / sites), all.size() / sites));  // which have one d_out
         }
         loaded().resume(deltas);
     });

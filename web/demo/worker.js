@@ -1,6 +1,6 @@
 // The model, the keys and the connection to the adapter: away from the page's thread, which never waits.
 // @ts-check
-import { instantiate, read, TensafeError } from "./client/client.js";
+import { bytesOf, instantiate, read, TensafeError } from "./client/client.js";
 import { connect } from "./client/session.js";
 
 const post = (/** @type {any} */ message) => postMessage(message);
@@ -32,84 +32,36 @@ class WatchedSocket extends WebSocket {
   }
 }
 
-/** The language model in WebAssembly: tiny_lm.cpp. */
-class Model {
-  constructor(/** @type {any} */ engine, /** @type {ArrayBuffer} */ weights) {
-    this.engine = engine;
-    this.give(new Uint8Array(weights));
-    this.check(engine.load());
-  }
-  give(/** @type {Uint8Array} */ bytes) {
-    const at = this.engine.argument(bytes.length);
-    new Uint8Array(this.engine.memory.buffer, at, bytes.length).set(bytes);
-  }
-  shown() {
-    return new Uint8Array(this.engine.memory.buffer, this.engine.result_data(), this.engine.result_size());
-  }
-  check(/** @type {number} */ status) {
-    if (status !== 0) {
-      throw new TensafeError("parameter", new TextDecoder().decode(this.shown()));
-    }
-  }
-  begin(/** @type {number} */ character) {
-    this.check(this.engine.begin(character));
-  }
-  /** The linears that wait, by name; none: the position is done. */
-  sites() {
-    this.check(this.engine.sites());
-    return new TextDecoder().decode(this.shown());
-  }
-  input() {
-    this.check(this.engine.input());
-    return new Float32Array(this.shown().slice().buffer);
-  }
-  /** With what an adapter adds to each of them, or without. */
-  resume(/** @type {Float32Array[]} */ deltas) {
-    const all = new Float32Array(deltas.reduce((sum, { length }) => sum + length, 0));
-    let at = 0;
-    for (const one of deltas) {
-      all.set(one, at);
-      at += one.length;
-    }
-    this.give(new Uint8Array(all.buffer));
-    this.check(this.engine.resume(all.length));
-  }
-}
-
-/** @type {Model} */ let model;
+/** @type {import("./client/client.js").Module} */ let model;  // the language model: tiny_lm.cpp
 /** @type {import("./client/session.js").Session | undefined} */ let session;
-/** @type {Map<string, {group: number, sites: number[]}>} */ const places = new Map();
 let mustStop = false;
 let waited = 0;
 
 /** What the adapter adds to the linears that wait. */
 async function deltas(/** @type {string} */ sites) {
   const { groups } = /** @type {any} */ (session);
-  let place = places.get(sites);
-  if (!place) {
-    const names = sites.split("\n");
-    const group = groups.findIndex((/** @type {any} */ each) =>
-      each.sites.some((/** @type {any} */ site) => site.name === names[0]));
-    place = { group, sites: names.map((name) =>
-      groups[group].sites.findIndex((/** @type {any} */ site) => site.name === name)) };
-    places.set(sites, place);
-  }
+  const names = sites.split("\n");
+  const group = groups.findIndex((/** @type {any} */ each) =>
+    each.sites.some((/** @type {any} */ site) => site.name === names[0]));
   const start = performance.now();
-  const all = await /** @type {any} */ (session).deltas(place.group, model.input());
+  const all = await /** @type {any} */ (session).deltas(group, new Float32Array(model.call("input").buffer));
   waited += performance.now() - start;
-  return place.sites.map((site) => all[site]);
+  return names.map((name) => all[groups[group].sites.findIndex((/** @type {any} */ site) => site.name === name)]);
 }
 
 async function step(/** @type {number} */ character, /** @type {boolean} */ withAdapter) {
-  model.begin(character);
-  for (let sites = model.sites(); sites !== ""; sites = model.sites()) {
-    model.resume(withAdapter ? await deltas(sites) : []);
+  model.call("begin", [character]);
+  for (;;) {
+    const sites = new TextDecoder().decode(model.call("sites"));  // that wait; none: the position is done
+    if (sites === "") {
+      return;
+    }
+    model.call("resume", [], ...(withAdapter ? await deltas(sites) : []).map(bytesOf));
   }
 }
 
 async function open() {
   session?.close();
-  places.clear();
   const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/split`;
   session = await connect(url, { adapter: "kjv", WebSocket: WatchedSocket, tokensAhead: 32,
     report: (what) => post({ type: "state", text: `Connection: ${what}.` }) });
@@ -126,7 +78,7 @@ async function write({ prompt, characters, withAdapter }) {
   if (withAdapter && !session) {
     await open();
   }
-  model.engine.clear();
+  model.exports.clear();
   for (const character of prompt.slice(0, -1)) {
     await step(character.charCodeAt(0), withAdapter);
   }
@@ -138,7 +90,7 @@ async function write({ prompt, characters, withAdapter }) {
   let shownAt = 0;
   for (let written = 1; written <= characters && !mustStop; ++written) {
     await step(last, withAdapter);
-    last = model.engine.likeliest();
+    last = model.exports.likeliest();
     text += String.fromCharCode(last);
     const now = performance.now();
     if (now - shownAt > 30 || written === characters) {
@@ -185,7 +137,8 @@ const here = (/** @type {string} */ name) => new URL(name, import.meta.url).href
 try {
   const [engine, weights, noServer] = await Promise.all([instantiate(here("tiny_lm.wasm")), read(here("base.safetensors")),
     open().catch(({ message }) => message)]);
-  model = new Model(engine, weights);
+  engine.call("load", [], new Uint8Array(weights));
+  model = engine;
   post({ type: "ready", text: noServer ? `Ready, but without the adapter, which is tried again when you write: ${noServer}`
     : "Ready." });
 } catch (error) {

@@ -18,8 +18,8 @@ const server = await startServer("--adapter", `qwen=${root}/${data}`);
 test.after(() => server.stop());
 
 /** The largest error beside the largest entry. */
-function check(deltas, sites, row) {
-  const got = deltas[sites.findIndex(({ name }) => name.endsWith(site))];
+function check(session, deltas, row) {
+  const got = deltas[session.groups[input(session)].sites.findIndex(({ name }) => name.endsWith(site))];
   const want = expected.values.subarray(row * dOut, (row + 1) * dOut);
   assert.equal(got.length, dOut);
   const largest = want.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
@@ -28,101 +28,105 @@ function check(deltas, sites, row) {
 }
 const input = (session) => session.groups.findIndex(({ sites }) => sites.some(({ name }) => name.endsWith(site)));
 
+/** Sockets that note what passes, and hand on what `sees` makes of a frame that came. */
+class Watched extends WebSocket {
+  static log = [];
+  static sees = (data) => data;
+  static begin(sees = (data) => data) {
+    Watched.log.length = 0;
+    Watched.sees = sees;
+  }
+  static ups = () => Watched.log.filter(({ way, data }) => way === "up" && typeof data !== "string").map(({ data }) => data);
+  set onmessage(handler) {
+    super.onmessage = ({ data }) => {
+      Watched.log.push({ way: "down", data });
+      handler({ data: Watched.sees(data, this) });
+    };
+  }
+  send(data) {
+    Watched.log.push({ way: "up", data });
+    super.send(data);
+  }
+}
+const kind = (message) => message[5];  // 16 alone, 22 of a block, 24 of a token in one
+const number = (message) => Number(Buffer.from(message).readBigUInt64LE(24));
+const rows = (count) => Array.from({ length: count }, (_, row) => state(row % 16));
+const askAll = async (session, count) => (await session.deltas(input(session), rows(count))).forEach((deltas, row) =>
+  check(session, deltas, row % 16));
+
 for (const tokensAhead of [1, 128]) {
   test(`hidden states ${tokensAhead === 1 ? "alone" : "in blocks"} get the deltas of the adapter`, async () => {
     const session = await connect(server.url, { adapter: "qwen", tokensAhead });
     const group = input(session);
-    const { sites } = session.groups[group];
     const all = await Promise.all([0, 1, 2].map((row) => session.deltas(group, state(row))));
-    all.forEach((deltas, row) => check(deltas, sites, row));
+    all.forEach((deltas, row) => check(session, deltas, row));
     for (let k = 3; k < 40; ++k) {
-      check(await session.deltas(session.groups[group].input, state(k % 16)), sites, k % 16);
+      check(session, await session.deltas(session.groups[group].input, state(k % 16)), k % 16);
     }
-    assert.equal(session.counts.replies, 40);
-    assert.ok(tokensAhead === 1 ? session.counts.bytesUp > 40 * 60_000 : session.counts.bytesUp < 40 * 30_000);
+    await askAll(session, 60);
+    assert.equal(session.counts.replies, 100);
+    assert.ok(tokensAhead === 1 ? session.counts.bytesUp > 100 * 60_000 : session.counts.bytesUp < 100 * 30_000);
     session.close();
     await assert.rejects(session.deltas(group, state(0)), { code: "closed" });
   });
+
+  test(`many hidden states ${tokensAhead === 1 ? "alone" : "in a block"} take one round trip`, async () => {
+    const session = await connect(server.url, { adapter: "qwen", tokensAhead, WebSocket: Watched });
+    const count = tokensAhead === 1 ? 8 : 16;
+    Watched.begin();
+    await session.deltas(input(session), rows(count));
+    const first = Watched.log.findIndex(({ way }) => way === "down");
+    const messages = Watched.log.slice(0, first).map(({ data }) => data);
+    assert.deepEqual(messages.slice(0, count + (tokensAhead > 1)).map(kind),
+      tokensAhead === 1 ? Array(count).fill(16) : [22, ...Array(count).fill(24)]);
+    assert.ok(messages.every((message, i) => number(message) === i + 1 && message[6] === i));  // so many have no answer yet
+    assert.ok(Watched.log.slice(first).every(({ way, data }) => way === "down" || kind(data) === 22));  // the next block
+    Watched.begin();
+    await session.deltas(input(session), state(0));
+    assert.ok(Watched.log[0].data[6] <= 1);  // all replies are acknowledged but for that to the next block
+    session.close();
+  });
 }
 
-test("a lost connection is made up for, with its session and in a fresh one", async () => {
-  const sockets = [];
-  class Socket extends WebSocket {
-    constructor(url) {
-      super(url);
-      sockets.push(this);
+test("what was sent goes again as its bytes in the same session, and no bytes of a state are in it", async () => {
+  for (const tokensAhead of [1, 128]) {
+    const session = await connect(server.url, { adapter: "qwen", tokensAhead, WebSocket: Watched });
+    let socket;
+    let replies = 0;
+    Watched.begin((data, of) => {
+      socket = of;
+      if (typeof data !== "string" && ++replies === 4) {
+        of.close();
+      }
+      return data;
+    });
+    await askAll(session, 8);
+    assert.deepEqual([session.counts.sessions, session.counts.resumed, session.counts.replies], [1, 1, 8]);
+    const sent = new Map();
+    for (const message of Watched.ups()) {
+      const again = sent.get(number(message));
+      assert.ok(!again || Buffer.from(message.slice(48)).equals(again.slice(48)));
+      sent.set(number(message), message);
     }
+    assert.ok(Watched.ups().length > sent.size);
+    const bytes = Buffer.from(state(0).slice(0, 2).buffer);
+    assert.ok(Watched.ups().every((data) => !Buffer.from(data).includes(bytes)));
+    socket.close();  // while nobody asks
+    await askAll(session, 1);
+    assert.equal(session.counts.resumed, 2);
+    session.close();
   }
-  const session = await connect(server.url, { adapter: "qwen", WebSocket: Socket });
-  const group = input(session);
-  const { sites } = session.groups[group];
-  check(await session.deltas(group, state(0)), sites, 0);
-  sockets.at(-1).close();
-  check(await session.deltas(group, state(1)), sites, 1);
-  assert.deepEqual([session.counts.sessions, session.counts.resumed], [1, 1]);
-  const asked = session.deltas(group, state(2));  // lost on its way
-  setTimeout(() => sockets.at(-1).close(), 1);
-  check(await asked, sites, 2);
-  session.close();
-});
-
-/** Sockets that note what is sent, and can break a connection behind a message of this length. */
-class Lossy extends WebSocket {
-  static sent = [];
-  static breaksAt = 0;
-  send(data) {
-    super.send(data);
-    Lossy.sent.push(data);
-    if (data.length === Lossy.breaksAt) {
-      Lossy.breaksAt = 0;
-      this.close();
-    }
-  }
-}
-
-test("what was sent of a block goes again as its bytes, all else anew; and no bytes of a state are in it", async () => {
-  const session = await connect(server.url, { adapter: "qwen", WebSocket: Lossy });
-  const group = input(session);
-  const { sites } = session.groups[group];
-  check(await session.deltas(group, state(0)), sites, 0);
-  const [block, token] = Lossy.sent.slice(-2);
-  for (const [length, count] of [[token.length, 2], [block.length, 3]]) {
-    Lossy.sent.length = 0;
-    Lossy.breaksAt = length;
-    if (length === block.length) {
-      await session.deltas(1 - group, states.values.subarray(0, session.groups[1 - group].d));
-    } else {
-      check(await session.deltas(group, state(1)), sites, 1);
-    }
-    const messages = Lossy.sent.filter((data) => typeof data !== "string");
-    assert.equal(messages.length, count);
-    assert.deepEqual(messages[0], messages[1]);
-  }
-  assert.deepEqual([session.counts.sessions, session.counts.resumed], [1, 2]);
-  session.close();
-  const alone = await connect(server.url, { adapter: "qwen", WebSocket: Lossy, tokensAhead: 1 });
-  Lossy.sent.length = 0;
-  check(await alone.deltas(group, state(0)), sites, 0);
-  Lossy.breaksAt = Lossy.sent[0].length;
-  check(await alone.deltas(group, state(0)), sites, 0);
-  const [, lost, , again] = Lossy.sent;
-  assert.equal(lost.length, again.length);
-  assert.notDeepEqual(lost.slice(80), again.slice(80));
-  const bytes = Buffer.from(state(0).slice(0, 2).buffer);
-  assert.ok(Lossy.sent.every((data) => !Buffer.from(data).includes(bytes)));
-  alone.close();
 });
 
 test("a client that is closed opens nothing, and its keys are gone", async () => {
-  const session = await connect(server.url, { adapter: "qwen", WebSocket: Lossy });
-  const group = input(session);
-  const asked = session.deltas(group, state(0));
+  const session = await connect(server.url, { adapter: "qwen", WebSocket: Watched });
+  const asked = session.deltas(0, state(0));
   session.close();
   await assert.rejects(asked, TensafeError);
-  Lossy.sent.length = 0;
-  await assert.rejects(session.deltas(group, state(0)), { code: "closed" });
+  Watched.begin();
+  await assert.rejects(session.deltas(0, state(0)), { code: "closed" });
   await new Promise((done) => setTimeout(done, 300));
-  assert.equal(Lossy.sent.length, 0);
+  assert.equal(Watched.log.length, 0);
   const client = await Client.create();
   client.close();
   assert.throws(() => client.rerandomizationKey(new Uint8Array(32)), { message: /it was closed/ });
@@ -134,11 +138,14 @@ test("a server's text that is no message is refused", async () => {
     [`{"type": "challenge", "protocol": 2}`, /got protocol 2, expected 3/],
     [`{"type": "challenge", "protocol": 3, "nonce": "zz"}`, /no nonce of 64 hex digits/],
     [`{"type": "error", "code": "range", "message": "once more"}`, /once more/],
-    [`{"type": "error", "code": "rate_limit", "message": "m", "retry_after_ms": "1"}`, /no number for retry_after_ms/]]) {
+    [`{"type": "error", "code": "rate_limit", "message": "m", "retry_after_ms": "1"}`, /no number for retry_after_ms/],
+    ...["7", "[]", "[-1]", "[9007199254740992]", `["1"]`, `[${Array(513).fill(1)}]`].map((left) =>
+      [`{"type": "welcome", "queries_left": ${left}}`, /got no queries_left|got no number for queries_left/])]) {
     class Hostile {
       readyState = 1;
       constructor() {
-        setTimeout(() => this.onmessage({ data: said }));
+        const challenge = `{"type": "challenge", "protocol": 3, "nonce": "${"0".repeat(64)}"}`;
+        setTimeout(() => (said.includes("left") ? [challenge, said] : [said]).forEach((data) => this.onmessage({ data })));
       }
       send() {}
       close() {}
@@ -155,12 +162,22 @@ test("after a reconnection the adapter must be the same one, or the client stops
   let own = await startServer("--adapter", `a=${root}/${data}`);
   const { port, url } = own;
   const listen = ["--listen", `127.0.0.1:${port}`];
-  const session = await connect(url, { adapter: "a" });
+  const session = await connect(url, { adapter: "a", WebSocket: Watched });
   const group = input(session);
-  await own.stop("SIGKILL");
-  own = await startServer("--adapter", `a=${root}/${data}`, ...listen);
-  check(await session.deltas(group, state(0)), session.groups[group].sites, 0);
-  assert.deepEqual([session.counts.sessions, session.counts.resumed], [2, 0]);
+  let replies = 0;
+  let restarted;
+  Watched.begin((frame, socket) => {
+    if (typeof frame !== "string" && ++replies === 4) {
+      socket.close();
+      restarted = own.stop("SIGKILL").then(() => startServer("--adapter", `a=${root}/${data}`, ...listen));
+    }
+    return frame;
+  });
+  await askAll(session, 8);  // some are answered before, and some after
+  own = await restarted;
+  assert.deepEqual([session.counts.sessions, session.counts.resumed, session.counts.replies], [2, 0, 8]);
+  const tokens = Watched.ups().filter((message) => kind(message) === 24).map((message) => Buffer.from(message.slice(80)));
+  assert.ok(tokens.every((one, i) => tokens.every((other, k) => i === k || !one.equals(other))));  // all is encrypted anew
   await own.stop("SIGKILL");
   own = await startServer("--adapter", `a=${root}/examples/data/tiny_lm/adapter`, ...listen);
   await assert.rejects(session.deltas(group, state(1)), { code: "adapter_changed" });
@@ -168,16 +185,68 @@ test("after a reconnection the adapter must be the same one, or the client stops
   await own.stop();
 });
 
+for (const [what, option, value, tokensAhead, said] of [
+  ["a block that is refused is reported, and its hidden states go alone", "--block-memory", "0", 128, "block_limit"],
+  ["a limit of rates makes a call slower and costs none of it", "--rate", "8", 1, "rate_limit"]]) {
+  test(what, async () => {
+    const own = await startServer("--adapter", `qwen=${root}/${data}`, option, value);
+    const reported = [];
+    const session = await connect(own.url, { adapter: "qwen", tokensAhead, WebSocket: Watched,
+      report: (text) => reported.push(text) });
+    Watched.begin();
+    await askAll(session, 24);
+    assert.equal(session.counts.replies, 24);
+    assert.ok(Watched.log.some(({ data: text }) => typeof text === "string" && text.includes(said)));
+    assert.equal(reported.some((text) => /block/.test(text)), said === "block_limit");
+    assert.ok(Watched.ups().filter((message) => kind(message) === 16).length >= 24);
+    session.close();
+    await own.stop();
+  });
+}
+
+test("a call that cannot be paid is refused whole, and what was paid for is on the error", async () => {
+  const own = await startServer("--adapter", `qwen=${root}/${data}`, "--client-share", "0.02", "--adapter-share", "0.03");
+  const session = await connect(own.url, { adapter: "qwen", WebSocket: Watched });
+  const group = input(session);
+  await session.deltas(group, rows(3));
+  Watched.begin();
+  const tooMany = await session.deltas(group, rows(500)).catch((error) => error);
+  assert.equal(tooMany.code, "query_limit");
+  const left = Number(/call of 500 hidden states, expected at most (\d+)/.exec(tooMany.message)[1]);
+  assert.deepEqual([Watched.log.length, tooMany.answered.length], [0, 0]);
+  assert.ok(left >= session.queriesLeft && session.queriesLeft > 0);
+  assert.equal((await session.deltas(group, rows(left))).length, left);
+  assert.equal(session.queriesLeft, 0);
+  await assert.rejects(session.deltas(group, state(0)), { code: "query_limit", message: /expected at most 0/ });
+  session.close();
+  const other = await connect(own.url, { adapter: "qwen" });  // what others took of the adapter is not told
+  const error = await other.deltas(group, rows(left)).catch((why) => why);
+  assert.equal(error.code, "query_limit");
+  const { length } = error.answered.filter((deltas, row) => deltas && (check(other, deltas, row % 16), true));
+  assert.ok(length > 0 && length < left, `${length} of ${left}`);
+  assert.equal(other.counts.replies, length);
+  other.close();
+  await own.stop();
+});
+
 test("errors say what was wrong", async () => {
   await assert.rejects(connect(server.url, { adapter: "none" }), { code: "unknown_adapter", message: /"qwen"/ });
+  const origin = "http://other.example";  // a client signs for its own alone
+  await assert.rejects(connect(server.url, { adapter: "qwen", origin }), { code: "not_authorised" });
   await assert.rejects(connect(server.url, {}), { code: "parameter", message: /got no adapter/ });
   await assert.rejects(connect("wss://localhost:1/", { adapter: "qwen" }), { message: /signs its origin/ });
   await assert.rejects(connect(server.url.replace(/:\d+/, ":1"), { adapter: "qwen" }), { code: "lost" });
-  const session = await connect(server.url, { adapter: "qwen" });
+  const session = await connect(server.url, { adapter: "qwen", WebSocket: Watched });
   const group = input(session);
   await assert.rejects(session.deltas(99, state(0)), { code: "parameter", message: /expected one of/ });
   await assert.rejects(session.deltas(group, [1, 2]), { message: /got a hidden state of 2 entries, expected 2048/ });
-  check(await session.deltas(group, state(0)), session.groups[group].sites, 0);  // nothing was lost
+  await assert.rejects(session.deltas(group, [state(0), [1]]), { message: /got a hidden state of 1 entries, expected 2048/ });
+  await assert.rejects(session.deltas(group, []), { code: "parameter", message: /got no hidden state/ });
+  Watched.begin((frame) => typeof frame === "string" ? frame : frame.slice(0, -1));
+  await assert.rejects(session.deltas(group, state(0)), { code: "format" });
+  Watched.begin();
+  await askAll(session, 2);  // nothing was lost
+  assert.equal(session.counts.sessions, 1);
   session.close();
   const loud = await connect(server.url, { adapter: "qwen", zerosForNan: false });
   await assert.rejects(loud.deltas(group, new Float32Array(d).fill(NaN)), { code: "encoding" });
@@ -189,17 +258,12 @@ test("errors say what was wrong", async () => {
   silent.close();
 });
 
-test("a client signs for its origin alone", async () => {
-  await assert.rejects(connect(server.url, { adapter: "qwen", origin: "http://other.example" }),
-    { code: "not_authorised" });
-});
-
 test("messages that are none are refused and harm nothing", async () => {
   const client = await Client.create();
-  assert.throws(() => client.encrypt(0, new Float32Array(4), 1), { message: /expected open first/ });
+  assert.throws(() => client.begin(0, new Float32Array(4)), { message: /expected open first/ });
   assert.throws(() => client.signedSeed(new Uint8Array(31)), { message: /got a nonce of 31 bytes, expected 32/ });
   assert.throws(() => client.open(new Uint8Array(64), new Uint8Array(0)), TensafeError);
-  assert.throws(() => client.accept(new Uint8Array(10)), { code: "format" });
+  assert.throws(() => client.take(new Uint8Array(10)), { message: /expected open first/ });
   const one = client.rerandomizationKey(new Uint8Array(32));
   const other = (await Client.create()).rerandomizationKey(new Uint8Array(32));
   assert.equal(one.length, other.length);

@@ -76,8 +76,7 @@ test("the page writes 200 characters with the private adapter, and others withou
   await page.screenshot({ path: join(pictures, "dark_and_small.png"), fullPage: true });
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));  // nothing to scroll aside
   assert.deepEqual(page.problems, []);
-  await page.close();
-  await server.stop();
+  await Promise.all([page.close(), server.stop()]);
 });
 
 test("a server that is killed and started again in the middle costs no character", async () => {
@@ -92,8 +91,7 @@ test("a server that is killed and started again in the middle costs no character
   server = await startServer(...options, "--listen", `127.0.0.1:${port}`);
   await done(page);
   assert.equal(await written(page), expected.slice(0, 120));
-  await page.close();
-  await server.stop();
+  await Promise.all([page.close(), server.stop()]);
 });
 
 test("two tabs write at once, by keyboard alone", async () => {
@@ -141,8 +139,7 @@ test("a page of another origin gets no session", async () => {
   assert.equal(await upgrade(server, `http://127.0.0.1:${other.port}`), 403);
   assert.equal(await upgrade(server, "null"), 403);
   assert.equal(await upgrade(server, `http://127.0.0.1:${server.port}`), 101);
-  await page.close();
-  await server.stop();
+  await Promise.all([page.close(), server.stop()]);
   await other.stop();
 });
 
@@ -154,6 +151,5 @@ test("an address gets no more than its limit, and the page says so", async () =>
   await until(page, () => document.getElementById("state").className === "failed");
   assert.match(await text(page, "state"), /no more answers.*this address/);
   await page.screenshot({ path: join(pictures, "limit.png"), fullPage: true });
-  await page.close();
-  await server.stop();
+  await Promise.all([page.close(), server.stop()]);
 });

@@ -27,10 +27,6 @@ using tensafe::in_quotes;
 using tensafe::require;
 using tensafe::signature_error;
 
-std::optional<std::uint64_t> least_of(const std::vector<std::uint64_t>& left) {
-    return left.empty() ? std::nullopt : std::optional(std::ranges::min(left));
-}
-
 /// What is received against the server's pin, and that against the options.
 /// @param layout, held  SHA-256 of the messages
 /// @param whose_held  for people

@@ -289,7 +289,12 @@ class run {
 
 std::uint64_t runs() {
     const char* const wanted = std::getenv("TENSAFE_INTERLEAVINGS");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 20'000;
+#if defined(TENSAFE_TEST_SANITIZED)
+    constexpr std::uint64_t usual = 500;
+#else
+    constexpr std::uint64_t usual = 5'000;
+#endif
+    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : usual;
 }
 
 void play_all(const faults& may, std::uint64_t first) {

@@ -71,7 +71,7 @@ class basic_server_session {
     /// @return whether it was answered now; false: the reply was sent before
     /// @throws refused_error: replayed, unknown_block or block_limit; what the store throws; format_error,
     ///         shape_error or parameter_error for what is malformed, another parameter set's or no request.
-    ///         Nothing is counted then, and the number is used up at most
+    ///         Nothing is counted then. The number may be used up, but not if the readers or the store refuse
     bool on_message(std::span<const std::uint8_t> from, const wire::header& head, workspace& work,
                     message& to) {
         const std::size_t group = head.group;
@@ -89,22 +89,27 @@ class basic_server_session {
             require_number(head.number != std::numeric_limits<std::uint64_t>::max(), head.number);
         }
         const bool is_block = head.what == wire::kind::block_request;
+        lora::block_request block;
+        if (is_block) {
+            block = Protocol::read_block_request(from, *model_, group);
+        } else if (head.what == wire::kind::token_request) {
+            Protocol::read(from, *model_, group, work.token_request);
+        } else {
+            Protocol::read(from, *model_, group, work.request);
+        }
         const counted count(counts_, group, is_block);
         {
             const std::lock_guard lock(mutex_);
             require_number(head.number >= next_number_, head.number);  // another connection was faster
             next_number_ = head.number + 1;
         }
-        if (head.what == wire::kind::request) {
-            Protocol::read(from, *model_, group, work.request);
+        if (is_block) {
+            prepare(head.envelope(), block, work, work.block_reply);
+            Protocol::write(work.block_reply, head.envelope(), to);
+        } else if (head.what == wire::kind::request) {
             Protocol::apply(zeros_, *model_, group, work.request, work, work.reply);
             Protocol::write(work.reply, head.envelope(), to);
-        } else if (is_block) {
-            const lora::block_request request = Protocol::read_block_request(from, *model_, group);
-            prepare(head.envelope(), request, work, work.block_reply);
-            Protocol::write(work.block_reply, head.envelope(), to);
         } else {
-            Protocol::read(from, *model_, group, work.token_request);
             answer(head.envelope(), work.token_request, work, work.token_reply);
             Protocol::write(work.token_reply, head.envelope(), to);
         }

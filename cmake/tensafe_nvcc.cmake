@@ -16,14 +16,19 @@ find_program(TENSAFE_NVCC nvcc
     PATH_SUFFIXES bin
     VALIDATOR tensafe_is_nvcc)
 if(TENSAFE_NVCC)
-    # It may be a script that calls another one.
-    execute_process(COMMAND "${TENSAFE_NVCC}" -v none ERROR_VARIABLE settings)
-    if(NOT settings MATCHES "TOP=([^\n]+)")
-        message(WARNING "tensafe: ${TENSAFE_NVCC} does not say where its toolkit is; name another one with -DTENSAFE_NVCC=")
+    # It may be a script that calls another one, and says so; what it is asked for is nonsense, and once it said nothing.
+    execute_process(COMMAND "${TENSAFE_NVCC}" -v none OUTPUT_VARIABLE settings ERROR_VARIABLE settings)
+    get_filename_component(CUDAToolkit_ROOT "${TENSAFE_NVCC}" REALPATH)
+    get_filename_component(CUDAToolkit_ROOT "${CUDAToolkit_ROOT}/../.." ABSOLUTE)
+    if(settings MATCHES "TOP=([^\n]+)")
+        get_filename_component(CUDAToolkit_ROOT "${CMAKE_MATCH_1}" ABSOLUTE)
+    endif()
+    if(NOT EXISTS "${CUDAToolkit_ROOT}/include/cuda_runtime.h")
+        message(WARNING "tensafe: ${TENSAFE_NVCC} does not say where its toolkit is (${settings}); "
+                        "name another one with -DTENSAFE_NVCC=")
         set(TENSAFE_NVCC TENSAFE_NVCC-NOTFOUND)
         return()
     endif()
-    get_filename_component(CUDAToolkit_ROOT "${CMAKE_MATCH_1}" ABSOLUTE)
     if(CMAKE_SCRIPT_MODE_FILE)
         execute_process(COMMAND "${CMAKE_COMMAND}" -E echo "${CUDAToolkit_ROOT}")
     endif()

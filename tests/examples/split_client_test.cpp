@@ -230,7 +230,7 @@ class peer_connection final : public tests::memory_connection {
             say(to_text(*of_.at_hello));
             return;
         }
-        say(to_text(welcome{{std::byte{8}}, m.adapter, of_.version, 100, of_.pin}));
+        say(to_text(welcome{{std::byte{8}}, m.adapter, of_.version, {100}, of_.pin}));
         say_message(carried_message::kind::model_layout, of_.layout_message());
         if (m.held) {
             say_message(carried_message::kind::held_adapter, of_.held_message());

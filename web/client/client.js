@@ -140,10 +140,7 @@ export class Client {
     this.tokensAhead = Number(lines.pop());
     this.groups = lines.map((line) => {
       const [input, d, ...rest] = line.split("\t");
-      const sites = [];
-      for (let i = 0; i < rest.length; i += 2) {
-        sites.push({ name: rest[i], dOut: Number(rest[i + 1]) });
-      }
+      const sites = rest.flatMap((name, i) => i % 2 === 0 ? [{ name, dOut: Number(rest[i + 1]) }] : []);
       return { input, d: Number(d), sites };
     });
   }

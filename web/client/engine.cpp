@@ -66,10 +66,6 @@ struct client_state {
             call.reset();
         }
         wipe(rows);
-        wipe(answer);
-        for (auto& site : deltas) {
-            wipe(site);
-        }
     }
 };
 
@@ -160,7 +156,7 @@ TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens)
 
 // --- The call: begin, then next, take and refused until it is over, then rethrow and deltas, then end.
 
-/// Ends the call, over or not, and wipes what was in it.
+/// Ends the call, over or not, and wipes its hidden states and products.
 TENSAFE_EXPORT(end) void end() {
     if (client) {
         client->end_call();
@@ -284,8 +280,14 @@ TENSAFE_EXPORT(opened) int opened() {
 
 /// Wipes the keys, hidden states and deltas.
 TENSAFE_EXPORT(close) void close() {
-    end();
-    client.reset();
+    if (client) {
+        client->end_call();
+        wipe(client->answer);
+        for (auto& site : client->deltas) {
+            wipe(site);
+        }
+        client.reset();
+    }
     wipe(argument);
     wipe(result);
     shown = {};

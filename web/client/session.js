@@ -1,6 +1,6 @@
 // The session of a client with split_server over a WebSocket: docs/split-inference.md.
 // @ts-check
-import { check, Client, codes, TensafeError } from "./client.js";
+import { bytesOf, check, Client, codes, TensafeError } from "./client.js";
 
 export { Client, TensafeError };
 
@@ -68,7 +68,6 @@ class Connection {
     this.#socket = socket;
     this.#limit = limit;
     socket.binaryType = "arraybuffer";
-    socket.onopen = () => this.#wake();
     socket.onmessage = ({ data }) => {
       const frame = typeof data === "string" ? data : new Uint8Array(data);
       if (frame.length > longestFrame || this.#bytes > longestFrame || this.#frames.length === mostFrames) {
@@ -81,7 +80,6 @@ class Connection {
     socket.onclose = ({ code, reason }) => this.close(`the connection closed: ${code}${reason ? ` ${reason}` : ""}`);
     socket.onerror = () => this.close("the connection failed");
   }
-  opened() { return this.#until(() => this.#socket.readyState === 0 ? undefined : true, "a connection"); }
   /** What goes nowhere is found out by `receive`. @param {Uint8Array | string} frame */
   send(frame) {
     if (this.#socket.readyState === 1) {
@@ -90,32 +88,26 @@ class Connection {
   }
   /** @returns {Promise<Uint8Array | string>} */
   async receive() {
-    const frame = await this.#until(() => this.#frames.shift(), "an answer");
-    this.#bytes -= frame.length;
-    return frame;
+    const timer = setTimeout(() => this.close(`no answer came within ${this.#limit / 1000} s`), this.#limit);
+    try {
+      let frame;
+      while ((frame = this.#frames.shift()) === undefined) {
+        if (this.#lost) {
+          throw this.#lost;
+        }
+        await new Promise((wake) => { this.#wake = wake; });
+      }
+      this.#bytes -= frame.length;
+      return frame;
+    } finally {
+      clearTimeout(timer);
+    }
   }
   close(why = "it was closed here") {
     if (!this.#lost) {  // closing may say that it failed
       this.#lost = new TensafeError("lost", why);
       this.#socket.close();
       this.#wake();
-    }
-  }
-
-  /** @template T @param {() => T | undefined} get @param {string} what @returns {Promise<T>} */
-  async #until(get, what) {
-    const timer = setTimeout(() => this.close(`${what} did not come within ${this.#limit / 1000} s`), this.#limit);
-    try {
-      let got;
-      while ((got = get()) === undefined) {
-        if (this.#lost) {
-          throw this.#lost;
-        }
-        await new Promise((wake) => { this.#wake = wake; });
-      }
-      return got;
-    } finally {
-      clearTimeout(timer);
     }
   }
 }
@@ -345,7 +337,6 @@ export class Session {
     const { url, publicKey, binding, adapter, origin, WebSocket, stepLimit, report } = this.#options;
     const connection = new Connection(new WebSocket(url), stepLimit);
     this.#connection = connection;
-    await connection.opened();
     const challenge = await this.#reply("challenge");
     check(challenge.protocol === protocol, "unsupported_version",
       `session: got protocol ${challenge.protocol}, expected ${protocol}`);
@@ -374,8 +365,7 @@ export class Session {
     }
     const key = this.#client.rerandomizationKey(nonce);
     const digest = await sha256(key);
-    const set = new Uint8Array(8);
-    new DataView(set.buffer).setBigUint64(0, this.#client.set, true);
+    const set = bytesOf(BigUint64Array.of(this.#client.set));
     connection.send(JSON.stringify({ type: "hello", protocol, adapter, client: me,
       set: this.#client.set.toString(16).padStart(16, "0"), key_sha256: hex(digest),
       signature: await sign("tensafe split inference 3\n", set, digest, adapter), frames: "binary", held: true }));

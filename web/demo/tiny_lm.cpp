@@ -74,7 +74,8 @@ TENSAFE_EXPORT(resume) int resume() {
             sites != 0 && all.size() % sites == 0,
             {"tiny_lm: got ", all.size(), " floats, expected as many for each of ", sites, " linears"});
         for (std::size_t s = 0; !all.empty() && s < sites; ++s) {
-            deltas.push_back(all.subspan(s * (all.size() / sites), all.size() / sites));  // which have one d_out
+            deltas.push_back(
+                all.subspan(s * (all.size() / sites), all.size() / sites));  // which have one d_out
         }
         loaded().resume(deltas);
     });

@@ -292,7 +292,7 @@ class basic_client_session {
             if (!each->is_sent_) {
                 return sent < allowed_ ? send(each) : nullptr;
             }
-            sent += each->is_early_ ? 0 : 1;
+            sent += each->is_early_ ? 0U : 1U;
         }
         for (call* const c : calls_) {
             if (c->has_row()) {
@@ -315,8 +315,7 @@ class basic_client_session {
 
     /// A reply, as a message.
     /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then:
-    /// what
-    ///         was under way goes again over another
+    ///         what was under way goes again over another
     void take(std::span<const std::uint8_t> bytes) {
         check_process();
         const wire::header head = wire::read_header(bytes);
@@ -691,7 +690,7 @@ class basic_client_session {
     template <class Read>
     void take(message& m, Read read) {
         const place at = find(m.of_.number);
-        allowed_ += allowed_ < most_messages ? 1 : 0;
+        allowed_ += allowed_ < most_messages ? 1U : 0U;
         if (m.what_ == wire::kind::block_request) {
             try {
                 read(block_reply_);

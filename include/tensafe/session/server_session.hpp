@@ -30,8 +30,7 @@ namespace tensafe::session {
 /// answers. What it promises:
 ///
 /// - A number is answered once, and numbers only rise; so is a position of a block. What goes out again is
-/// the
-///   same bytes.
+///   the same bytes.
 /// - Replies are kept until a later request acknowledges them, of reply_window bytes or one, and repeated
 ///   after the connection was lost: each once for a connection.
 /// - At most most_blocks blocks of a group are not used up. The first token of a later block gives up the

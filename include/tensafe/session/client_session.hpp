@@ -360,10 +360,10 @@ class basic_client_session {
             return send_later(at);
         }
         if (is_block) {
-            // A reply that was lost for good says nothing of room.
-            if (why != refusal::replayed) {
-                groups_[at->of_.group].alone = model_->layout().tokens_ahead;
-            }
+            // A reply that was lost for good says nothing of room; but who refuses all blocks is not asked
+            // without end.
+            std::size_t& alone = groups_[at->of_.group].alone;
+            alone = std::max(alone, why == refusal::replayed ? 1 : model_->layout().tokens_ahead);
             give_up(at);
             return remove(at);
         }

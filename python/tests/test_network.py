@@ -110,7 +110,7 @@ def test_interrupt(tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    service = Service(tmp_path, "--anybody", "--client-share", "none", "--tenant-share", "none", "--adapter-share", "none")
+    service = Service(tmp_path, "--anybody", *(f"--{whose}-share=none" for whose in ("client", "tenant", "adapter")))
     with service.connect() as session:
         assert session.queries_left is None
         x = states(3000, 2048)

@@ -35,7 +35,7 @@ def times(session, h, count):
 
 def against_cpp(token, rounds, rows, count):
     server = tensafe.Server(adapter())
-    session = tensafe.Client(server.layout, server.held).connect(server)
+    session = tensafe.Client(server).connect(server)
     h = np.random.default_rng(2).normal(size=(rows, D) if rows > 1 else D).astype(np.float32)
     times(session, h, 1)
     cpp, python = [], []
@@ -62,7 +62,7 @@ def two_threads(rounds):
     h = np.random.default_rng(2).normal(size=(500, D)).astype(np.float32)
 
     def took(count):
-        sessions = [tensafe.Client(server.layout, server.held).connect(server) for _ in range(count)]
+        sessions = [tensafe.Client(server).connect(server) for _ in range(count)]
         threads = [threading.Thread(target=session.delta, args=("q_proj", h)) for session in sessions]
         begin = time.perf_counter()
         for thread in threads:

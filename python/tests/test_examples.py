@@ -43,8 +43,11 @@ def test_types(tmp_path):
     use.write_text("import numpy as np\nimport tensafe\n"
                    "adapter = tensafe.load_peft('d')\n"
                    "server = tensafe.Server(adapter, tokens_ahead=2)\n"
-                   "session = tensafe.Client(server.layout, server.held).connect(server)\n"
+                   "session = tensafe.Client(server).connect(server)\n"
+                   "session = tensafe.Client(server.layout, server.held).connect(lambda request: request)\n"
                    "session.delta('q', np.zeros(3, np.float32)).any()\n"
+                   "left = session.queries_left\n"
+                   "print(left is None or left > 3)\n"
                    "tensafe.estimate(adapter['q'])['bytes_up'] + 1\n"
                    "tensafe.Server(7)\n")
     run = subprocess.run([sys.executable, "-m", "mypy", "--ignore-missing-imports", "--cache-dir", tmp_path / "cache",

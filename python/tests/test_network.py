@@ -57,6 +57,19 @@ def test_deltas(service, tokens_ahead):
         session.delta("q_proj", h)
 
 
+def test_child_of_a_fork(service):
+    with service.connect() as session:
+        session.delta("q_proj", h := states(2048))
+        if (child := os.fork()) == 0:
+            try:
+                session.delta("q_proj", h)
+            except tensafe.UnsupportedError as e:
+                os._exit("after the fork" not in str(e))
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        session.delta("q_proj", h)
+
+
 def test_refusals(service, tmp_path):
     with pytest.raises(tensafe.RefusedError, match="unknown_adapter") as caught:
         service.connect("other")
@@ -97,7 +110,7 @@ def test_interrupt(tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    service = Service(tmp_path, "--anybody", "--client-share", "none", "--tenant-share", "none", "--adapter-share", "none")
+    service = Service(tmp_path, "--anybody", *(f"--{whose}-share=none" for whose in ("client", "tenant", "adapter")))
     with service.connect() as session:
         assert session.queries_left is None
         x = states(3000, 2048)

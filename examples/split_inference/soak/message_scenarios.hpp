@@ -80,7 +80,7 @@ inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t 
     put("a shape of 2^32 - 1", malformed, used, header_bytes, std::string(4, '\xff'));
     put("version 2", "unsupported_version", !used, 4, "\2");
     put("no kind", malformed, !used, 5, "\x63");
-    put("a reserved byte", malformed, !used, 6, "\1");
+    put("a reply that acknowledges", malformed, !used, 5, "\x11\1");
     const auto header = [&](const char* name, const char* code, bool uses, auto change) {
         all.push_back({name, op_binary, with_header(good, change), code, uses});
     };
@@ -175,7 +175,6 @@ inline void replayed_frames(fixture& w) {
     one.require_refusal("replayed", "an acknowledged request, resumed", op_binary, first.message);
     one.wire().send(whole_frame(op_binary, second.message));
     one.require_answer(second, 2);
-    --w.answers;  // it is counted once
     one.require_refusal("replayed", "a request again, twice", op_binary, second.message);
     one.ask();
     one.connect();

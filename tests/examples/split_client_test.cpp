@@ -1176,8 +1176,8 @@ TEST_CASE("a client that sends much while its peer reads nothing before it has s
                 for (std::size_t i = 0; i < 8; ++i) {
                     frame[2 + i] = static_cast<std::uint8_t>(down >> (56 - 8 * i));
                 }
-                asio::write(to, asio::buffer(frame));
                 boost::system::error_code gone;
+                asio::write(to, asio::buffer(frame), gone);
                 while (!gone) {
                     heard += to.read_some(asio::buffer(frame), gone);
                 }

@@ -391,8 +391,8 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     account_ = of_.account_of(*session_, model_->name);
     frames_ = session_->frames;
-    const std::lock_guard lock(
-        session_->evaluator->answering);               // what is computed for the old connection ends
+    // What is computed for the old connection is kept before the client asks for it again.
+    const std::lock_guard lock(session_->evaluator->answering);
     if (!of_.sessions_.is_held(*session_, number_)) {  // another connection was faster
         lost_session();
     }

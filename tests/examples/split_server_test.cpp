@@ -88,8 +88,10 @@ TEST_CASE("every control message is what its text says") {
     check_round_trip(h);
     check_round_trip(split::welcome{{}, "kjv", 3, {}});
     check_round_trip(split::welcome{{}, "kjv", 3, {17, 0}, "{\"a\": \"pin\"}\n"});
+    const std::vector largest(split::most_limits, ~std::uint64_t{0});  // with the longest name and pin
+    check_round_trip(split::welcome{{}, std::string(128, '\\'), largest[0], largest, std::string(1000, '"')});
     check_round_trip(split::resume{{}, h.client, h.signature});
-    check_round_trip(split::resumed{{}, 5, 6, std::vector(split::most_limits, ~std::uint64_t{0})});
+    check_round_trip(split::resumed{{}, 5, 6, largest});
     check_round_trip(split::carried_message{kind::held_adapter, {1, 2, 3, 4}});
     check_round_trip(split::carried_message{kind::request, {1}, ~std::uint64_t{0}, ~std::uint32_t{0}});
     check_round_trip(split::carried_message{kind::reply, {}, 1, 2});

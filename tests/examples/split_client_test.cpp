@@ -46,7 +46,6 @@ namespace asio = boost::asio;
 namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 namespace memory = tensafe::memory;
-namespace session = tensafe::session;
 namespace wire = tensafe::wire;
 using std::chrono::milliseconds;
 using tests::check_refusal;
@@ -331,8 +330,8 @@ struct connected {
               return options;
           }()) {}
     void ask(std::size_t group = 0) { remote.ask(group, state, product); }
-    session::call call_of(std::size_t rows) {
-        return session::call(0, rows, [this](std::size_t) { return std::span<const float>(state); });
+    tensafe::session::call call_of(std::size_t rows) {
+        return tensafe::session::call(0, rows, [this](std::size_t) { return std::span<const float>(state); });
     }
 
     peer server;
@@ -490,7 +489,7 @@ TEST_CASE("a call that the limit of queries cannot pay is refused whole, with bo
     CHECK(remote.queries_left(1) == 7);
     const std::vector<float> state(8, 1);
     const auto ask = [&](std::size_t group, std::size_t rows) {
-        session::call call(group, rows, [&](std::size_t) { return std::span<const float>(state); });
+        tensafe::session::call call(group, rows, [&](std::size_t) { return std::span<const float>(state); });
         remote.ask(call);
     };
     check_refusal<query_limit_error>("\"first\": got a call of 3 hidden states, expected at most 2",
@@ -521,8 +520,8 @@ TEST_CASE_FIXTURE(connected, "what a call was answered before and beside an erro
 
     // What cannot be encrypted stops the rows behind it.
     const std::vector<float> infinite(8, std::numeric_limits<float>::infinity());
-    session::call bad(0, 9,
-                      [&](std::size_t row) { return std::span<const float>(row == 3 ? infinite : state); });
+    tensafe::session::call bad(
+        0, 9, [&](std::size_t row) { return std::span<const float>(row == 3 ? infinite : state); });
     CHECK(!tests::refusal<tensafe::encoding_error>([&] { remote.ask(bad); }).empty());
     CHECK(bad.answered() == 3);
     CHECK(server.numbers.size() == 9);
@@ -574,7 +573,7 @@ TEST_CASE("what is thrown between replies stops a call: no more goes up, and wha
     };
     auto remote = remote_to(server, options);
     const std::vector<float> state(8, 1);
-    session::call call(0, 100, [&](std::size_t) { return std::span<const float>(state); });
+    tensafe::session::call call(0, 100, [&](std::size_t) { return std::span<const float>(state); });
     check_refusal<tensafe::cancelled_error>("enough", [&] { remote.ask(call); });
     CHECK(replies == 3);
     CHECK(call.answered() == server.requests.size());
@@ -587,7 +586,7 @@ TEST_CASE("what is thrown between replies stops a call: no more goes up, and wha
     for (std::size_t row = 0; row < 50; ++row) {
         server.refused[37 + row] = error_code::rate_limit;
     }
-    session::call slow(0, 20, [&](std::size_t) { return std::span<const float>(state); });
+    tensafe::session::call slow(0, 20, [&](std::size_t) { return std::span<const float>(state); });
     check_refusal<tensafe::cancelled_error>("enough", [&] { remote.ask(slow); });
     CHECK(slow.answered() == 0);
     CHECK(server.requests.size() == 20);

@@ -1,6 +1,7 @@
-// Measures the service: clients that send one request after the other, each with its own keys and session.
+// Measures the service: clients that ask one call after the other, each with its own keys and session.
 //
 //   split_load --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv --clients 1,8,64
+//   split_load ... --rows 500               calls of 500 hidden states, as of a prompt
 //   split_load ... --adapter-directory examples/data/tiny_lm/adapter      without blocks, and the overhead of
 //   it all
 
@@ -8,9 +9,10 @@
 #include <tensafe/io/peft.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/session/client_session.hpp>
+#include <tensafe/session/server_session.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -34,6 +36,7 @@ namespace {
 
 using namespace split;
 namespace lora = tensafe::lora;
+namespace session = tensafe::session;
 using steady = std::chrono::steady_clock;
 
 struct load_options {
@@ -41,13 +44,14 @@ struct load_options {
     std::vector<std::size_t> clients{1};
     double seconds = 5;
     std::size_t rounds = 3;
+    std::size_t rows = 1;  ///< hidden states of a call
     std::string adapter_directory;
 };
 
 /// What one round of some clients took, or the medians of several.
 struct figures {
     double tokens_per_second = 0;
-    double p50_ms = 0;  ///< of a token
+    double p50_ms = 0;  ///< of a call
     double p99_ms = 0;
     double bytes_up = 0;  ///< on the wire, for a token
     double bytes_down = 0;
@@ -55,37 +59,31 @@ struct figures {
     double rate_waits = 0;
 };
 
-/// A client that asks over a network, or a server in this process, without blocks.
+/// A client that asks over a network, or a server in this process.
 struct endpoint {
-    std::shared_ptr<lora::model_client<params>> client;
-    std::function<void(std::size_t group, std::span<const float> h, std::vector<double>& product)> ask;
+    lora::model_layout layout;
+    std::function<void(session::call&)> ask;
     std::shared_ptr<remote_model> remote = {};  ///< if it is over a network
 };
 
 endpoint over_network(const program_options& options) {
     const auto remote = std::make_shared<remote_model>(
         options.connector(), client_identity({}), std::make_shared<lora::client<params>>(), options.remote());
-    return {remote->client(), [remote](auto group, auto h, auto& product) { remote->ask(group, h, product); },
-            remote};
+    return {remote->layout(), [remote](session::call& of) { remote->ask(of); }, remote};
 }
 
-struct work_in_process {
-    lora::query<params> query;
-    remote_model::reply_type reply;
-    lora::model_client<params>::workspace reading;
-};
+using server_session = session::server_session<params, packing, protection>;
 
-endpoint in_this_process(const lora::model_server<params>& server, const lora::adapter& held) {
-    const auto client = std::make_shared<lora::model_client<params>>(server.layout(), held);
+endpoint in_this_process(std::shared_ptr<const server_session::model_type> server,
+                         const lora::adapter& held) {
+    const auto client = std::make_shared<remote_model::client_type>(server->layout(), held);
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
-    const auto session =
-        std::make_shared<lora::server_zeros<params>>(nonce, client->rerandomization_key(nonce));
-    const auto work = std::make_shared<work_in_process>();
-    return {client, [=, &server](auto group, auto h, auto& product) {
-                client->encrypt(group, h, work->query);
-                session->apply(server, group, work->query.request, work->reply);
-                client->decrypt(group, work->reply, work->query, work->reading, product);
-            }};
+    const auto asks = std::make_shared<remote_model::session_type>(client);
+    const auto answers =
+        std::make_shared<server_session>(std::move(server), nonce, client->rerandomization_key(nonce));
+    const auto work = std::make_shared<server_session::workspace>();
+    return {client->layout(),
+            [=](session::call& of) { session::answer_in_process(*asks, *answers, *work, of, [] {}); }};
 }
 
 /// Of sorted values; 0 if there are none. Between two in the middle it is their mean.
@@ -99,8 +97,9 @@ double quantile(const std::vector<double>& sorted, double part) {
                      place - static_cast<double>(below));
 }
 
-figures run_round(const std::vector<endpoint>& clients, std::size_t group, double seconds) {
-    const std::vector<float> h = soak::random_state(clients.front().client->layout().at(group).d);
+figures run_round(const std::vector<endpoint>& clients, std::size_t group, const load_options& options,
+                  double seconds) {
+    const std::vector<float> h = soak::random_state(clients.front().layout.at(group).d);
     const auto total = [&] {
         figures sum;
         for (const endpoint& client : clients) {
@@ -117,12 +116,12 @@ figures run_round(const std::vector<endpoint>& clients, std::size_t group, doubl
     const auto start = steady::now();
     const auto until = start + std::chrono::duration<double>(seconds);
     soak::at_once(clients.size(), [&](std::size_t c) {
-        std::vector<double> product;
         while (steady::now() < until) {
-            const auto before_token = steady::now();
-            clients[c].ask(group, h, product);
+            const auto before_call = steady::now();
+            session::call call(group, options.rows, [&](std::size_t) { return std::span<const float>(h); });
+            clients[c].ask(call);
             of_clients[c].push_back(
-                std::chrono::duration<double, std::milli>(steady::now() - before_token).count());
+                std::chrono::duration<double, std::milli>(steady::now() - before_call).count());
         }
     });
     const double passed = std::chrono::duration<double>(steady::now() - start).count();
@@ -132,8 +131,8 @@ figures run_round(const std::vector<endpoint>& clients, std::size_t group, doubl
         latencies.insert(latencies.end(), each.begin(), each.end());
     }
     std::sort(latencies.begin(), latencies.end());
-    const auto tokens = static_cast<double>(std::max<std::size_t>(latencies.size(), 1));
-    return {static_cast<double>(latencies.size()) / passed,
+    const auto tokens = static_cast<double>(std::max<std::size_t>(latencies.size() * options.rows, 1));
+    return {static_cast<double>(latencies.size() * options.rows) / passed,
             quantile(latencies, 0.5),
             quantile(latencies, 0.99),
             (after.bytes_up - before.bytes_up) / tokens,
@@ -171,12 +170,12 @@ void print(const std::string& where, std::size_t clients, const figures& f) {
 }
 
 void run(load_options options) {
-    std::optional<lora::model_server<params>> server;
+    std::shared_ptr<const server_session::model_type> server;
     lora::adapter held;
     if (!options.adapter_directory.empty()) {
         options.service.tokens_ahead = 1;  // as in process
         const lora::adapter adapter = tensafe::io::load_peft(options.adapter_directory);
-        server.emplace(adapter);
+        server = std::make_shared<const server_session::model_type>(adapter);
         held = lora::client_part(adapter);
     }
     struct side {
@@ -190,10 +189,10 @@ void run(load_options options) {
         for (std::size_t c = 0; c < count; ++c) {
             wire.clients.push_back(over_network(options.service));
             if (server) {
-                process.clients.push_back(in_this_process(*server, held));
+                process.clients.push_back(in_this_process(server, held));
             }
         }
-        const lora::model_layout& layout = wire.clients.front().client->layout();
+        const lora::model_layout& layout = wire.clients.front().layout;
         if (layout.groups.empty()) {
             throw tensafe::shape_error("split_load: the adapter has no site on the server");
         }
@@ -214,12 +213,13 @@ void run(load_options options) {
         for (side* each : {&process, &wire}) {
             if (!each->clients.empty()) {
                 sides.push_back(each);
-                run_round(each->clients, group, std::min(0.3, options.seconds));  // warms up, does not count
+                run_round(each->clients, group, options,
+                          std::min(0.3, options.seconds));  // warms up, does not count
             }
         }
         for (std::size_t r = 0; r < options.rounds; ++r) {  // in turn, so that a slow minute hits both
             for (side* each : sides) {
-                each->rounds.push_back(run_round(each->clients, group, options.seconds));
+                each->rounds.push_back(run_round(each->clients, group, options, options.seconds));
             }
         }
         for (const side* each : sides) {
@@ -245,6 +245,9 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::Range(0.01, 3600.0));
     app.add_option("--rounds", options.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
+    app.add_option("--rows", options.rows, "hidden states of a call, all asked for at once")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1'000'000));
     app.add_option("--adapter-directory", options.adapter_directory,
                    "the same adapter, PEFT: measure it without a network, too, and no blocks");
     CLI11_PARSE(app, argc, argv);

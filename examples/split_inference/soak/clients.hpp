@@ -193,7 +193,7 @@ class raw_session {
         if (tensafe::wire::read_header(bytes_of(bytes)).number != number) {
             return false;
         }
-        remote_model::reply_type reply;
+        remote_model::client_type::reply_type reply;
         tensafe::wire::read_reply(bytes_of(bytes), client_->plan(to.group), reply);
         try {
             require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,

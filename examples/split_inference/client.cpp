@@ -23,7 +23,6 @@
 #include <exception>
 #include <fcntl.h>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -276,19 +275,13 @@ int run(const client_options& options) {
     tensafe::session::call all(group, states.rows, [&](std::size_t t) { return states.row(t); });
     under_way = &all;
     std::vector<double> deltas;
-    /// Of rows up to the last that was answered. @return how many are answered before the first that was not
     const auto take_deltas = [&] {
-        std::size_t first_missing = 0;
         for (std::size_t t = 0; t < states.rows; ++t) {
-            if (!all.is_answered(t)) {
-                continue;
+            if (all.is_answered(t)) {
+                const auto of_sites = remote.client()->deltas(group, all.product(t));
+                deltas.insert(deltas.end(), of_sites[place.site].begin(), of_sites[place.site].end());
             }
-            first_missing += first_missing == t ? 1 : 0;
-            deltas.resize(t * d_out, std::numeric_limits<double>::quiet_NaN());
-            const auto of_sites = remote.client()->deltas(group, all.product(t));
-            deltas.insert(deltas.end(), of_sites[place.site].begin(), of_sites[place.site].end());
         }
-        return first_missing;
     };
     const auto before = remote.counted();
     const auto start = std::chrono::steady_clock::now();
@@ -299,19 +292,27 @@ int run(const client_options& options) {
         std::fprintf(stderr, "%sended after %zu of %zu hidden states\n", examples::over_progress_bar(),
                      all.answered(), states.rows);
         if (out && all.answered() > 0) {
-            const std::size_t first_missing = take_deltas();
+            take_deltas();
             const std::string where = out->write(tensor, d_out, deltas, false);
-            std::fprintf(
-                stderr,
-                "the deltas of %zu of %zu hidden states are in %s%s; for the others: --skip %zu, and another "
-                "--out\n",
-                all.answered(), states.rows, where.c_str(),
-                first_missing < all.answered() ? ", with NaN for those without an answer between them" : "",
-                options.skip + first_missing);
+            std::fprintf(stderr, "the deltas of %zu of %zu hidden states are in %s", all.answered(),
+                         states.rows, where.c_str());
+            std::size_t first_missing = 0;
+            for (; first_missing < all.answered() && all.is_answered(first_missing); ++first_missing) {
+            }
+            if (first_missing < all.answered()) {  // as a rate limit may leave them
+                std::fprintf(stderr, ", of rows");
+                for (std::size_t t = 0; t < states.rows; ++t) {
+                    if (all.is_answered(t)) {
+                        std::fprintf(stderr, " %zu", options.skip + t);
+                    }
+                }
+            }
+            std::fprintf(stderr, "; for the others: --skip %zu, and another --out\n",
+                         options.skip + first_missing);
         }
         throw;
     }
-    static_cast<void>(take_deltas());
+    take_deltas();
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     if (out) {
         static_cast<void>(out->write(tensor, d_out, deltas, true));

@@ -580,6 +580,34 @@ TEST_CASE_FIXTURE(stored_counts,
     CHECK(failures > 5);
 }
 
+TEST_CASE_FIXTURE(stored_counts, "what a full disk cannot count is not answered, kept or counted") {
+    split::service_options options;
+    options.state = folder.path();
+    split::service service(std::move(options));
+    service.adapters().load("kjv", one_site);
+    json_session s(service);
+    rlimit old{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
+    rlimit full = old;
+    full.rlim_cur = std::filesystem::file_size(usage());
+    lora::query<params> query;
+    s.client->encrypt(0, std::vector<float>(64, 1.0F), query);
+    std::vector<std::uint8_t> message;
+    wire::write_request<split::packing, protection>(query.request, {1, 0}, message);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
+    const bool was_answered = s.ask(message, 1);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
+    std::signal(SIGXFSZ, handler);
+    CHECK_FALSE(was_answered);
+    CHECK(std::get<split::refusal>(s.told(0)).code == split::error_code::internal);
+    CHECK(s.used() == 0);
+    CHECK(service.sessions().block_bytes() == 0);
+    s.resume();
+    CHECK(s.ask(message, 1));  // its number was not used up
+    CHECK(s.used() == service.adapters().find("kjv")->groups[0].request);
+}
+
 TEST_CASE_FIXTURE(stored_counts, "to look at how many zeros are stored makes no place for them") {
     split::service_options options;
     options.state = folder.path();

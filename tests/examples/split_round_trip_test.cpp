@@ -10,6 +10,8 @@
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/message.hpp>
 
+#include <map>
+
 #include "../../examples/split_inference/net/connection.hpp"
 #include "../../examples/split_inference/net/http_server.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
@@ -33,11 +35,21 @@ class direct_connection final : public tests::memory_connection {
         std::size_t cut_after = 0;   ///< what it is answered with is lost
         std::size_t refused = 0;     ///< this message gets `code`, and the service does not hear it
         split::error_code code = split::error_code::replayed;
-        std::string fails;  ///< once: the step with this name cannot begin
 
         std::size_t count(tensafe::wire::kind what) const {
             return static_cast<std::size_t>(std::ranges::count_if(
                 heard, [&](const auto& m) { return tensafe::wire::read_header(m).what == what; }));
+        }
+        /// Messages, of which one with the number of an earlier one is that again, but for what it
+        /// acknowledges.
+        std::size_t different() const {
+            std::map<std::uint64_t, tests::bytes> by_number;
+            for (tests::bytes each : heard) {
+                std::fill(each.begin() + 6, each.begin() + 8, std::uint8_t{0});
+                const auto first = by_number.try_emplace(tensafe::wire::read_header(each).number, each).first;
+                CHECK(first->second == each);
+            }
+            return by_number.size();
         }
     };
 
@@ -49,12 +61,6 @@ class direct_connection final : public tests::memory_connection {
     void end() {
         cut();
         other_.reset();
-    }
-    void begin(const char* step, std::chrono::milliseconds) override {
-        if (log_ != nullptr && log_->fails == step) {
-            log_->fails.clear();
-            throw tensafe::entropy_error("no entropy");
-        }
     }
     void send_text(std::string_view text) override {
         traffic_.up += text.size();
@@ -71,7 +77,8 @@ class direct_connection final : public tests::memory_connection {
             cut();
         }
         if (log_->heard.size() == log_->refused) {
-            const std::string text = to_text(split::refusal{log_->code, "no", {}, {}});
+            const std::string text =
+                to_text(split::refusal{log_->code, "no", tensafe::wire::read_header(message).number, {}});
             return say(true, tests::bytes(text.begin(), text.end()));
         }
         hear([&](auto& answer) { other_->on_binary(message, answer); });
@@ -193,6 +200,25 @@ double error_of(split::remote_model& remote, const lora::adapter& adapter, std::
     return tensafe::ckks::measure_precision(plain, deltas.at(0)).relative_error;
 }
 
+/// Asks for many hidden states at once: each gets its own delta.
+void check_call(split::remote_model& remote, const lora::adapter& adapter, std::size_t group,
+                std::size_t rows) {
+    std::vector<std::vector<float>> states;
+    for (unsigned seed = 0; seed < rows; ++seed) {
+        states.push_back(random_state(remote.layout().groups[group].d, seed));
+    }
+    tensafe::session::call call(group, rows,
+                                [&](std::size_t row) { return std::span<const float>(states[row]); });
+    remote.ask(call);
+    const lora::adapter_site& site = adapter.site(remote.layout().groups[group].sites[0].name);
+    for (std::size_t row = 0; row < rows; ++row) {
+        REQUIRE(call.is_answered(row));
+        const auto deltas = remote.client()->deltas(group, call.product(row));
+        const auto plain = lora::plain_delta(site, states[row]);
+        REQUIRE(tensafe::ckks::measure_precision(plain, deltas.at(0)).relative_error < 2e-3);
+    }
+}
+
 }  // namespace
 
 TEST_CASE_FIXTURE(both_sides,
@@ -295,28 +321,51 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(both_sides,
-                  "whatever message of a stream is lost, or its reply, it goes again as the same bytes, each "
-                  "position is counted once, and the session goes on") {
-    for (const bool before : {true, false}) {
-        // The re-randomization key is the first message; then a block, 24 tokens, a block request, more
-        // tokens.
-        for (const std::size_t lost : {2u, 3u, 20u, 27u, 28u, 36u}) {
-            CAPTURE(before);
-            CAPTURE(lost);
-            start();
-            log = {};
-            (before ? log.cut_before : log.cut_after) = lost;
-            auto remote = client();
-            for (unsigned token = 0; token < 40; ++token) {
-                REQUIRE(error_of(remote, adapter, 0, token) < 2e-3);
+                  "whatever message of a stream or a prompt is lost, or its reply, it goes again as it was, "
+                  "each position is counted once, and the session goes on") {
+    for (const bool is_prompt : {true, false}) {
+        for (const bool before : {true, false}) {
+            // The re-randomization key is the first message; then a block, 24 tokens, a block request, more
+            // tokens.
+            for (const std::size_t lost : {2u, 3u, 20u, 27u, 28u, 36u, 43u}) {
+                CAPTURE(is_prompt);
+                CAPTURE(before);
+                CAPTURE(lost);
+                start();
+                log = {};
+                (before ? log.cut_before : log.cut_after) = lost;
+                auto remote = client();
+                constexpr std::size_t rows = 40;
+                if (is_prompt) {
+                    check_call(remote, adapter, 0, rows);
+                } else {
+                    for (unsigned token = 0; token < rows; ++token) {
+                        REQUIRE(error_of(remote, adapter, 0, token) < 2e-3);
+                    }
+                }
+                CHECK(remote.counted().sessions == 1);
+                CHECK(remote.counted().resumed == 1);
+                CHECK(remote.counted().replies == rows);
+                CHECK(log.heard.size() > log.different());
+                CHECK(log.different() == 1 + 2 + rows);
+                CHECK(service->used().snapshot().total().tokens == rows);
             }
-            CHECK(remote.counted().sessions == 1);
-            CHECK(remote.counted().resumed == 1);
-            REQUIRE(log.heard.size() == 1 + 2 + 40 + 1);
-            CHECK(log.heard[lost] == log.heard[lost - 1]);
-            CHECK(service->used().snapshot().total().tokens == 40);
         }
     }
+}
+
+TEST_CASE_FIXTURE(both_sides,
+                  "a prompt of 500 hidden states is answered in one call, whatever is cut on the way") {
+    auto remote = client();
+    log.cut_after = 150;
+    check_call(remote, adapter, 1, 500);
+    CHECK(remote.counted().resumed == 1);
+    CHECK(service->used().snapshot().total().tokens == 500);
+    last->end();
+    start();
+    check_call(remote, adapter, 1, 50);
+    CHECK(remote.counted().sessions == 2);
+    CHECK(service->used().snapshot().total().tokens == 50);
 }
 
 TEST_CASE_FIXTURE(both_sides,
@@ -397,7 +446,7 @@ TEST_CASE_FIXTURE(
     block_bytes = 0;
     start();
     options = {};
-    CHECK(asked(options, 40) == counts{2, 0, 40});  // asked for again after 32
+    CHECK(asked(options, 40) == counts{2, 2, 40});  // asked for again after 32, with a token each time
 }
 
 TEST_CASE_FIXTURE(both_sides,
@@ -411,8 +460,10 @@ TEST_CASE_FIXTURE(both_sides,
     {
         auto remote = client();
         log.refused = 1 + 1 + 24 + 1 + 3;  // the key, a block, tokens until the next block, one of the rest
+        log.code = split::error_code::unknown_block;
         ask(remote, 0, 24 + 3 + 32);
-        CHECK(log.count(wire::kind::request) == 1);
+        CHECK(log.count(wire::kind::token_request) == 24 + 3 + 32 + 1);
+        CHECK(log.count(wire::kind::request) == 0);
         CHECK(log.count(wire::kind::block_request) == 3);
     }
     log = {};
@@ -422,7 +473,7 @@ TEST_CASE_FIXTURE(both_sides,
     ask(remote, 0, 3);
     ask(remote, 1, 3);
     CHECK(log.count(wire::kind::request) == 3);
-    CHECK(log.count(wire::kind::token_request) == 3);
+    CHECK(log.count(wire::kind::token_request) == 1 + 3);  // one was on its way
 }
 
 TEST_CASE_FIXTURE(
@@ -442,7 +493,8 @@ TEST_CASE_FIXTURE(
     CHECK(log.count(wire::kind::token_request) == 6);
     ask(remote);
     CHECK(remote.counted().sessions == 1);
-    CHECK(log.count(wire::kind::token_request) == 7);
+    CHECK(log.count(wire::kind::token_request) ==
+          8);  // of the block that is gone, and of one that is refused
     CHECK(log.count(wire::kind::request) == 3);
 }
 
@@ -455,20 +507,16 @@ TEST_CASE_FIXTURE(both_sides,
             REQUIRE(error_of(remote, adapter, 0, 500 + token) < 2e-3);
         }
     };
-    log.fails = "a block request";
+    log.cut_before = 1 + 1 + 24 + 1;  // the request for the next block
     ask(24);
-    CHECK(log.fails.empty());
-    CHECK(log.count(wire::kind::block_request) == 1);
-    ask(1);
-    CHECK(log.count(wire::kind::block_request) == 2);
-    CHECK(service->used().snapshot().total().tokens == 25);
+    CHECK(log.count(wire::kind::token_request) == 24 + 1);
+    CHECK(log.count(wire::kind::block_request) == 2 + 1);
+    CHECK(service->used().snapshot().total().tokens == 24);
 
-    log.cut_before = log.heard.size() + 7 + 24 + 1;  // the request for the block after that
-    ask(7 + 24);
-    REQUIRE(log.count(wire::kind::block_request) == 3);
+    last->cut();  // the reply to it is lost
     remote.reconnect();
     remote.forget();
-    CHECK(log.count(wire::kind::block_request) == 3);
+    CHECK(log.count(wire::kind::block_request) == 2 + 1);
 }
 
 TEST_CASE_FIXTURE(both_sides, "a character of the tiny language model costs 170,000 bytes over TLS") {
@@ -494,12 +542,15 @@ TEST_CASE("the limit of queries is the client's, whatever session it opens, and 
         CHECK(remote.queries_left() == 2);
         CHECK(error_of(remote, both.adapter, 0, 11) < 2e-3);
         CHECK(error_of(remote, both.adapter, 0, 12) < 2e-3);
-        check_refusal<split::query_limit_error>("query_limit",
+        CHECK(remote.queries_left(0) == 0);
+        check_refusal<split::query_limit_error>("got a call of 1 hidden states, expected at most 0",
                                                 [&] { error_of(remote, both.adapter, 0, 13); });
         remote.forget();
     }
     auto again = both.client(frames, identity());
-    check_refusal<split::query_limit_error>("query_limit", [&] { error_of(again, both.adapter, 0, 14); });
+    check_refusal<split::query_limit_error>("expected at most 0",
+                                            [&] { error_of(again, both.adapter, 0, 14); });
+    CHECK(error_of(again, both.adapter, 1, 14) < 2e-3);  // the other input has its own
     auto other = both.client();
     CHECK(error_of(other, both.adapter, 0, 15) < 2e-3);
 }

@@ -86,10 +86,10 @@ TEST_CASE("every control message is what its text says") {
     h.key_sha256[7] = std::byte{3};
     check_round_trip(split::challenge{nonce, "a \"b\" \xc3\xa9"});
     check_round_trip(h);
-    check_round_trip(split::welcome{{}, "kjv", 3, std::nullopt});
-    check_round_trip(split::welcome{{}, "kjv", 3, 17, "{\"a\": \"pin\"}\n"});
+    check_round_trip(split::welcome{{}, "kjv", 3, {}});
+    check_round_trip(split::welcome{{}, "kjv", 3, {17, 0}, "{\"a\": \"pin\"}\n"});
     check_round_trip(split::resume{{}, h.client, h.signature});
-    check_round_trip(split::resumed{{}, 5, 6, 7});
+    check_round_trip(split::resumed{{}, 5, 6, std::vector(split::most_limits, ~std::uint64_t{0})});
     check_round_trip(split::carried_message{kind::held_adapter, {1, 2, 3, 4}});
     check_round_trip(split::carried_message{kind::request, {1}, ~std::uint64_t{0}, ~std::uint32_t{0}});
     check_round_trip(split::carried_message{kind::reply, {}, 1, 2});
@@ -105,6 +105,15 @@ TEST_CASE("every control message is what its text says") {
 }
 
 TEST_CASE("a control message with anything more, less or other is refused, and the message says what") {
+    const auto of_limits = [](const std::string& queries_left) {
+        return R"({"type":"resumed","session":"00000000000000000000000000000000","next_number":1,"version":1,)"
+               R"("queries_left":)" +
+               queries_left + "}";
+    };
+    std::string one_too_many;
+    for (std::size_t i = 0; i < split::most_limits; ++i) {
+        one_too_many += ",0";
+    }
     const std::string long_bye = R"({"type":"bye"} )" + std::string(split::longest_control_text, ' ');
     const struct {
         std::string text, said;
@@ -127,6 +136,11 @@ TEST_CASE("a control message with anything more, less or other is refused, and t
                {R"({"type":"welcome","session":"00000000000000000000000000000000","adapter":"","version":1,)"
                 R"("queries_left":null,"pin":null})",
                 "\"pin\""},
+               {of_limits("17"), "\"queries_left\""},
+               {of_limits("[]"), "\"queries_left\": got 0 numbers, expected 1 to 512, or null"},
+               {of_limits("[1,-1]"), "\"queries_left\""},
+               {of_limits("[1,null]"), "\"queries_left\""},
+               {of_limits("[0" + one_too_many + "]"), "got 513 numbers"},
                {R"({"type":"error","code":"nothing","message":""})", "no error"}};
     for (const auto& each : all) {
         check_refusal<tensafe::format_error>(each.said,

@@ -6,6 +6,7 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/session/block_policy.hpp>
 #include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
@@ -67,6 +68,15 @@ void append_number(bytes& to, std::uint32_t value) {
     for (int i = 0; i < 4; ++i) {
         to.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
     }
+}
+
+/// It, from a client that has no answer yet to so many requests before it.
+bytes behind(std::uint16_t unanswered, bytes message) {
+    auto header = tensafe::wire::read_header(message);
+    header.unanswered = unanswered;
+    const auto head = tensafe::wire::write_header(header);
+    std::copy(head.begin(), head.end(), message.begin());
+    return message;
 }
 
 constexpr std::size_t first_limb = 4096 * 45 / 8;
@@ -202,6 +212,15 @@ struct peer {
         sign(r);
         return r;
     }
+    /// Another connection of the same client, with the session.
+    std::unique_ptr<peer> resumed() const {
+        auto on = std::make_unique<peer>(of);
+        on->key = key;
+        on->welcome = welcome;
+        on->say(to_text(on->resume_of(welcome.session)));
+        on->next_number = std::get<split::resumed>(on->told(0)).next_number;
+        return on;
+    }
     /// Its text.
     std::string hello() const { return to_text(hello_for(rerandomization_key_message(nonce))); }
     void open(split::frame_form frames = split::frame_form::binary) {
@@ -268,6 +287,7 @@ struct peer {
     split::net::answer answer;
     tensafe::random::seed nonce;
     split::welcome welcome;
+    std::uint64_t next_number = 1;  ///< as resumed said
 };
 
 std::string json_request_text(std::uint64_t number, const bytes& message) {
@@ -290,7 +310,7 @@ TEST_CASE("a server opens a session and answers requests with their number and g
     CHECK(contains(challenge.parameters, "private_n4096"));
     p.open();
     CHECK(p.welcome.adapter == "kjv");
-    CHECK(p.welcome.queries_left == 8);
+    CHECK(p.welcome.queries_left == std::vector<std::uint64_t>{8, 8});
     CHECK(tensafe::wire::read_header(p.answer.frames()[1].data()).what == tensafe::wire::kind::model_layout);
     CHECK(tensafe::wire::read_header(p.answer.frames()[2].data()).what == tensafe::wire::kind::held_adapter);
     CHECK(p.asks(1, 1));
@@ -328,50 +348,162 @@ TEST_CASE("encryptions of zero are made ahead while nothing waits, as many as a 
     CHECK_FALSE(p.side->idle());
 }
 
-TEST_CASE_FIXTURE(opened,
-                  "a position of a block is answered once, and the last reply of a block or a position comes "
-                  "again as the same bytes once, first on another connection") {
+TEST_CASE_FIXTURE(
+    opened,
+    "a position of a block is answered once, and a reply that was not acknowledged comes again as "
+    "the same bytes once for a connection, whatever the repeated message says") {
     REQUIRE(p.prepares(1));
     const bytes block = p.said();
     CHECK(p.refusal_of(block_request_message(1)).code == error_code::replayed);
     CHECK(p.used() == std::array<std::uint64_t, 3>{});
     const auto sent_down = [&] { return s.of->used().snapshot().total().bytes_down; };
     {
-        peer q(s);
-        q.key = p.key;
-        q.say(to_text(q.resume_of(p.welcome.session)));
-        const auto before = sent_down();
-        REQUIRE(q.prepares(1));
-        CHECK(q.said() == block);
-        CHECK(sent_down() == before + block.size());
-        CHECK(q.refusal_of(block_request_message(1)).code == error_code::replayed);
-        REQUIRE(q.asks_at(2, 1, 5));
-        CHECK(q.refusal_of(token_request_message(2, 1, 5)).code == error_code::replayed);
+        const auto q = p.resumed();
+        const auto before = s.of->used().snapshot().total();
+        REQUIRE(q->prepares(1));
+        CHECK(q->said() == block);
+        CHECK(sent_down() == before.bytes_down + block.size());
+        CHECK(s.of->used().snapshot().total().requests == before.requests);
+        CHECK(q->refusal_of(block_request_message(1)).code == error_code::replayed);
+        REQUIRE(q->asks_at(2, 1, 5));
+        CHECK(q->refusal_of(token_request_message(2, 1, 5)).code == error_code::replayed);
     }
     const auto counted = p.used();
     CHECK(counted[0] == s.of->adapters().find("kjv")->groups[0].request);
 
-    peer q(s);
-    q.key = p.key;
-    q.say(to_text(q.resume_of(p.welcome.session)));
-    CHECK(std::get<split::resumed>(q.told(0)).next_number == 3);
-    REQUIRE(q.asks_at(2, 1, 6));  // another message of this number: the same bytes still
-    const bytes token = q.said();
-    CHECK(q.refusal_of(token_request_message(2, 1, 6)).code == error_code::replayed);
-    CHECK(q.used() == counted);
-    peer r(s);
-    r.key = p.key;
-    r.say(to_text(r.resume_of(p.welcome.session)));
-    REQUIRE(r.asks_at(2, 1, 5));
-    CHECK(r.said() == token);
-    CHECK(r.refusal_of(token_request_message(3, 1, 5)).code == error_code::replayed);
-    CHECK(contains(r.refused().message, "position 5 of block 1 of group 0 was answered"));
-    CHECK(r.refusal_of(block_request_message(1)).code == error_code::replayed);
-    CHECK(r.used() == counted);
-    CHECK(r.asks_at(4, 1, 4));
-    CHECK(r.asks(5));
-    CHECK(r.refusal_of(request_message(5)).code == error_code::replayed);  // of these none comes again
-    CHECK(r.refusal_of(token_request_message(4, 1, 4)).code == error_code::replayed);
+    const auto q = p.resumed();
+    CHECK(q->next_number == 3);
+    REQUIRE(q->asks_at(2, 1, 6));  // another position
+    const bytes token = q->said();
+    CHECK(q->refusal_of(token_request_message(2, 1, 6)).code == error_code::replayed);
+    for (bytes other : {request_message(2), block_request_message(2, 1), token_request_message(2, 7, 5)}) {
+        other.back() ^= 1;  // damaged too
+        const auto r = p.resumed();
+        r->send(other);
+        CHECK(r->said() == token);
+        CHECK(r->used() == counted);
+    }
+    const auto r = p.resumed();
+    CHECK(r->refusal_of(token_request_message(3, 1, 5)).code == error_code::replayed);
+    CHECK(contains(r->refused().message, "position 5 of block 1 of group 0 was answered"));
+    CHECK(r->refusal_of(block_request_message(1)).code == error_code::replayed);  // acknowledged by 2
+    CHECK(r->used() == counted);
+    CHECK(r->asks_at(4, 1, 4));
+    CHECK(r->asks(5));
+    CHECK(r->refusal_of(request_message(5)).code == error_code::replayed);
+    CHECK(r->refusal_of(token_request_message(4, 1, 4)).code == error_code::replayed);
+}
+
+TEST_CASE_FIXTURE(opened,
+                  "replies of every kind are kept until they are acknowledged, and come again in order") {
+    std::map<std::uint64_t, bytes> replies;
+    const auto send = [&](std::uint16_t unanswered, const bytes& message) {
+        p.send(behind(unanswered, message));
+        REQUIRE_FALSE(p.answer.frames()[0].is_text);
+        replies[tensafe::wire::read_header(message).number] = p.said();
+    };
+    send(0, request_message(1));
+    send(1, block_request_message(2));
+    send(2, token_request_message(3, 2, 0));
+    send(3, request_message(4, 1));
+    std::size_t bytes_kept = 0;
+    for (const auto& [number, reply] : replies) {
+        bytes_kept += reply.size();
+    }
+    const std::size_t with_all = s.of->sessions().block_bytes();
+    const auto counted = p.used();
+    {
+        const auto q = p.resumed();
+        CHECK(q->next_number == 5);
+        for (const auto& [number, reply] : replies) {
+            q->send(behind(static_cast<std::uint16_t>(number - 1), request_message(number)));
+            CHECK(q->said() == reply);
+        }
+        CHECK(q->refusal_of(behind(2, request_message(3))).code == error_code::replayed);
+        CHECK(q->used() == counted);
+    }
+    const auto q = p.resumed();
+    q->send(behind(2, request_message(5)));  // 1 and 2 have arrived
+    CHECK(q->has_reply(5));
+    CHECK(s.of->sessions().block_bytes() ==
+          with_all - replies[1].size() - replies[2].size() + q->said().size());
+    const auto r = p.resumed();
+    for (const std::uint64_t number : {1u, 2u, 3u, 4u}) {
+        r->send(behind(static_cast<std::uint16_t>(number - 1), request_message(number)));
+        CHECK((number < 3 ? r->refused().code == error_code::replayed : r->said() == replies[number]));
+    }
+    CHECK(with_all > bytes_kept);
+}
+
+TEST_CASE_FIXTURE(opened, "who acknowledges what is to come gives up what is kept, and nothing else") {
+    REQUIRE(p.asks(1));
+    CHECK(p.refusal_of(request_message(~std::uint64_t{0})).code == error_code::replayed);
+    CHECK(s.of->sessions().block_bytes() == 0);
+    p.send(behind(65'535, request_message(2)));
+    REQUIRE(p.has_reply(2));
+    REQUIRE(p.asks(1'000));
+    const bytes last = p.said();
+    const auto q = p.resumed();
+    CHECK(q->next_number == 1'001);
+    CHECK(q->refusal_of(request_message(2)).code == error_code::replayed);
+    REQUIRE(q->asks(1'000));
+    CHECK(q->said() == last);
+    CHECK(q->asks(1'001));
+}
+
+TEST_CASE("who never acknowledges has a window of replies kept, or the last one where there is no room") {
+    for (const bool has_room : {true, false}) {
+        constexpr std::size_t share = 300'000;
+        server s({.shares = {}, .block_bytes = 16 * (has_room ? std::size_t{10'000'000} : share)});
+        peer p(s);
+        p.open();
+        std::size_t reply = 0;
+        std::uint64_t number = 0;
+        std::size_t most = 0;
+        while (number * reply < tensafe::session::reply_window * 5 / 4) {
+            ++number;
+            p.send(behind(static_cast<std::uint16_t>(number - 1), request_message(number)));
+            REQUIRE(p.has_reply(number));
+            reply = p.said().size();
+            most = std::max(most, s.of->sessions().block_bytes());
+            CHECK(s.of->sessions().block_bytes() <=
+                  (has_room ? tensafe::session::reply_window : share + (16 << 10)));
+        }
+        CHECK(most > (has_room ? tensafe::session::reply_window / 2 : share / 2));
+        const auto q = p.resumed();
+        q->send(behind(0, request_message(1)));
+        CHECK(q->refused().code == error_code::replayed);
+        REQUIRE(q->asks(number));
+        peer other(s, "10.0.0.2");
+        other.open();
+        for (const std::uint64_t n : {1u, 2u}) {  // of its own share
+            other.send(behind(static_cast<std::uint16_t>(n - 1), request_message(n)));
+        }
+        CHECK(other.resumed()->asks(1));
+    }
+}
+
+TEST_CASE("a reply that is computed while another connection takes the session over is not lost") {
+    server s({.shares = {}, .handshakes_per_second = 1'000, .handshakes_at_once = 1'000});
+    auto p = std::make_unique<peer>(s);
+    p->open();
+    const std::uint64_t bits = s.of->adapters().find("kjv")->groups[0].request;
+    std::uint64_t answered = 0;
+    int raced = 0;
+    for (std::uint64_t number = 1; number <= 20; ++number) {
+        std::thread computes([&] { p->send(request_message(number)); });
+        const auto q = p->resumed();
+        const bool is_answered = q->next_number == number + 1;
+        REQUIRE(q->asks(number));  // again, or for the first time
+        const bytes reply = q->said();
+        computes.join();
+        CHECK(p->has_reply(number) == is_answered);
+        CHECK((is_answered ? p->said() == reply : p->refused().code == error_code::resume_failed));
+        raced += is_answered ? 1 : 0;
+        CHECK(q->used()[0] == ++answered * bits);
+        p = p->resumed();
+    }
+    MESSAGE(raced, " of 20 were answered before");
 }
 
 TEST_CASE_FIXTURE(
@@ -623,6 +755,87 @@ TEST_CASE("64 errors in a row, malformed messages or of any kind, close the conn
     }
 }
 
+TEST_CASE("requests that were under way when one was refused count with it, and a liar's as well after 512") {
+    // Of a rate: what a client has sent before it hears that it must wait.
+    server s({.shares = {}, .requests_per_second = 1});
+    peer p(s);
+    p.open();
+    REQUIRE(p.asks(1));
+    std::uint64_t number = 1;
+    const auto refused = [&](std::uint64_t unanswered, error_code code) {
+        ++number;
+        CHECK(p.refusal_of(behind(static_cast<std::uint16_t>(unanswered), request_message(number))).code ==
+              code);
+    };
+    for (std::uint64_t i = 0; i < 256; ++i) {
+        refused(i, error_code::rate_limit);
+    }
+    CHECK_FALSE(p.answer.closing());
+    s.now += 1s;
+    ++number;
+    REQUIRE(p.asks(number));
+    // It says of each that it knows of no refusal, and is closed all the same.
+    for (std::uint64_t i = 0; i < 1 + 512 + 62; ++i) {
+        refused(i, error_code::rate_limit);
+    }
+    CHECK_FALSE(p.answer.closing());
+    refused(575, error_code::rate_limit);
+    CHECK(p.answer.closing());
+
+    // Of a block: its tokens behind it.
+    server none({.shares = {}, .block_bytes = 0});
+    peer q(none);
+    q.open();
+    CHECK(q.refusal_of(block_request_message(1)).code == error_code::block_limit);
+    for (std::uint32_t i = 0; i < 128; ++i) {
+        const bytes token = token_request_message(2 + i, 1, i % 32);
+        CHECK(q.refusal_of(behind(static_cast<std::uint16_t>(1 + i), token)).code ==
+              error_code::unknown_block);
+    }
+    CHECK_FALSE(q.answer.closing());
+    CHECK(q.asks(200));
+}
+
+TEST_CASE("a reply that is asked for again is not refused for a rate, and is paid for") {
+    server s({.shares = {}, .requests_per_second = 1});
+    peer p(s);
+    p.open();
+    REQUIRE(p.asks(1));
+    const bytes reply = p.said();
+    const auto q = p.resumed();
+    REQUIRE(q->asks(1));
+    CHECK(q->said() == reply);
+    s.now += 1s;
+    CHECK(q->refusal_of(request_message(2)).code == error_code::rate_limit);
+    s.now += 1s;
+    CHECK(q->asks(2));
+}
+
+TEST_CASE("of more inputs than a text has numbers for, one says what is left of all") {
+    server s({.tokens_ahead = 1});
+    const auto with_inputs = [](std::size_t count) {
+        tensafe::lora::adapter result;
+        for (std::size_t i = 0; i < count; ++i) {
+            result.sites.push_back(random_site(8, 4, 64, 1));
+            result.sites.back().name = "model.layers." + std::to_string(i) + ".self_attn.q_proj";
+        }
+        return result;
+    };
+    for (const std::size_t more : {0u, 1u}) {
+        s.of->adapters().load("kjv", [&] { return with_inputs(split::most_limits + more); });
+        peer p(s);
+        p.open();
+        CHECK(p.welcome.queries_left == std::vector<std::uint64_t>(more == 0 ? split::most_limits : 1, 8));
+        CHECK(p.asks(1, 7));
+        peer q(s);
+        q.key = p.key;
+        q.say(to_text(q.resume_of(p.welcome.session)));
+        const auto left = std::get<split::resumed>(q.told(0)).queries_left;
+        CHECK(left.size() == p.welcome.queries_left.size());
+        CHECK(left[more == 0 ? 7 : 0] == 7);
+    }
+}
+
 TEST_CASE(
     "a hello that is signed by another key, for another nonce, or for another re-randomization key is "
     "refused") {
@@ -776,8 +989,9 @@ TEST_CASE("a lost session is resumed as often as its client likes, and its old c
     const auto resumed = std::get<split::resumed>(q.told(0));
     CHECK(resumed.session == session);
     CHECK(resumed.next_number == 5);
-    CHECK(resumed.queries_left == 7);
+    CHECK(resumed.queries_left == std::vector<std::uint64_t>{7, 8});
     CHECK(p->connection->ended == 1);
+    CHECK(q.asks(4));  // again
     CHECK(q.refusal_of(request_message(4)).code == error_code::replayed);
     CHECK(q.asks(5));
     // The old connection has nothing to say any more, and its end does not end the session.
@@ -908,7 +1122,10 @@ TEST_CASE("the query limit holds for a group over sessions, after forgetting, an
     peer p(s);
     p.key = key;
     p.open();
-    CHECK(p.welcome.queries_left == 0);
+    REQUIRE(p.welcome.queries_left.size() == 2);
+    CHECK(p.welcome.queries_left[0] == 0);
+    CHECK(p.welcome.queries_left[1] > 0);  // what was reserved for it counts, too
+    CHECK(p.welcome.queries_left[1] <= 2);
     CHECK(p.refusal_of(request_message(1)).code == error_code::query_limit);
 }
 
@@ -956,7 +1173,7 @@ TEST_CASE("clients of one tenant share its limit, and a client without one is a 
     CHECK(p.asks(1));
     CHECK(p.asks(2));
     peer q(s, second);
-    CHECK_FALSE(q.welcome.queries_left);  // it would tell what the other client did
+    CHECK(q.welcome.queries_left.empty());  // it would tell what the other client did
     CHECK(q.asks(1));
     for (peer* each : {&p, &q}) {
         CHECK(each->refusal_of(request_message(3)).code == error_code::query_limit);
@@ -966,7 +1183,7 @@ TEST_CASE("clients of one tenant share its limit, and a client without one is a 
             "larger --tenant-share"));
     }
     peer r(s, alone);
-    CHECK(r.welcome.queries_left == 3);
+    CHECK(r.welcome.queries_left == std::vector<std::uint64_t>{3, 3});
     for (const std::uint64_t n : {1u, 2u, 3u}) {
         CHECK(r.asks(n));
     }
@@ -982,7 +1199,7 @@ TEST_CASE("where pages come, the clients of an address share its limit, wherever
         return p;
     };
     const auto first = at("10.0.0.1");
-    CHECK_FALSE(first->welcome.queries_left);
+    CHECK(first->welcome.queries_left.empty());
     CHECK(first->asks(1));
     CHECK(first->asks(2));
     const auto second = at("10.0.0.1");
@@ -1003,7 +1220,7 @@ TEST_CASE("all clients share the limit of the adapter, and refused requests use 
         CHECK(p.asks(1));
     }
     peer p(s, fresh_key());
-    CHECK_FALSE(p.welcome.queries_left);
+    CHECK(p.welcome.queries_left.empty());
     CHECK(p.refusal_of(request_message(1)).code == error_code::query_limit);
     CHECK(contains(p.refused().message, "all clients together would have got 256 bits"));
     CHECK(p.used() == std::array<std::uint64_t, 3>{0, 0, 192});
@@ -1028,7 +1245,7 @@ TEST_CASE("requests beyond the rate are refused with the time to wait, and use u
     server s({.shares = {}, .requests_per_second = 2});
     peer p(s);
     p.open();
-    CHECK_FALSE(p.welcome.queries_left);
+    CHECK(p.welcome.queries_left.empty());
     p.send(request_message(1));
     CHECK(p.asks(2));
     CHECK(p.refusal_of(request_message(3)).code == error_code::rate_limit);

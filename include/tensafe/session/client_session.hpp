@@ -309,9 +309,8 @@ class basic_client_session {
     }
 
     /// A reply, as a message.
-    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then:
-    /// what
-    ///         was under way goes again over another one
+    /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then: what
+    ///         was under way goes again over another
     void take(std::span<const std::uint8_t> bytes) {
         check_process();
         const wire::header head = wire::read_header(bytes);

@@ -130,11 +130,11 @@ class evaluator_of_session final : public session_evaluator {
           uses_blocks_(model_->packed().layout().tokens_ahead > 0) {}
 
     serving::usage on_message(std::span<const std::uint8_t> message, const wire::header& header,
-                              std::vector<std::uint8_t>& to) override {
+                              shared_message& to) override {
         thread_local session_type::workspace work;
         serving::usage used{.bytes_up = message.size()};
         const bool is_now = session_.on_message(message, header, work, to);
-        used.bytes_down = to.size();
+        used.bytes_down = to->size();
         if (is_now) {
             const bool is_alone = header.what == wire::kind::request;
             uses_blocks_.store(!is_alone, std::memory_order_relaxed);

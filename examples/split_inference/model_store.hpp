@@ -80,12 +80,11 @@ class session_evaluator {
     std::mutex answering;
 
     /// Answers a message, or repeats its reply, in the working memory of the calling thread.
-    /// @param to  the reply's message; keeps its memory
+    /// @param to  the reply's message
     /// @return what it used. Of a reply that was sent before only bytes count, and no request
     /// @throws as tensafe::session::server_session::on_message
     virtual tensafe::serving::usage on_message(std::span<const std::uint8_t> message,
-                                               const tensafe::wire::header& header,
-                                               std::vector<std::uint8_t>& to) = 0;
+                                               const tensafe::wire::header& header, shared_message& to) = 0;
     // As those of tensafe::session::server_session.
     virtual std::uint64_t next_number() const = 0;
     virtual void on_resumed() = 0;

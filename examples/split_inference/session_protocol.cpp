@@ -476,12 +476,13 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 tensafe::serving::usage session_protocol::add_reply(const wire::header& header,
                                                     std::span<const std::uint8_t> message, net::answer& to) {
     session_evaluator& evaluator = *session_->evaluator;
-    if (frames_ == frame_form::binary) {
-        return evaluator.on_message(message, header, to.add(false).bytes);
-    }
-    std::vector<std::uint8_t> reply;
+    shared_message reply;
     const tensafe::serving::usage used = evaluator.on_message(message, header, reply);
-    to.add_text(carried_text(carried_message::kind::reply, reply, header.number, header.group));
+    if (frames_ == frame_form::binary) {
+        to.add(false).shared = std::move(reply);
+    } else {
+        to.add_text(carried_text(carried_message::kind::reply, *reply, header.number, header.group));
+    }
     return used;
 }
 

@@ -143,23 +143,17 @@ class answering final : public server_session {
             {"session: this object was made in process ", owner_, ", and this is its child ", ::getpid(),
              "; make another one after the fork"});
         const wire::header head = wire::read_header(request);
-        // What is malformed or another set's does not use up its number.
-        wire::wanted_ids own;
-        own.set = wire::set_id<P>;
-        own.scheme = head.what == wire::kind::request ? wire::scheme_id<tiles<Rows>, protection>
-                                                      : wire::scheme_id<lora::token_blocks, of_blocks>;
-        static_cast<void>(
-            wire::open_frame(request, wire::is_request(head.what) ? head.what : wire::kind::request, own));
-        bytes to;
         if (head.number == 0 && head.what == wire::kind::request) {  // of query_of_model, in no session
             protocol<Rows>::read(request, *session_.model(), head.group, work_.request);
             session_.answer(head.envelope(), work_.request, work_, work_.reply);
+            bytes to;
             protocol<Rows>::write(work_.reply, head.envelope(), to);
-        } else {
-            session_.on_resumed();  // whoever carries messages may have lost the reply
-            session_.on_message(request, head, work_, to);
+            return to;
         }
-        return to;
+        session_.on_resumed();  // whoever carries messages may have lost the reply
+        std::shared_ptr<const bytes> to;
+        session_.on_message(request, head, work_, to);
+        return *to;
     }
 
   private:

@@ -191,8 +191,9 @@ class run {
             return down_.push_back(entry(session::refusal::rate_limit, head.number));
         }
         try {
-            bytes reply;
-            static_cast<void>(server_->on_message(now.message, head, work_, reply));
+            server_session::shared_message shared;
+            static_cast<void>(server_->on_message(now.message, head, work_, shared));
+            bytes reply = *shared;
             const auto [at, is_first] = answered_.try_emplace({session_number_, head.number}, reply);
             must(is_first || at->second == reply, "a number was answered with two replies");
             must(wire::read_header(reply).number == head.number, "a reply has another number");

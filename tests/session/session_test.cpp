@@ -34,9 +34,9 @@ struct pair {
         return sent;
     }
     bytes serve(const bytes& message) {
-        bytes reply;
+        server_session::shared_message reply;
         server.on_message(message, wire::read_header(message), work, reply);
-        return reply;
+        return *reply;
     }
     session::refusal refused(const bytes& message) {
         try {
@@ -383,9 +383,9 @@ TEST_CASE("with ciphertexts: by messages and in process, every row is A times it
             m->write(line.emplace_back());
         }
         REQUIRE(!line.empty());
-        bytes reply;
+        session::server_session<P>::shared_message reply;
         CHECK(remote.on_message(line.front(), wire::read_header(line.front()), work, reply));
-        other.take(reply);
+        other.take(*reply);
         line.pop_front();
     }
     check(asked);

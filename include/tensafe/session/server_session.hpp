@@ -46,6 +46,7 @@ class basic_server_session {
     using model_type = typename Protocol::server_model;
     using workspace = typename Protocol::workspace;
     using message = std::vector<std::uint8_t>;
+    using shared_message = std::shared_ptr<const message>;
 
     /// @param nonce, key  as for server::pool
     /// @param counts      null: nothing is counted. Must live as long
@@ -66,13 +67,13 @@ class basic_server_session {
     /// Answers a message, or repeats its reply.
     /// @param head  its header
     /// @param work  of the calling thread
-    /// @param to    the reply; keeps its memory
+    /// @param to    the reply
     /// @return whether it was answered now; false: the reply was sent before
     /// @throws refused_error: replayed, unknown_block or block_limit; what the store throws; format_error,
     ///         shape_error or parameter_error for what is malformed, another parameter set's or no request.
     ///         Nothing is counted then. The number may be used up, but not if the readers or the store refuse
     bool on_message(std::span<const std::uint8_t> from, const wire::header& head, workspace& work,
-                    message& to) {
+                    shared_message& to) {
         const std::size_t group = head.group;
         static_cast<void>(model_->layout().at(group));
         require<format_error>(wire::is_request(head.what),
@@ -102,18 +103,20 @@ class basic_server_session {
             require_number(head.number >= next_number_, head.number);  // another connection was faster
             next_number_ = head.number + 1;
         }
+        const auto reply = std::make_shared<message>();
         if (is_block) {
             prepare(head.envelope(), block, work, work.block_reply);
-            Protocol::write(work.block_reply, head.envelope(), to);
+            Protocol::write(work.block_reply, head.envelope(), *reply);
         } else if (head.what == wire::kind::request) {
             Protocol::apply(zeros_, *model_, group, work.request, work, work.reply);
-            Protocol::write(work.reply, head.envelope(), to);
+            Protocol::write(work.reply, head.envelope(), *reply);
         } else {
             answer(head.envelope(), work.token_request, work, work.token_reply);
-            Protocol::write(work.token_reply, head.envelope(), to);
+            Protocol::write(work.token_reply, head.envelope(), *reply);
         }
         const std::lock_guard lock(mutex_);
-        keep(head.number, to);
+        keep(head.number, reply);
+        to = reply;
         count.is_answered();
         return true;
     }
@@ -236,7 +239,7 @@ class basic_server_session {
 
     struct kept_reply {
         std::uint64_t number;
-        message bytes;
+        shared_message bytes;
         bool may_repeat =
             true;  ///< over this connection: it takes no work, and may be thousands of times as long
     };
@@ -248,22 +251,22 @@ class basic_server_session {
         }
     }
     void drop_first() {
-        kept_bytes_ -= kept_.front().bytes.size();
-        held_bytes_ -= kept_.front().bytes.size();
+        kept_bytes_ -= kept_.front().bytes->size();
+        held_bytes_ -= kept_.front().bytes->size();
         kept_.pop_front();
     }
-    void repeat(const wire::header& head, message& to) {
+    void repeat(const wire::header& head, shared_message& to) {
         const auto at = std::find_if(kept_.begin(), kept_.end(),
                                      [&](const kept_reply& k) { return k.number == head.number; });
         require_number(at != kept_.end() && std::exchange(at->may_repeat, false), head.number);
         to = at->bytes;
     }
-    void keep(std::uint64_t number, const message& reply) {
+    void keep(std::uint64_t number, const shared_message& reply) {
         const auto after =
             std::find_if(kept_.begin(), kept_.end(), [&](const kept_reply& k) { return k.number > number; });
-        kept_.insert(after, {number, message(reply)});  // of its own size
-        kept_bytes_ += reply.size();
-        held_bytes_ += reply.size();
+        kept_.insert(after, {number, reply});
+        kept_bytes_ += reply->size();
+        held_bytes_ += reply->size();
         while (kept_.size() > 1 && kept_bytes_ > reply_window) {
             drop_first();
         }

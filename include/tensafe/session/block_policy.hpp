@@ -21,7 +21,8 @@ inline constexpr std::size_t request_window = std::size_t{4} << 20;
 /// How a client of blocks decides: whether a block is worth its bytes and its memory, and when it asks for
 /// the next one. Sizes are lora::cost_of's, of a hidden state alone and of a whole block.
 struct block_policy {
-    /// Hidden states of each group that are to come, if that is known: nothing is prepared for more.
+    /// Hidden states of each group in the whole life of the client_session, prompts and generated tokens
+    /// together, if that is known: nothing is prepared for more.
     std::size_t expected_tokens = std::numeric_limits<std::size_t>::max();
     /// Blocks of more tokens are not used: a block is 16 bytes of the client's memory for each token and
     /// entry of a hidden state. 1: no blocks.

@@ -29,8 +29,9 @@ namespace tensafe::session {
 
 /// Hidden states of one group on their way, and row by row the products that came back: wiped on release.
 ///
-/// Belongs to whoever asks, and stays in place from client_session::begin to client_session::end. Whatever
-/// ends it early, rows that were answered stay and can be read.
+/// Belongs to whoever asks, and stays in place from client_session::begin to client_session::end; of one
+/// use. Whatever ends it early, rows that were answered stay and can be read. A row that cannot be encrypted
+/// fails the call when its turn comes, after earlier ones have gone up.
 class call {
   public:
     /// Shows a row, valid until the next one is asked for. A row is asked for again if it has to be encrypted
@@ -64,7 +65,7 @@ class call {
     bool is_over() const noexcept {
         return under_way_ == 0 && (is_stopped_ || (next_ == rows() && again_.empty()));
     }
-    /// No more rows go up; what is under way is still answered.
+    /// No more rows go up; what is under way is still answered. `rethrow` throws nothing then.
     void stop() noexcept { is_stopped_ = true; }
     /// As stop; `rethrow` throws the first of these.
     void fail(std::exception_ptr why) noexcept {
@@ -111,9 +112,9 @@ class call {
 ///
 /// - A position of a block hides one hidden state, and a number is of one message. What was sent goes again
 ///   as its bytes until there is an answer, over whatever connection.
-/// - All messages that a call needs go up before a reply is read, as many as reply_window and request_window
-///   hold: a block's request before the tokens that need it. So a call of any number of rows takes one round
-///   trip.
+/// - Messages go up before earlier replies are read: 32 at first and up to 256, of reply_window bytes of
+///   replies and request_window of requests; a block's request before the tokens that need it. What fits
+///   takes one round trip, and more keeps the line full.
 /// - Blocks are asked for as block_policy says, and when one is nearly used up the next is under way.
 /// - A call that the limit of queries cannot pay is refused before anything is sent.
 ///
@@ -278,8 +279,8 @@ class basic_client_session {
 
     // --- The connection.
 
-    /// The next message to send now; it counts as sent. Null: nothing, until a reply or refusal came, or,
-    /// while is_held(), until go_on.
+    /// The next message to send now; it counts as sent. Null: nothing now, as the windows are full, the call
+    /// failed on a row that cannot be encrypted, or is_held(). A reply is to come only if awaits_reply().
     /// @throws closed_error if the numbers of this session are used up: only a fresh one goes on
     const message* next() {
         check_process();
@@ -335,7 +336,7 @@ class basic_client_session {
 
     /// The server refused a message.
     /// @param number  of the message
-    /// @param error   what the call throws if it cannot go on
+    /// @param error   what the call throws if it cannot go on; not null
     /// @throws format_error if nobody waits for an answer to it
     void refused(std::uint64_t number, refusal why, std::exception_ptr error,
                  std::optional<std::chrono::milliseconds> retry_after = std::nullopt) {
@@ -409,7 +410,8 @@ class basic_client_session {
         limit(left);
         for (const message& each : messages_) {  // paid for, but not answered yet
             auto& of = groups_[each.of_.group].left;
-            if (of && each.of_.number < next_number && each.what_ != wire::kind::block_request) {
+            const bool is_seen = each.of_.number != 0 && each.of_.number < next_number;
+            if (of && is_seen && each.what_ != wire::kind::block_request) {
                 ++*of;
             }
         }
@@ -637,9 +639,11 @@ class basic_client_session {
     }
     place make_block(std::size_t of_group) {
         group& g = groups_[of_group];
-        g.blocks.push_back({model_->prepare(of_group)});
+        std::list<block> made;
+        made.push_back({model_->prepare(of_group)});
         const place at = add(wire::kind::block_request, of_group, g.cost_of_block);
-        at->block_ = std::prev(g.blocks.end());
+        at->block_ = made.begin();
+        g.blocks.splice(g.blocks.end(), made);
         return at;
     }
     /// When a block is nearly used up, the next one is prepared while whoever asks does something else.
@@ -712,6 +716,7 @@ class basic_client_session {
             return remove(at);
         }
         if (m.from_ == nullptr) {
+            pay(m);
             return remove(at);
         }
         if (m.what_ != wire::kind::token_request) {
@@ -726,10 +731,12 @@ class basic_client_session {
             read(position, token_reply_);
             return open(at, token_reply_);
         }
-        if (m.block_->is_dead) {
-            return encrypt_again(at, m.refused_ + 1);  // what would open the answer was malformed
+        if (m.block_->is_dead) {  // what would open the answer was malformed
+            pay(m);
+            return encrypt_again(at, m.refused_ + 1);
         }
         read(position, m.early_);
+        pay(m);
         m.is_early_ = true;
     }
     void open(place at, const lora::token_reply& reply) {
@@ -749,10 +756,15 @@ class basic_client_session {
             c.fail(std::make_exception_ptr(
                 range_exceeded_error(text_of({"row ", at->row_, " of ", c.rows(), ": ", e.what()}))));
         }
-        if (auto& left = groups_[at->of_.group].left) {
-            *left -= std::min<std::uint64_t>(*left, 1);
+        if (!at->is_early_) {
+            pay(*at);
         }
         remove(at);
+    }
+    void pay(const message& of) noexcept {
+        if (auto& left = groups_[of.of_.group].left) {
+            *left -= std::min<std::uint64_t>(*left, 1);
+        }
     }
 
     std::shared_ptr<model_type> model_;

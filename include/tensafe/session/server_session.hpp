@@ -37,9 +37,12 @@ namespace tensafe::session {
 ///   earlier ones.
 /// - Nothing is answered that the store has not counted, and nothing is counted that was not answered.
 ///
-/// No socket and no thread of its own. Thread-safe: one request is computed at a time but of hidden states
-/// alone. It cannot hold a secret key. Copies of the process or the machine are for sessions without zeros
-/// and blocks only (ckks::rerandomization_pool).
+/// All this is of `on_message`. The `answer`s, for a client of the same process, look after blocks only:
+/// they know no numbers, keep no reply and ask no store.
+///
+/// No socket and no thread of its own. Thread-safe: hidden states alone are computed side by side, each with
+/// a workspace of its own, blocks and their tokens one at a time. It cannot hold a secret key. Copies of the
+/// process or the machine are for sessions without zeros and blocks only (ckks::rerandomization_pool).
 template <class Protocol>
 class basic_server_session {
   public:
@@ -50,6 +53,7 @@ class basic_server_session {
 
     /// @param nonce, key  as for server::pool
     /// @param counts      null: nothing is counted. Must live as long
+    /// @param most_spare  as for lora::server_zeros
     /// @throws as lora::server_zeros
     basic_server_session(std::shared_ptr<const model_type> model, const random::seed& nonce,
                          typename Protocol::key key, store* counts = nullptr,
@@ -240,8 +244,8 @@ class basic_server_session {
     struct kept_reply {
         std::uint64_t number;
         shared_message bytes;
-        bool may_repeat =
-            true;  ///< over this connection: it takes no work, and may be thousands of times as long
+        /// Over this connection: it takes no work, and may be thousands of times as long as the request.
+        bool may_repeat = false;
     };
 
     void acknowledge(const wire::header& head) {

@@ -411,6 +411,17 @@ py::list session_object::deltas(std::size_t group, std::size_t first, std::size_
     {
         const py::gil_scoped_release released;
         busy_ = true;
+        const struct at_end {
+            session_object& of;
+            std::vector<float>& row;
+            ~at_end() {
+                of.busy_ = false;
+                tensafe::memory::wipe(row.data(), row.size() * sizeof(float));
+                for (auto& delta : of.deltas_) {
+                    tensafe::memory::wipe(delta.data(), delta.size() * sizeof(double));
+                }
+            }
+        } wiped{*this, row};
         std::size_t written = 0;
         const auto write = [&] {
             asked.deltas(group, call.product(written), deltas_);
@@ -448,12 +459,7 @@ py::list session_object::deltas(std::size_t group, std::size_t first, std::size_
                 }
             }
         }
-        busy_ = false;
         bad_states_ += call.bad_rows();
-        tensafe::memory::wipe(row.data(), row.size() * sizeof(float));
-        for (auto& delta : deltas_) {
-            tensafe::memory::wipe(delta.data(), delta.size() * sizeof(double));
-        }
     }
     py::list arrays;
     for (const results& r : to) {

@@ -235,15 +235,23 @@ class run {
         is_connected_ = true;
         if (server_) {
             server_->on_resumed();
-            client_->resumed(server_->next_number(), {});
+            client_->resumed(server_->next_number(), left());
         } else {
             server_ = std::make_unique<server_session>(model_, random::seed{}, 0, &store_);
             ++session_number_;
-            client_->opened({});
+            client_->opened(left());
         }
+    }
+    /// Of the limit of queries, by group.
+    std::array<std::uint64_t, 2> left() const {
+        constexpr std::uint64_t limit = 1000;
+        return {limit - store_.of_groups[0], limit - store_.of_groups[1]};
     }
 
     void check() const {
+        for (std::size_t g = 0; g < 2; ++g) {
+            must(is_unfair_ || client_->queries_left(g) == left()[g], "what is left is not what was counted");
+        }
         for (const caller& c : callers_) {
             for (std::size_t r = 0; r < c.rows.size(); ++r) {
                 const auto h = static_cast<state>(c.rows[r]);

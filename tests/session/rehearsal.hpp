@@ -296,14 +296,19 @@ class counts final : public session::store {
     std::function<bool()> fails = [] { return false; };
     std::function<bool()> has_no_room = [] { return false; };
     long limit = 1'000'000;  ///< answers
-    void add(std::size_t) override {
+    std::array<std::uint64_t, 2> of_groups{};
+    void add(std::size_t group) override {
         require<io_error>(!fails(), {"rehearsal: the disk is full"});
         if (book->counted - before >= limit) {
             throw session::refused_error("rehearsal: no queries are left", session::refusal::query_limit);
         }
         ++book->counted;
+        ++of_groups.at(group);
     }
-    void take_back(std::size_t) noexcept override { --book->counted; }
+    void take_back(std::size_t group) noexcept override {
+        --book->counted;
+        --of_groups.at(group);
+    }
     void admit_block(std::size_t) override {
         if (has_no_room()) {
             throw session::refused_error("rehearsal: no room for a block", session::refusal::block_limit);

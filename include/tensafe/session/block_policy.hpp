@@ -8,8 +8,8 @@
 
 namespace tensafe::session {
 
-/// A session has two blocks of a group at most that are not used up, the one in use and the next one. The
-/// client never asks for a third, and the server refuses it.
+/// Blocks of a group that a server keeps for a session while they are not used up: the one in use and the
+/// next one. A client asks for a third only behind all tokens of the first, and the server refuses another.
 inline constexpr std::size_t most_blocks = 2;
 
 /// Bytes of replies that a client may leave unanswered, and that a server keeps until they are acknowledged,

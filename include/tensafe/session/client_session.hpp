@@ -121,8 +121,8 @@ class call {
 /// Whoever has the connection sends what `next` gives, gives each reply to `take` or each refusal to
 /// `refused`, and says when the connection is lost and what came of it. Several calls may be under way.
 ///
-/// For one thread at a time, over all that share the model's keys. In the child of a fork every call throws:
-/// encryptions and masks would come twice.
+/// For one thread at a time, over all that share the model's keys. In the child of a fork begin, next, take
+/// and refused throw: encryptions and masks would come twice.
 template <class Protocol>
 class basic_client_session {
     using model_type = typename Protocol::client_model;
@@ -164,9 +164,11 @@ class basic_client_session {
         friend class basic_client_session;
 
         wire::kind what_{};
+        std::uint64_t made_ = 0;     ///< so many messages were made before
         wire::envelope of_;          ///< number 0: it gets one when it is sent
         bool is_sent_ = false;       ///< over this connection
         bool may_be_known_ = false;  ///< it was sent over an earlier one: the server may have answered it
+        bool is_owed_ = false;       ///< the session went on behind its number
         call* from_ = nullptr;       ///< null: of a block, or nobody waits for it
         std::size_t row_ = 0;
         int refused_ = 0;
@@ -331,7 +333,10 @@ class basic_client_session {
     /// @param fill  called with a reply, a lora::block_reply or a lora::token_reply
     template <class Fill>
     void answer(const message& to, Fill fill) {
-        take(*find(to.of_.number), [&](auto&... reply) { fill_last(fill, reply...); });
+        const auto at = find(to.of_.number);
+        require<parameter_error>(at != messages_.end(), {"client_session: got the reply to request ",
+                                                         to.of_.number, ", which is not under way"});
+        take(*at, [&](auto&... reply) { fill_last(fill, reply...); });
     }
 
     /// The server refused a message.
@@ -345,6 +350,9 @@ class basic_client_session {
         require<format_error>(at != messages_.end(), {"client_session: got a refusal of request ", number,
                                                       ", which nobody waits for"});
         const bool is_block = at->what_ == wire::kind::block_request;
+        if (why == refusal::replayed && at->is_owed_) {
+            pay(*at);  // its reply is lost for good
+        }
         if (at->from_ == nullptr && !is_block) {
             return remove(at);
         }
@@ -394,6 +402,7 @@ class basic_client_session {
             const auto at = each++;
             at->is_sent_ = at->is_early_;
             at->may_be_known_ = at->of_.number != 0;
+            at->is_owed_ = false;
             if (at->from_ == nullptr && at->what_ != wire::kind::block_request) {
                 remove(at);  // nobody waits for it
             }
@@ -408,10 +417,11 @@ class basic_client_session {
         lost();
         next_number_ = std::max(next_number_, next_number);
         limit(left);
-        for (const message& each : messages_) {  // paid for, but not answered yet
+        for (message& each : messages_) {  // paid for, unless its reply is lost, but not answered yet
             auto& of = groups_[each.of_.group].left;
-            const bool is_seen = each.of_.number != 0 && each.of_.number < next_number;
-            if (of && is_seen && each.what_ != wire::kind::block_request) {
+            each.is_owed_ = each.of_.number != 0 && each.of_.number < next_number && !each.is_early_ &&
+                            each.what_ != wire::kind::block_request;
+            if (of && each.is_owed_) {
                 ++*of;
             }
         }
@@ -481,9 +491,11 @@ class basic_client_session {
         messages_.splice(messages_.end(), spare_, spare_.begin());
         const place at = std::prev(messages_.end());
         at->what_ = what;
+        at->made_ = made_++;
         at->of_ = {0, static_cast<std::uint32_t>(of_group), 0};
         at->is_sent_ = false;
         at->may_be_known_ = false;
+        at->is_owed_ = false;
         at->is_early_ = false;
         at->from_ = nullptr;
         at->refused_ = 0;
@@ -535,11 +547,14 @@ class basic_client_session {
             }
         }
         // Those that have a number stand before those that have none, in order.
-        at->of_.unanswered = static_cast<std::uint16_t>(at->of_.number - messages_.front().of_.number);
+        const std::uint64_t unanswered = at->of_.number - messages_.front().of_.number;
+        at->of_.unanswered = static_cast<std::uint16_t>(
+            std::min<std::uint64_t>(unanswered, std::numeric_limits<std::uint16_t>::max()));
         at->is_sent_ = true;
         return &*at;
     }
-    /// With another number, behind all others.
+    /// With another number, behind all that have one; of the others, in the order in which they were made: a
+    /// block before its tokens.
     void send_later(place at) {
         at->of_.number = 0;
         at->is_sent_ = false;
@@ -547,7 +562,10 @@ class basic_client_session {
         if (at->what_ == wire::kind::block_request) {
             at->block_->number = 0;
         }
-        messages_.splice(messages_.end(), messages_, at);
+        const place before = std::find_if(messages_.begin(), messages_.end(), [&](const message& m) {
+            return m.of_.number == 0 && m.made_ > at->made_;
+        });
+        messages_.splice(before, messages_, at);
     }
 
     /// Rows of calls that were stopped, and that a refusal sent back: nothing was paid for them.
@@ -656,8 +674,13 @@ class basic_client_session {
             }
             const std::size_t left = g.blocks.front().positions.left();
             if (left <= block_policy::ask_ahead_at(i, groups_.size(), g.cost_of_block.hidden_states) &&
-                policy_.is_worth(g.cost, g.cost_of_block, g.asked, left) && has_room_for_block(g)) {
-                return send(make_block(i));
+                policy_.is_worth(g.cost, g.cost_of_block, g.asked, left) && has_room_for_block(g) &&
+                !is_used_up()) {
+                try {
+                    return send(make_block(i));
+                } catch (const std::exception&) {
+                    return nullptr;  // it is made, or fails, when it is needed
+                }
             }
         }
         return nullptr;
@@ -667,15 +690,17 @@ class basic_client_session {
         at->from_->again_.push_back({at->row_, refused});
         remove(at);
     }
-    /// The block of this message is nothing that the server has: tokens that wait to be sent, or to be
-    /// opened, are encrypted again. Those under way are refused one by one, or have replies that are kept.
+    /// The block of this message is nothing that the server has: tokens that wait to be sent, or for this
+    /// message to be opened, are encrypted again. Those under way are refused one by one, or have replies
+    /// that are kept.
     void give_up(place of) {
         const block_place b = of->block_;
+        const bool opens = of->what_ == wire::kind::block_request;
         b->is_dead = true;
         for (auto each = messages_.begin(); each != messages_.end();) {
             const auto at = each++;
             if (at != of && at->what_ == wire::kind::token_request && at->block_ == b &&
-                ((!at->is_sent_ && !at->may_be_known_) || at->is_early_)) {
+                ((!at->is_sent_ && !at->may_be_known_) || (at->is_early_ && opens))) {
                 at->from_ != nullptr ? encrypt_again(at, at->refused_ + 1) : remove(at);
             }
         }
@@ -731,7 +756,7 @@ class basic_client_session {
             read(position, token_reply_);
             return open(at, token_reply_);
         }
-        if (m.block_->is_dead) {  // what would open the answer was malformed
+        if (!m.block_->is_asked_for) {  // what would open the answer was malformed
             pay(m);
             return encrypt_again(at, m.refused_ + 1);
         }
@@ -780,6 +805,7 @@ class basic_client_session {
     std::size_t allowed_ = first_messages;  ///< messages at once: halved by a rate limit
     std::chrono::milliseconds held_{0};
     std::uint64_t next_number_ = 1;
+    std::uint64_t made_ = 0;  ///< messages
     // Kept from reply to reply.
     typename Protocol::reply reply_;
     lora::block_reply block_reply_;

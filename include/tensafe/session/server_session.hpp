@@ -101,7 +101,7 @@ class basic_server_session {
         } else {
             Protocol::read(from, *model_, group, work.request);
         }
-        const counted count(counts_, group, is_block);
+        counted count(counts_, group, is_block);
         {
             const std::lock_guard lock(mutex_);
             require_number(head.number >= next_number_, head.number);  // another connection was faster
@@ -146,13 +146,14 @@ class basic_server_session {
             drop_first();
         }
     }
-    /// Gives up blocks and kept replies, for want of memory.
+    /// Gives up blocks, and kept replies but the last one, for want of memory.
     void drop_blocks() {
         const std::lock_guard lock(mutex_);
         blocks_.clear();
-        kept_.clear();
-        kept_bytes_ = 0;
-        held_bytes_ = 0;
+        while (kept_.size() > 1) {
+            drop_first();
+        }
+        held_bytes_ = kept_bytes_;
     }
 
     // --- In process: the client's messages as they are.
@@ -208,10 +209,10 @@ class basic_server_session {
                 in_->take_back(group_);
             }
         }
-        void is_answered() const noexcept { in_ = nullptr; }
+        void is_answered() noexcept { in_ = nullptr; }
 
       private:
-        mutable store* in_;
+        store* in_;
         std::size_t group_;
     };
 
@@ -250,7 +251,7 @@ class basic_server_session {
 
     void acknowledge(const wire::header& head) {
         const std::uint64_t first = head.number - std::min<std::uint64_t>(head.number, head.unanswered);
-        while (!kept_.empty() && kept_.front().number < first && kept_.front().number < head.number) {
+        while (!kept_.empty() && kept_.front().number < first) {
             drop_first();
         }
     }
@@ -266,9 +267,10 @@ class basic_server_session {
         to = at->bytes;
     }
     void keep(std::uint64_t number, const shared_message& reply) {
-        const auto after =
-            std::find_if(kept_.begin(), kept_.end(), [&](const kept_reply& k) { return k.number > number; });
-        kept_.insert(after, {number, reply});
+        // Numbers rise, but for two connections at once.
+        const auto before = std::find_if(kept_.rbegin(), kept_.rend(),
+                                         [&](const kept_reply& k) { return k.number < number; });
+        kept_.insert(before.base(), {number, reply});
         kept_bytes_ += reply->size();
         held_bytes_ += reply->size();
         while (kept_.size() > 1 && kept_bytes_ > reply_window) {
@@ -326,6 +328,7 @@ void answer_in_process(Client& client, Server& server, typename Server::workspac
         between();
     }
     asked.rethrow();
+    require<error>(asked.is_over(), {"answer_in_process: the server asks to wait, which nobody does here"});
 }
 
 }  // namespace tensafe::session

@@ -166,6 +166,9 @@ class client_block {
             memory::wipe(mask.data(), mask.size_bytes());
             memory::pack_bits(std::span<const arith::word>(sums_.span()), bits, bytes);
         });
+        if (next_ == request_.tokens) {  // only answers are to be read
+            masks_ = {};
+        }
         memory::wipe(reals_.data(), reals_.size() * sizeof(double));
         return of_state.kept != 0;
     }

@@ -82,7 +82,7 @@ class Server:
 
 
 class ServerSession(_Secret):
-    """Answers the requests of one client, in any thread, one at a time."""
+    """Answers the requests of one client, in any thread, one at a time. It limits nothing: count before `answer`."""
 
     __slots__ = ("_core", "_lock")
 
@@ -166,7 +166,9 @@ class Client(_Secret):
         """A session with a `Server` of this process, or with one that is elsewhere.
 
         to: a Server; a ServerSession, which must be this client's; or a function that sends a request (bytes) to a
-            `ServerSession.answer` and returns its reply (bytes). What the function raises comes through.
+            `ServerSession.answer` and returns its reply (bytes). It is called once for each message, and the next one
+            waits for the reply. What it raises comes through, but for RefusedError with a `code` after which the
+            session encrypts anew (docs/python.md).
         """
         to = to.answer if isinstance(to, ServerSession) else to
         expect(to, (Server, collections.abc.Callable), "to", "a Server, a ServerSession or a function")
@@ -200,7 +202,11 @@ class Session(_Secret):
 
     @property
     def queries_left(self) -> Optional[int]:
-        """Hidden states that the server still answers of the input with the fewest left. None: there is no limit."""
+        """Hidden states that limits of this client alone leave, of the input with the fewest.
+
+        None: there are none; in process; or over a transport of your own, whatever its server limits. Limits of an
+        address or of all clients are not counted here.
+        """
         return self._core.queries_left
 
     def delta(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> Any:
@@ -208,17 +214,16 @@ class Session(_Secret):
 
         site: its name, or the last parts of it.
         x: hidden states, shape [..., d]: numpy or torch (CPU), or what numpy reads as such; floats only: float16,
-           bfloat16, float32, or float64, which is rounded to float32. To a server elsewhere all rows are under way
-           at once.
+           bfloat16, float32, or float64, which is rounded to float32.
         overflow_margin: for another try after RangeExceededError.
         zeros_for_nan: a row with NaN or infinity is no error: zeros are sent, so that the server sees no difference,
            and its delta is zeros.
         Returns the deltas, shape [..., d_out], of the kind and type of x. The error is about 1e-4 of the delta
         (`tensafe.estimate`); docs/security.md says what must not be shown to the server.
-        Raises TypeError, ShapeError, EncodingError, QueryLimitError if fewer than the rows of x are left
-        (`queries_left`), all before anything is sent; RangeExceededError, ClosedError. What is raised after rows were
-        answered, KeyboardInterrupt too, has `answered`, a bool array of shape [...], and `partial`: what the call
-        would have returned, with NaN in all other rows.
+        Raises TypeError, ShapeError, EncodingError, and QueryLimitError if limits of this client leave the site's
+        input fewer than the rows of x, all before anything is sent; RangeExceededError, ClosedError. What is raised
+        after rows were answered, KeyboardInterrupt too, has `answered`, a bool array of shape [...], and `partial`:
+        what the call would have returned, with NaN in all other rows.
         """
         group, place = self._sites.place(site)
         return self._ask(group, place, 1, x, zeros_for_nan, overflow_margin, lambda deltas: deltas[0])
@@ -278,8 +283,9 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     ca: file of the certificates that are trusted, and no others.
     identity: file of this client's Ed25519 key, made if there is none; by default a fresh one.
     pin, publisher: what the server must show of the adapter (docs/signed-adapters.md).
-    tokens_ahead: of a block, at most; 1: each hidden state goes alone.
-    timeout: seconds for connecting, and for a request with its reply.
+    tokens_ahead: blocks of more hidden states are not used; 1: each hidden state goes alone.
+    timeout: seconds for connecting, and for a request with its reply. When one breaks within a call, others are
+        tried for twice as long without an answer; `connect` itself tries once.
     Raises ConnectionLost, RefusedError, SignatureError, ParameterError, and later also RateLimitError,
     QueryLimitError, AdapterChangedError.
     """
@@ -296,7 +302,7 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
 
 def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096", *, mode: str = "client_held_b",
              rows: Optional[int] = None, tokens_ahead: int = 0, trusts_clients: bool = False) -> dict:
-    """What a hidden state costs, or with `tokens_ahead` a block of them.
+    """What one hidden state costs, or with `tokens_ahead` one whole block of them.
 
     what: an Adapter or Site, or a shape (rank, d_in, d_out). Of an Adapter the sums over inputs, each of which goes up
     once for the sites that share it; the error is the largest.

@@ -81,6 +81,7 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", **options) -> A
     """Puts an encrypted adapter into a model: each site's `torch.nn.Linear` becomes an `EncryptedLinear`.
 
     adapter: a `Session`; or an `Adapter`, which is then served in this process, with the options of `tensafe.Server`.
+    Hidden states with NaN or infinity go as zeros and are counted in `Attachment.session.bad_states`.
     Sites are found by their module path, with or without what stands before it in one of both.
     Raises ParameterError for a site that the model does not have, ShapeError for one of another shape; the model is
     unchanged then.

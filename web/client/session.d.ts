@@ -34,12 +34,13 @@ export interface ConnectOptions {
   tokensAhead?: number;
   /**
    * Zeros go instead of a hidden state with no finite norm, and `badStates` counts them: a server that is not trusted learns
-   * nothing from silence. False: it is an error. Default true.
+   * nothing from silence. False: such a state fails the call when its turn comes, after earlier ones were sent and paid for.
+   * Default true.
    */
   zerosForNan?: boolean;
   /** Milliseconds in which the next reply must come, and for connecting. Default 60000. */
   stepLimit?: number;
-  /** To connect again, before it gives up. Default 10. */
+  /** After so many tries to connect beyond a first one the call fails with "lost". Each takes stepLimit at most. Default 10. */
   attempts?: number;
   /** What happens to the connection, for people. */
   report?: (what: string) => void;
@@ -62,8 +63,9 @@ export class Session {
   readonly counts: { replies: number; bytesUp: number; bytesDown: number; sessions: number; resumed: number };
   /**
    * What the adapter adds to the outputs of a group's linears: one array for each site; of many hidden states, such a list
-   * for each. Many take one round trip. Calls wait for each other. If a limit of queries cannot pay them all, none is sent
-   * ("query_limit", with both numbers); after another error `error.answered` has those that were answered.
+   * for each. Many go up before earlier replies came, as many as the windows of docs/split-inference.md hold. Calls wait for
+   * each other. If limits of this client cannot pay them all, none is sent ("query_limit", with both numbers); after another
+   * error `error.answered` has those that were answered.
    * @param group its number, or its input's name
    * @param h a hidden state of `d` finite numbers, or an array of them
    */
@@ -78,7 +80,8 @@ export function connect(url: string, options: ConnectOptions): Promise<Session>;
 
 /**
  * A client's side of a session and its keys, for a transport of your own: messages of docs/wire-format.md in and out. After
- * `open` say `opened`. A call goes from `begin` to `end`: until it `isOver` send what `next` gives, and `take` what comes.
+ * `open` say `opened`. A call goes from `begin` to `end`: until it `isOver` send what `next` gives, and while it
+ * `awaitsReply` `take` what comes.
  */
 export class Client {
   /** With a fresh secret key. */

@@ -60,6 +60,17 @@ class call {
         return products_.span().subspan(row * rank_, rank_);
     }
 
+    // For whoever answers calls and is no client_session.
+    std::span<const float> row(std::size_t row) const { return source_(row); }
+    void answer(std::size_t row, std::span<const double> product) {
+        if (products_.empty()) {
+            rank_ = product.size();
+            products_ = memory::secret_buffer<double>(rows() * rank_);
+        }
+        std::copy(product.begin(), product.end(), products_.span().subspan(row * rank_, rank_).begin());
+        count_ += std::exchange(answered_.at(row), std::uint8_t{1}) == 0 ? 1U : 0U;
+    }
+
     /// Nothing of it is under way, and nothing more goes up.
     bool is_over() const noexcept {
         return under_way_ == 0 && (is_stopped_ || (next_ == rows() && again_.empty()));
@@ -292,7 +303,7 @@ class basic_client_session {
             if (!each->is_sent_) {
                 return sent < allowed_ ? send(each) : nullptr;
             }
-            sent += each->is_early_ ? 0 : 1;
+            sent += each->is_early_ ? 0U : 1U;
         }
         for (call* const c : calls_) {
             if (c->has_row()) {
@@ -315,8 +326,7 @@ class basic_client_session {
 
     /// A reply, as a message.
     /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then:
-    /// what
-    ///         was under way goes again over another
+    ///         what was under way goes again over another
     void take(std::span<const std::uint8_t> bytes) {
         check_process();
         const wire::header head = wire::read_header(bytes);

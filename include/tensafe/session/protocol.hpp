@@ -114,6 +114,12 @@ struct lora_protocol {
                        const lora::token_request& from, workspace& work, lora::token_reply& to) {
         model.blocks(group).answer(block, from, work.blocks, to);
     }
+    /// Makes an encryption of zero if there are too few for the next block of each group, or, in a model
+    /// without blocks, for so many hidden states of each.  @return  false: there are enough
+    static bool make_zero(zeros& of, const server_model& model, std::size_t alone) {
+        const bool has_blocks = model.layout().tokens_ahead > 1;
+        return of.fill_by_one(model, has_blocks ? 0 : alone, has_blocks ? 1 : 0);
+    }
 };
 
 }  // namespace tensafe::session

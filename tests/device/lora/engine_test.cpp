@@ -12,7 +12,6 @@ using namespace tests;
 
 namespace {
 using serving::request;
-using serving::step;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using narrow_range = lora::protects_adapter_rows<lora::average_case<6>>;

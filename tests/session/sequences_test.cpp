@@ -1,5 +1,6 @@
 // Sequences, first over an engine that only adds: long, for each test is one order of events among threads.
 // Then over a session, without ciphertexts and with them.
+#include <tensafe/exec/host_parallel.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/serving/engine_answers.hpp>
@@ -872,8 +873,19 @@ TEST_CASE("the answers before are wiped when a sequence asks again") {
     CHECK(answers.is_empty);
 }
 
-TEST_CASE("with ciphertexts, sequences of different lengths all get right answers, in blocks and alone") {
+TEST_CASE_TEMPLATE(
+    "with ciphertexts, sequences of different lengths all get right answers, in blocks and alone", Where,
+    exec::host, exec::host_parallel) {
     using P = ckks::private_n4096;
+    using protocol =
+        session::lora_protocol<P, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>, Where>;
+    const Where where = [] {
+        if constexpr (std::is_same_v<Where, exec::host>) {
+            return Where{};
+        } else {
+            return Where(3);
+        }
+    }();
     lora::adapter adapter;
     adapter.sites = {random_site(24, 8, 96, 1), random_site(24, 8, 128, 2)};
     adapter.sites[0].name = "layers.0.self_attn.o_proj";
@@ -886,9 +898,9 @@ TEST_CASE("with ciphertexts, sequences of different lengths all get right answer
         const auto keys =
             std::make_shared<lora::model_client<P>>(model->layout(), lora::client_part(adapter, options));
         const auto nonce = random::fresh_seed();
-        session::server_session<P> server(model, nonce, keys->rerandomization_key(nonce));
-        session::client_session<P> client(keys);
-        session::in_process<session::lora_protocol<P>> answers(client, server, 3);
+        session::basic_server_session<protocol> server(model, nonce, keys->rerandomization_key(nonce));
+        session::basic_client_session<protocol> client(keys);
+        session::in_process<protocol> answers(client, server, 3, typename protocol::workspace(where));
         constexpr std::size_t count = 5;
         std::array<std::size_t, count> right{};
         {

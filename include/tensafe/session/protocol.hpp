@@ -12,14 +12,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tensafe::session {
 
 /// What client_session and server_session know of a model, its arithmetic and its messages: both are state
-/// machines over any type with these members, so that their rules are tested without ciphertexts.
+/// machines over any type with these members, so that their rules are tested without ciphertexts. The server
+/// computes where `Where` says, which a workspace refers to.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
-          class Protection = lora::protects_adapter_rows<>>
+          class Protection = lora::protects_adapter_rows<>, exec::host_execution Where = exec::host>
 struct lora_protocol {
     using client_model = lora::model_client<P, Packing, Protection>;
     using server_model = lora::model_server<P, Packing, Protection>;
@@ -38,6 +40,10 @@ struct lora_protocol {
     /// Memory to answer in, of one thread: holds nothing of a client but sizes and requests, which are
     /// encrypted, and products, which are as secret as the adapter.
     struct workspace {
+        workspace() requires(std::is_same_v<Where, exec::host>) = default;
+        explicit workspace(const Where& at) : where(&at) {}
+
+        const Where* where = default_place();
         lora::server_workspace<P> alone;
         lora::block_workspace<P> blocks;
         lora::request<P> request;
@@ -46,6 +52,15 @@ struct lora_protocol {
         lora::token_request token_request;
         lora::token_reply token_reply;
     };
+
+    static const Where* default_place() noexcept {
+        if constexpr (std::is_same_v<Where, exec::host>) {
+            static constexpr exec::host here;
+            return &here;
+        } else {
+            return nullptr;
+        }
+    }
 
     // Sizes: of a hidden state alone, and of a whole block.
     static lora::token_cost cost(const client_model& model, std::size_t group) {
@@ -103,12 +118,12 @@ struct lora_protocol {
     // The server's arithmetic.
     static void apply(zeros& of, const server_model& model, std::size_t group, const request& from,
                       workspace& work, reply& to) {
-        of.apply(exec::host{}, model, group, from, work.alone, to);
+        of.apply(*work.where, model, group, from, work.alone, to);
     }
     static void prepare(zeros& of, const server_model& model, std::size_t group,
                         const lora::block_request& from, workspace& work, server_block& block,
                         lora::block_reply& to) {
-        of.prepare(exec::host{}, model, group, from, work.blocks, block, to);
+        of.prepare(*work.where, model, group, from, work.blocks, block, to);
     }
     static void answer(const server_model& model, std::size_t group, server_block& block,
                        const lora::token_request& from, workspace& work, lora::token_reply& to) {

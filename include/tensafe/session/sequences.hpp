@@ -61,9 +61,10 @@ class in_process {
     /// @param client, server  outlive it, and nobody else uses them meanwhile
     /// @param zeros_ahead     of a model without blocks: hidden states of each group that encryptions of zero
     ///                        are made for ahead
+    /// @param work            says where the server computes
     in_process(basic_client_session<Protocol>& client, basic_server_session<Protocol>& server,
-               std::size_t zeros_ahead = 1)
-        : client_(client), server_(server), zeros_ahead_(zeros_ahead) {}
+               std::size_t zeros_ahead = 1, typename Protocol::workspace work = {})
+        : client_(client), server_(server), zeros_ahead_(zeros_ahead), work_(std::move(work)) {}
 
     template <class Over>
     void answer(std::span<call* const> calls, Over&& next_is_over) {
@@ -104,7 +105,7 @@ class in_process {
     basic_client_session<Protocol>& client_;
     basic_server_session<Protocol>& server_;
     std::size_t zeros_ahead_;
-    typename basic_server_session<Protocol>::workspace work_;
+    typename Protocol::workspace work_;
 };
 
 enum class sequence_status { running, finished, failed, cancelled };

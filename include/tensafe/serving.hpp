@@ -9,12 +9,12 @@
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/model/stack.hpp>
-#include <tensafe/serving/host_engine.hpp>
+#include <tensafe/serving/engine_answers.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/prometheus.hpp>
 #include <tensafe/serving/registry.hpp>
 #include <tensafe/serving/router.hpp>
-#include <tensafe/serving/token_pipeline.hpp>
 #include <tensafe/session/client_session.hpp>
+#include <tensafe/session/sequences.hpp>
 #include <tensafe/session/server_session.hpp>
 #include <tensafe/tensafe.hpp>

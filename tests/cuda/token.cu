@@ -1,10 +1,11 @@
 // Whole tokens on a device: every kernel of the named sets that the kernels' own units do not name. And the
-// engine of a token pipeline, which has none of its own.
+// engine of batches under session::sequences, which has none of its own.
 #include <tensafe/device/lora/client.hpp>
 #include <tensafe/device/lora/engine.hpp>
 #include <tensafe/device/lora/server.hpp>
 #include <tensafe/device/lora/slots.hpp>
-#include <tensafe/serving/token_pipeline.hpp>
+#include <tensafe/serving/engine_answers.hpp>
+#include <tensafe/session/sequences.hpp>
 #include <tensafe/tensafe.cuh>
 
 #include <array>
@@ -88,12 +89,13 @@ void run_tokens(const device::cuda& where, const lora::matrix& a, std::span<doub
     slot_token<ckks::n16384_l4>(where, a, answers);
 }
 
-void run_pipeline(const device::cuda& where, const engine_type::group_type& group, std::vector<float>& h);
-void run_pipeline(const device::cuda& where, const engine_type::group_type& group, std::vector<float>& h) {
+void run_sequences(const device::cuda& where, const engine_type::group_type& group, std::vector<float>& h);
+void run_sequences(const device::cuda& where, const engine_type::group_type& group, std::vector<float>& h) {
     engine_type engine(where, std::span<const engine_type::group_type>(&group, 1), 8);
-    serving::token_pipeline<engine_type> pipeline(engine);
-    const auto handle = pipeline.submit([&](std::span<const double> answers) {
-        return answers.empty() ? serving::step::ask_last(0, h) : serving::step::end();
+    serving::engine_answers<engine_type> answers(engine);
+    session::sequences<serving::engine_answers<engine_type>> runs(answers);
+    const auto handle = runs.submit([&](std::span<const double> of_last) {
+        return of_last.empty() ? session::step::ask(0, h) : session::step::end();
     });
     handle.wait();
 }

@@ -153,6 +153,7 @@ class server_block {
 
 struct zeros {
     zeros(const random::seed&, int, std::size_t) {}
+    std::size_t made = 0;
 };
 
 struct protocol {
@@ -284,6 +285,10 @@ struct protocol {
         to.position = from.position;
         to.c0.clear();
         put(to.c0, answer_to(h));
+    }
+    static bool make_zero(zeros& of, const server_model&, std::size_t alone) {
+        of.made += of.made < alone;
+        return of.made < alone;
     }
 };
 

@@ -1,47 +1,18 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/memory/buffer.hpp>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <exception>
-#include <functional>
-#include <future>
 #include <limits>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace tensafe::serving {
-
-/// What a sequence asks for next: a hidden state sent through a group of sites, or nothing more.
-struct step {
-    std::size_t group = 0;
-    std::span<const float> hidden{};  ///< d(group) entries, of the sequence's own memory
-    bool ends_token = false;          ///< the last request of a token: its answers complete it
-    bool done = false;
-
-    /// @param hidden  stays in place, unchanged, until the sequence is called again or is over
-    static step ask(std::size_t group, std::span<const float> hidden) noexcept {
-        return {group, hidden, false, false};
-    }
-    static step ask_last(std::size_t group, std::span<const float> hidden) noexcept {
-        return {group, hidden, true, false};
-    }
-    static step end() noexcept { return {0, {}, false, true}; }
-};
-
-/// One autoregressive stream as code: called with the answers to its last request (rows(group) of them; none
-/// the first time), it computes the model's forward up to the next encrypted site and returns what it asks
-/// for there. The answers are the caller's memory, there until it returns. Called by one thread at a time,
-/// though not always the same one; its calls are in order.
-using token_sequence = std::function<step(std::span<const double> answers)>;
 
 /// One hidden state on its way through a group of sites that share it, and back.
 struct request {
@@ -51,101 +22,15 @@ struct request {
     std::exception_ptr error{};       ///< what went wrong with this one; its answers are NaN then
 };
 
-/// Whatever answers batches of requests: serving::host_engine, the engine of device/lora/engine.hpp, or your
-/// own, for a server on another machine for example. `groups`, `d` and `rows` do not change. `run` is called
-/// by one thread at a time; it answers each item or sets its error, and leaves neighbours alone. What it
-/// throws itself concerns the whole batch.
+/// Whatever answers batches of requests: the engine of device/lora/engine.hpp, or your own. `groups`, `d` and
+/// `rows` do not change. `run` is called by one thread at a time; it answers each item or sets its error, and
+/// leaves neighbours alone. What it throws itself concerns the whole batch.
 template <class E>
 concept request_engine = requires(E& engine, const E& constant, std::size_t group, std::span<request> batch) {
     { constant.groups() } -> std::convertible_to<std::size_t>;
     { constant.d(group) } -> std::convertible_to<std::size_t>;
     { constant.rows(group) } -> std::convertible_to<std::size_t>;
     engine.run(batch);
-};
-
-enum class sequence_status { running, finished, failed, cancelled };
-
-template <request_engine Engine>
-class token_pipeline;
-
-namespace detail {
-
-/// Whose thread this is: a sequence must not wait for its own pipeline.
-inline thread_local const void* pipeline_of_this_thread = nullptr;
-
-/// A sequence on its way, shared by the pipeline and the handles.
-struct sequence_state {
-    // Of the thread that has taken it from a queue.
-    token_sequence next;
-    memory::secret_buffer<double> answers;  ///< room for the group with the most rows
-    std::size_t rows = 0;                   ///< of the last answers
-    step asked;
-    std::chrono::nanoseconds asked_at{};
-    std::chrono::nanoseconds token_began{};
-
-    const void* pipeline = nullptr;
-    std::atomic<bool> cancelled{false};
-    std::promise<void> over;
-    sequence_status status = sequence_status::running;  ///< written before `over` is set
-};
-
-}  // namespace detail
-
-/// A submitted sequence, to wait for or to cancel. Dropping it does neither. Copies are handles of the same
-/// sequence. Thread-safe but for assignment; may outlive the pipeline. One that was moved from is for
-/// assignment and destruction only.
-class sequence_handle {
-  public:
-    /// When it is over, the sequence's code and what it captured are gone already, on a thread of the
-    /// pipeline.
-    sequence_status status() const {
-        return over_.wait_for(std::chrono::seconds(0)) == std::future_status::ready
-                   ? state_->status
-                   : sequence_status::running;
-    }
-    bool done() const { return status() != sequence_status::running; }
-
-    /// Returns when the sequence has finished.
-    /// @throws what the sequence, its request or the engine threw; cancelled_error if it was cancelled;
-    ///         error if called by a sequence of the same pipeline before that: it might wait for itself
-    void wait() const {
-        check_thread();
-        over_.get();
-    }
-
-    /// The same for so long at most.
-    /// @returns  false if the sequence is still running
-    template <class Rep, class Period>
-    bool wait_for(std::chrono::duration<Rep, Period> longest) const {
-        check_thread();
-        if (over_.wait_for(longest) != std::future_status::ready) {
-            return false;
-        }
-        over_.get();
-        return true;
-    }
-
-    /// Ends the sequence at its next step: a forward or batch that is under way goes on to its end. A
-    /// sequence that ends by itself before counts as finished or failed.
-    void cancel() const noexcept { state_->cancelled.store(true); }
-
-  private:
-    template <request_engine Engine>
-    friend class token_pipeline;
-
-    explicit sequence_handle(std::shared_ptr<detail::sequence_state> state)
-        : state_(std::move(state)), over_(state_->over.get_future()) {}
-
-    void check_thread() const {
-        if (state_->pipeline == detail::pipeline_of_this_thread && !done()) {
-            throw error(
-                "sequence_handle::wait: called by a sequence of the same pipeline, which might wait for "
-                "itself; wait from another thread");
-        }
-    }
-
-    std::shared_ptr<detail::sequence_state> state_;
-    std::shared_future<void> over_;
 };
 
 namespace detail {

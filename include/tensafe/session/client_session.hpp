@@ -61,6 +61,17 @@ class call {
         return products_.span().subspan(row * rank_, rank_);
     }
 
+    // For whoever answers calls and is no client_session.
+    std::span<const float> row(std::size_t row) const { return source_(row); }
+    void answer(std::size_t row, std::span<const double> product) {
+        if (products_.empty()) {
+            rank_ = product.size();
+            products_ = memory::secret_buffer<double>(rows() * rank_);
+        }
+        std::copy(product.begin(), product.end(), products_.span().subspan(row * rank_, rank_).begin());
+        count_ += std::exchange(answered_.at(row), std::uint8_t{1}) == 0 ? 1U : 0U;
+    }
+
     /// Nothing of it is under way, and nothing more goes up.
     bool is_over() const noexcept {
         return under_way_ == 0 && (is_stopped_ || (next_ == rows() && again_.empty()));

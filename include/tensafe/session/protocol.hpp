@@ -12,14 +12,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tensafe::session {
 
 /// What client_session and server_session know of a model, its arithmetic and its messages: both are state
-/// machines over any type with these members, so that their rules are tested without ciphertexts.
+/// machines over any type with these members, so that their rules are tested without ciphertexts. The server
+/// computes where `Where` says, which a workspace refers to.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
-          class Protection = lora::protects_adapter_rows<>>
+          class Protection = lora::protects_adapter_rows<>, exec::host_execution Where = exec::host>
 struct lora_protocol {
     using client_model = lora::model_client<P, Packing, Protection>;
     using server_model = lora::model_server<P, Packing, Protection>;
@@ -38,6 +40,10 @@ struct lora_protocol {
     /// Memory to answer in, of one thread: holds nothing of a client but sizes and requests, which are
     /// encrypted, and products, which are as secret as the adapter.
     struct workspace {
+        workspace() requires(std::is_same_v<Where, exec::host>) = default;
+        explicit workspace(const Where& at) : where(&at) {}
+
+        const Where* where = default_place();
         lora::server_workspace<P> alone;
         lora::block_workspace<P> blocks;
         lora::request<P> request;
@@ -46,6 +52,15 @@ struct lora_protocol {
         lora::token_request token_request;
         lora::token_reply token_reply;
     };
+
+    static const Where* default_place() noexcept {
+        if constexpr (std::is_same_v<Where, exec::host>) {
+            static constexpr exec::host here;
+            return &here;
+        } else {
+            return nullptr;
+        }
+    }
 
     // Sizes: of a hidden state alone, and of a whole block.
     static lora::token_cost cost(const client_model& model, std::size_t group) {
@@ -103,16 +118,22 @@ struct lora_protocol {
     // The server's arithmetic.
     static void apply(zeros& of, const server_model& model, std::size_t group, const request& from,
                       workspace& work, reply& to) {
-        of.apply(exec::host{}, model, group, from, work.alone, to);
+        of.apply(*work.where, model, group, from, work.alone, to);
     }
     static void prepare(zeros& of, const server_model& model, std::size_t group,
                         const lora::block_request& from, workspace& work, server_block& block,
                         lora::block_reply& to) {
-        of.prepare(exec::host{}, model, group, from, work.blocks, block, to);
+        of.prepare(*work.where, model, group, from, work.blocks, block, to);
     }
     static void answer(const server_model& model, std::size_t group, server_block& block,
                        const lora::token_request& from, workspace& work, lora::token_reply& to) {
         model.blocks(group).answer(block, from, work.blocks, to);
+    }
+    /// Makes an encryption of zero if there are too few for the next block of each group, or, in a model
+    /// without blocks, for so many hidden states of each.  @return  false: there are enough
+    static bool make_zero(zeros& of, const server_model& model, std::size_t alone) {
+        const bool has_blocks = model.layout().tokens_ahead > 1;
+        return of.fill_by_one(model, has_blocks ? 0 : alone, has_blocks ? 1 : 0);
     }
 };
 

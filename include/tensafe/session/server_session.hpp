@@ -296,7 +296,32 @@ template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
 using server_session = basic_server_session<lora_protocol<P, Packing, Protection>>;
 
-/// Has a call answered by a session of the same process: no message is written.
+/// Has the next message of a client answered by a session of the same process: no message is written.
+/// @return  false: there was none
+/// @throws what the answer failed with, but for refusals, which go to the client
+template <class Client, class Server>
+bool answer_next(Client& client, Server& server, typename Server::workspace& work) {
+    const auto* const m = client.next();
+    if (m == nullptr) {
+        return false;
+    }
+    try {
+        client.answer(*m, [&]<class Reply>(Reply& reply) {
+            if constexpr (std::is_same_v<Reply, lora::block_reply>) {
+                server.answer(m->of(), m->block(), work, reply);
+            } else if constexpr (std::is_same_v<Reply, lora::token_reply>) {
+                server.answer(m->of(), m->token(), work, reply);
+            } else {
+                server.answer(m->of(), m->alone(), work, reply);
+            }
+        });
+    } catch (const refused_error& e) {
+        client.refused(m->of().number, e.why(), std::current_exception(), e.retry_after());
+    }
+    return true;
+}
+
+/// Has a call answered by a session of the same process.
 /// @param between  called after each answer
 /// @throws as client_session::begin, then what the call failed with; rows that were answered are in it
 template <class Client, class Server, class Call, class Between>
@@ -311,20 +336,7 @@ void answer_in_process(Client& client, Server& server, typename Server::workspac
             client.lost();  // what failed is not under way
         }
     } ended{client, asked};
-    while (const auto* const m = client.next()) {
-        try {
-            client.answer(*m, [&]<class Reply>(Reply& reply) {
-                if constexpr (std::is_same_v<Reply, lora::block_reply>) {
-                    server.answer(m->of(), m->block(), work, reply);
-                } else if constexpr (std::is_same_v<Reply, lora::token_reply>) {
-                    server.answer(m->of(), m->token(), work, reply);
-                } else {
-                    server.answer(m->of(), m->alone(), work, reply);
-                }
-            });
-        } catch (const refused_error& e) {
-            client.refused(m->of().number, e.why(), std::current_exception(), e.retry_after());
-        }
+    while (answer_next(client, server, work)) {
         between();
     }
     asked.rethrow();

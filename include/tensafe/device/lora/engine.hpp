@@ -30,9 +30,9 @@ struct enqueue_directly {
     }
 };
 
-/// Round trips by device::clients and device::servers on a device: the engine of a token_pipeline on a GPU,
-/// or on device::host_blocks in tests. A batch takes, for each group in it, one staging, one stream of
-/// launches for all its round trips, and one wait, during which the processor is free.
+/// Round trips by device::clients and device::servers on a device, a GPU, or device::host_blocks in tests:
+/// serving::engine_answers has it answer for session::sequences. A batch takes, for each group in it, one
+/// staging, one stream of launches for all its round trips, and one wait, during which the processor is free.
 ///
 /// Groups of one shape share a workspace. A hidden state that cannot be encrypted, or an answer that passes
 /// an average-case range, is the error of its own round trip. The latter can be tried again with the overflow

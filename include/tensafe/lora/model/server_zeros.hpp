@@ -144,27 +144,29 @@ class server_zeros {
     template <exec::host_execution Where, class Packing, class Protection>
     void fill(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t tokens,
               std::size_t blocks = 0) {
-        if constexpr (Protection::protects) {
-            std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1> wanted{};
-            const auto add = [&](const auto& plan, std::size_t times) {
-                std::size_t& sum = wanted[static_cast<std::size_t>(plan.subring_log_n())];
-                require<parameter_error>(times <= (most_zeros - sum) / plan.outputs(),
-                                         {"server_zeros::fill: got ", tokens, " tokens and ", blocks,
-                                          " blocks, expected at most 2^32 encryptions of zero of a degree"});
-                sum += times * plan.outputs();
-            };
-            for (std::size_t g = 0; g < model.layout().groups.size(); ++g) {
-                add(model.decode(g).plan(), tokens);
-                if (blocks > 0) {
-                    add(model.blocks(g).plan(), blocks);
-                }
-            }
-            for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
-                if (const std::size_t count = wanted[static_cast<std::size_t>(subring_log_n)]; count > 0) {
-                    zeros(subring_log_n).fill(where, count);
-                }
+        const wanted_zeros wanted = wanted_for(model, tokens, blocks);
+        for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
+            if (const std::size_t count = wanted[static_cast<std::size_t>(subring_log_n)]; count > 0) {
+                zeros(subring_log_n).fill(where, count);
             }
         }
+    }
+
+    /// Makes one encryption of zero, in a fraction of a millisecond, if `fill` would make any.
+    /// @return  false: that many are stored
+    /// @throws as fill
+    template <class Packing, class Protection>
+    bool fill_by_one(const model_server<P, Packing, Protection>& model, std::size_t tokens,
+                     std::size_t blocks = 0) {
+        const wanted_zeros wanted = wanted_for(model, tokens, blocks);
+        for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
+            const std::size_t count = wanted[static_cast<std::size_t>(subring_log_n)];
+            if (count > 0 && zeros(subring_log_n).size() < count) {
+                zeros(subring_log_n).fill(zeros(subring_log_n).size() + 1);
+                return true;
+            }
+        }
+        return false;
     }
 
     /// Each of them without `where`: on the calling thread.
@@ -180,6 +182,30 @@ class server_zeros {
 
   private:
     static constexpr std::size_t most_zeros = std::numeric_limits<std::uint32_t>::max();
+    /// By the degree that replies are traced to.
+    using wanted_zeros = std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1>;
+
+    template <class Packing, class Protection>
+    static wanted_zeros wanted_for(const model_server<P, Packing, Protection>& model, std::size_t tokens,
+                                   std::size_t blocks) {
+        wanted_zeros wanted{};
+        if constexpr (Protection::protects) {
+            const auto add = [&](const auto& plan, std::size_t times) {
+                std::size_t& sum = wanted[static_cast<std::size_t>(plan.subring_log_n())];
+                require<parameter_error>(times <= (most_zeros - sum) / plan.outputs(),
+                                         {"server_zeros::fill: got ", tokens, " tokens and ", blocks,
+                                          " blocks, expected at most 2^32 encryptions of zero of a degree"});
+                sum += times * plan.outputs();
+            };
+            for (std::size_t g = 0; g < model.layout().groups.size(); ++g) {
+                add(model.decode(g).plan(), tokens);
+                if (blocks > 0) {
+                    add(model.blocks(g).plan(), blocks);
+                }
+            }
+        }
+        return wanted;
+    }
 
     random::seed nonce_;
     ckks::rerandomization_key<P, request_level<P>> key_;

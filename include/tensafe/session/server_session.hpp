@@ -146,14 +146,13 @@ class basic_server_session {
             drop_first();
         }
     }
-    /// Gives up blocks, and kept replies but the last one, for want of memory.
+    /// Gives up blocks and all kept replies, for want of memory.
     void drop_blocks() {
         const std::lock_guard lock(mutex_);
         blocks_.clear();
-        while (kept_.size() > 1) {
-            drop_first();
-        }
-        held_bytes_ = kept_bytes_;
+        kept_.clear();
+        kept_bytes_ = 0;
+        held_bytes_ = 0;
     }
 
     // --- In process: the client's messages as they are.

@@ -160,15 +160,22 @@ bool session_table::make_block_room(std::string_view address, std::size_t most) 
     if (block_bytes(address) < most) {
         return true;
     }
+    std::vector<pointer> connected;
     std::multimap<time_point, pointer> lost;
     {
         const std::lock_guard lock(mutex_);
         for (const auto& [id, s] : sessions_) {
-            if (s->connection_ == 0 && s->evaluator->held_bytes() > 0 &&
-                (address.empty() || s->address == address)) {
-                lost.emplace(s->lost_, s);
+            if (s->evaluator->held_bytes() == 0 || (!address.empty() && s->address != address)) {
+                continue;
             }
+            s->connection_ == 0 ? void(lost.emplace(s->lost_, s)) : connected.push_back(s);
         }
+    }
+    for (const pointer& each : connected) {  // most of these have arrived
+        if (block_bytes(address) < most) {
+            return true;
+        }
+        each->evaluator->drop_replies();
     }
     for (auto each = lost.begin(); each != lost.end() && block_bytes(address) >= most; ++each) {
         each->second->evaluator->drop_blocks();

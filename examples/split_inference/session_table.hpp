@@ -99,8 +99,8 @@ class session_table {
     /// Whether there is room for more blocks and kept replies of a session of this address: for it and in
     /// all.
     bool has_block_room(std::string_view address) const;
-    /// As has_block_room. Where there is none, sessions without a connection lose theirs, of the address or
-    /// any, longest lost first.
+    /// As has_block_room. Where there is none, sessions of the address, or any, give up their kept replies
+    /// but the last; then those without a connection all they have, longest lost first.
     bool make_block_room(std::string_view address) const;
 
   private:

@@ -102,12 +102,14 @@ class basic_server_session {
             Protocol::read(from, *model_, group, work.request);
         }
         counted count(counts_, group, is_block);
+        std::shared_ptr<message> reply;
         {
             const std::lock_guard lock(mutex_);
             require_number(head.number >= next_number_, head.number);  // another connection was faster
             next_number_ = head.number + 1;
+            reply = spare_ ? std::move(spare_) : std::make_shared<message>();
+            spare_.reset();
         }
-        const auto reply = std::make_shared<message>();
         if (is_block) {
             prepare(head.envelope(), block, work, work.block_reply);
             Protocol::write(work.block_reply, head.envelope(), *reply);
@@ -145,6 +147,7 @@ class basic_server_session {
         while (kept_.size() > 1) {
             drop_first();
         }
+        spare_.reset();
     }
     /// Gives up blocks and all kept replies, for want of memory.
     void drop_blocks() {
@@ -243,7 +246,7 @@ class basic_server_session {
 
     struct kept_reply {
         std::uint64_t number;
-        shared_message bytes;
+        std::shared_ptr<message> bytes;
         /// Over this connection: it takes no work, and may be thousands of times as long as the request.
         bool may_repeat = false;
     };
@@ -257,6 +260,10 @@ class basic_server_session {
     void drop_first() {
         kept_bytes_ -= kept_.front().bytes->size();
         held_bytes_ -= kept_.front().bytes->size();
+        if (kept_.front().bytes.use_count() == 1) {
+            std::atomic_thread_fence(std::memory_order_acquire);  // whoever sent it has done so
+            spare_ = std::move(kept_.front().bytes);
+        }
         kept_.pop_front();
     }
     void repeat(const wire::header& head, shared_message& to) {
@@ -265,7 +272,7 @@ class basic_server_session {
         require_number(at != kept_.end() && std::exchange(at->may_repeat, false), head.number);
         to = at->bytes;
     }
-    void keep(std::uint64_t number, const shared_message& reply) {
+    void keep(std::uint64_t number, const std::shared_ptr<message>& reply) {
         // Numbers rise, but for two connections at once.
         const auto before = std::find_if(kept_.rbegin(), kept_.rend(),
                                          [&](const kept_reply& k) { return k.number < number; });
@@ -287,6 +294,7 @@ class basic_server_session {
     std::map<std::pair<std::size_t, std::uint64_t>, typename Protocol::server_block> blocks_;
     std::list<kept_reply> kept_;  ///< by number
     std::size_t kept_bytes_ = 0;
+    std::shared_ptr<message> spare_;  ///< memory of a reply that was acknowledged, for the next one
     std::uint64_t next_number_ = 1;
 };
 

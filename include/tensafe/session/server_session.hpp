@@ -82,9 +82,10 @@ class basic_server_session {
         static_cast<void>(model_->layout().at(group));
         require<format_error>(wire::is_request(head.what),
                               {"server_session: got a ", wire::name(head.what), ", expected a request"});
+        std::shared_ptr<message> reply;
         {
             const std::lock_guard lock(mutex_);
-            acknowledge(head);
+            acknowledge(head, reply);
             if (head.number < next_number_) {
                 repeat(head, to);
                 return false;
@@ -102,14 +103,12 @@ class basic_server_session {
             Protocol::read(from, *model_, group, work.request);
         }
         counted count(counts_, group, is_block);
-        std::shared_ptr<message> reply;
         {
             const std::lock_guard lock(mutex_);
             require_number(head.number >= next_number_, head.number);  // another connection was faster
             next_number_ = head.number + 1;
-            reply = spare_ ? std::move(spare_) : std::make_shared<message>();
-            spare_.reset();
         }
+        reply = reply ? std::move(reply) : std::make_shared<message>();
         if (is_block) {
             prepare(head.envelope(), block, work, work.block_reply);
             Protocol::write(work.block_reply, head.envelope(), *reply);
@@ -119,6 +118,9 @@ class basic_server_session {
         } else {
             answer(head.envelope(), work.token_request, work, work.token_reply);
             Protocol::write(work.token_reply, head.envelope(), *reply);
+        }
+        if (reply->capacity() > 2 * reply->size()) {
+            reply->shrink_to_fit();  // what is kept is counted by its size
         }
         const std::lock_guard lock(mutex_);
         keep(head.number, reply);
@@ -147,7 +149,6 @@ class basic_server_session {
         while (kept_.size() > 1) {
             drop_first();
         }
-        spare_.reset();
     }
     /// Gives up blocks and all kept replies, for want of memory.
     void drop_blocks() {
@@ -251,19 +252,20 @@ class basic_server_session {
         bool may_repeat = false;
     };
 
-    void acknowledge(const wire::header& head) {
+    /// @param spare  gets the memory of a reply that nobody needs any more
+    void acknowledge(const wire::header& head, std::shared_ptr<message>& spare) {
         const std::uint64_t first = head.number - std::min<std::uint64_t>(head.number, head.unanswered);
         while (!kept_.empty() && kept_.front().number < first) {
+            if (kept_.front().bytes.use_count() == 1) {
+                std::atomic_thread_fence(std::memory_order_acquire);  // whoever sent it has done so
+                spare = kept_.front().bytes;
+            }
             drop_first();
         }
     }
     void drop_first() {
         kept_bytes_ -= kept_.front().bytes->size();
         held_bytes_ -= kept_.front().bytes->size();
-        if (kept_.front().bytes.use_count() == 1) {
-            std::atomic_thread_fence(std::memory_order_acquire);  // whoever sent it has done so
-            spare_ = std::move(kept_.front().bytes);
-        }
         kept_.pop_front();
     }
     void repeat(const wire::header& head, shared_message& to) {
@@ -294,7 +296,6 @@ class basic_server_session {
     std::map<std::pair<std::size_t, std::uint64_t>, typename Protocol::server_block> blocks_;
     std::list<kept_reply> kept_;  ///< by number
     std::size_t kept_bytes_ = 0;
-    std::shared_ptr<message> spare_;  ///< memory of a reply that was acknowledged, for the next one
     std::uint64_t next_number_ = 1;
 };
 

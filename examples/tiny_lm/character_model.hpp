@@ -81,10 +81,14 @@ class character_model {
     std::span<const std::string> sites() const {
         return at_ == end() ? std::span<const std::string>() : waiting().sites;
     }
-    /// Of these, the one at this place in what was begun.
+    /// Their inputs at all positions that were begun, one behind the other.
+    std::span<const float> inputs() const {
+        return {input_.data(), static_cast<std::size_t>(input_.size())};
+    }
+    /// The input at this place in what was begun.
     std::span<const float> input(std::size_t position = 0) const {
         const auto d = static_cast<std::size_t>(input_.cols());
-        return std::span(input_.data(), static_cast<std::size_t>(input_.size())).subspan(position * d, d);
+        return inputs().subspan(position * d, d);
     }
 
     /// Goes on to the next such input, or to the end.

@@ -38,17 +38,16 @@ TENSAFE_EXPORT(clear) int clear() {
     return guarded([] { loaded().clear(); });
 }
 
-/// Adds a character of this code to the text.
-TENSAFE_EXPORT(begin) int begin(int code) {
-    return guarded([&] {
-        tensafe::require<tensafe::parameter_error>(
-            code == '\n' || (code >= ' ' && code <= '~'),
-            {"tiny_lm: got the character ", code, ", expected a newline or printable ASCII"});
-        loaded().begin(tokens_of(std::string(1, static_cast<char>(code))).front());
+/// Argument: a text that is added: newlines and printable ASCII, a character or more.
+TENSAFE_EXPORT(begin) int begin() {
+    return guarded([] {
+        tensafe::require<tensafe::parameter_error>(!argument.empty(),
+                                                   {"tiny_lm: got an empty text, expected a character or more"});
+        loaded().begin(tokens_of(std::string(argument.begin(), argument.end())));
     });
 }
 
-/// Shows the names of the linears that wait for an adapter, a line each; nothing: the position is done.
+/// Shows the names of the linears that wait for an adapter, a line each; nothing: all positions are done.
 TENSAFE_EXPORT(sites) int sites() {
     return guarded([] {
         std::string names;
@@ -59,12 +58,13 @@ TENSAFE_EXPORT(sites) int sites() {
     });
 }
 
-/// Shows their input.
-TENSAFE_EXPORT(input) int input() {
-    return guarded([] { show(std::as_bytes(loaded().input())); });
+/// Shows their inputs, position by position.
+TENSAFE_EXPORT(inputs) int inputs() {
+    return guarded([] { show(std::as_bytes(loaded().inputs())); });
 }
 
-/// Argument: what an adapter adds to each of their outputs, one behind the other; nothing: no adapter.
+/// Argument: what an adapter adds to the first one's outputs, position by position, then to the next one's; nothing: no
+/// adapter.
 TENSAFE_EXPORT(resume) int resume() {
     return guarded([] {
         std::vector<std::span<const float>> deltas;
@@ -81,7 +81,7 @@ TENSAFE_EXPORT(resume) int resume() {
     });
 }
 
-/// The code of the likeliest next character, when the position is done.
+/// The code of the likeliest next character, when all positions are done.
 TENSAFE_EXPORT(likeliest) int likeliest() {
     return character_of(loaded().likeliest());
 }

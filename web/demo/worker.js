@@ -37,26 +37,31 @@ class WatchedSocket extends WebSocket {
 let mustStop = false;
 let waited = 0;
 
-/** What the adapter adds to the linears that wait. */
-async function deltas(/** @type {string} */ sites) {
+/** What the adapter adds to the linears that wait: of one after the other, position by position. */
+async function deltas(/** @type {string[]} */ sites, /** @type {number} */ positions) {
   const { groups } = /** @type {any} */ (session);
-  const names = sites.split("\n");
-  const group = groups.findIndex((/** @type {any} */ each) =>
-    each.sites.some((/** @type {any} */ site) => site.name === names[0]));
+  const group = groups.findIndex((/** @type {any} */ each) => each.sites.some((/** @type {any} */ site) => site.name === sites[0]));
+  const states = new Float32Array(model.call("inputs").buffer);
+  const d = states.length / positions;
   const start = performance.now();
-  const all = await /** @type {any} */ (session).deltas(group, new Float32Array(model.call("input").buffer));
+  const all = await /** @type {any} */ (session).deltas(group,
+    Array.from({ length: positions }, (_, i) => states.subarray(i * d, (i + 1) * d)));
   waited += performance.now() - start;
-  return names.map((name) => all[groups[group].sites.findIndex((/** @type {any} */ site) => site.name === name)]);
+  return sites.flatMap((name) => {
+    const at = groups[group].sites.findIndex((/** @type {any} */ site) => site.name === name);
+    return all.map((/** @type {Float32Array[]} */ row) => row[at]);
+  });
 }
 
-async function step(/** @type {number} */ character, /** @type {boolean} */ withAdapter) {
-  model.call("begin", [character]);
+/** Adds a text: its characters go through the model, and to the server, together. */
+async function step(/** @type {string} */ text, /** @type {boolean} */ withAdapter) {
+  model.call("begin", [], new TextEncoder().encode(text));
   for (;;) {
-    const sites = new TextDecoder().decode(model.call("sites"));  // that wait; none: the position is done
+    const sites = new TextDecoder().decode(model.call("sites"));  // that wait; none: the positions are done
     if (sites === "") {
       return;
     }
-    model.call("resume", [], ...(withAdapter ? await deltas(sites) : []).map(bytesOf));
+    model.call("resume", [], ...(withAdapter ? await deltas(sites.split("\n"), text.length) : []).map(bytesOf));
   }
 }
 
@@ -79,10 +84,10 @@ async function write({ prompt, characters, withAdapter }) {
     await open();
   }
   model.exports.clear();
-  for (const character of prompt.slice(0, -1)) {
-    await step(character.charCodeAt(0), withAdapter);
+  if (prompt.length > 1) {
+    await step(prompt.slice(0, -1), withAdapter);
   }
-  let last = prompt.charCodeAt(prompt.length - 1);
+  let last = prompt.slice(-1);
   const start = performance.now();
   const before = { ...session?.counts };
   waited = 0;
@@ -90,8 +95,8 @@ async function write({ prompt, characters, withAdapter }) {
   let shownAt = 0;
   for (let written = 1; written <= characters && !mustStop; ++written) {
     await step(last, withAdapter);
-    last = model.exports.likeliest();
-    text += String.fromCharCode(last);
+    last = String.fromCharCode(model.exports.likeliest());
+    text += last;
     const now = performance.now();
     if (now - shownAt > 30 || written === characters) {
       const each = (/** @type {number} */ sum) => (sum / written).toFixed(withAdapter || sum === 0 ? 1 : 2);

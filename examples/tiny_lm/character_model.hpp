@@ -82,9 +82,7 @@ class character_model {
         return at_ == end() ? std::span<const std::string>() : waiting().sites;
     }
     /// Their inputs at all positions that were begun, one behind the other.
-    std::span<const float> inputs() const {
-        return {input_.data(), static_cast<std::size_t>(input_.size())};
-    }
+    std::span<const float> inputs() const { return {input_.data(), static_cast<std::size_t>(input_.size())}; }
     /// The input at this place in what was begun.
     std::span<const float> input(std::size_t position = 0) const {
         const auto d = static_cast<std::size_t>(input_.cols());

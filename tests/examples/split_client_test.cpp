@@ -976,6 +976,24 @@ TEST_CASE_FIXTURE(connected, "a server that goes away still gives its last reply
     CHECK(server.open == 0);
 }
 
+TEST_CASE_FIXTURE(connected, "a server that goes away in the middle of a call is left for the next one") {
+    server.draining_first = 1;
+    server.answers_until_cut = 3;
+    auto call = call_of(8);
+    remote.ask(call);
+    CHECK(call.answered() == 8);
+    CHECK(remote.counted().replies == 8);
+    CHECK(server.connections == 3);
+    CHECK(server.requests.size() == 8 + 5 + 2);  // what was not answered goes again
+
+    server.answers_until_cut = 0;
+    server.refusals = {said(error_code::draining)};  // it answers what runs, and refuses what comes
+    auto refused = call_of(4);
+    remote.ask(refused);
+    CHECK(refused.answered() == 4);
+    CHECK(server.connections == 4);
+}
+
 TEST_CASE("a client that asked to be forgotten, or closed, has no session until it connects again") {
     for (const bool forgets : {true, false}) {
         connected c;

@@ -29,11 +29,13 @@ async def pass_on(reader, writer, delay, rate):
     delivery = asyncio.create_task(deliver())
     free_at = 0.0  # when the last byte has left
     with contextlib.suppress(OSError):
+        asked = loop.time()
         while data := await reader.read(16384):
-            # What waited while this process slept too long may catch up.
-            free_at = max(free_at, loop.time() - LATE) + (8 * len(data) / rate if rate else 0)
+            waited = loop.time() - asked > 0.0005  # for data; else the data did, while this process slept too long
+            free_at = max(free_at, loop.time() - (0 if waited else LATE)) + (8 * len(data) / rate if rate else 0)
             under_way.put_nowait((free_at + delay, data))
             await asyncio.sleep(max(0, free_at - loop.time()))
+            asked = loop.time()
     under_way.put_nowait(None)
     with contextlib.suppress(OSError):
         await delivery

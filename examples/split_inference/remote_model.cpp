@@ -202,7 +202,14 @@ std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind wh
     return {frame.bytes.begin(), frame.bytes.end()};
 }
 
+void remote_model::check_process() const {
+    require<tensafe::unsupported_error>(
+        ::getpid() == owner_, {"remote_model: this session was made in process ", owner_,
+                               ", and this is its child ", ::getpid(), "; make another one after the fork"});
+}
+
 void remote_model::open() {
+    check_process();
     drop();
     try {
         connection_ = connect_();
@@ -323,6 +330,10 @@ void remote_model::take_adapter(const welcome& from) {
 void remote_model::ask(session::call& of) {
     require<closed_error>(
         !closed_, {"remote_model: got a request after forget or close, expected reconnect before it"});
+    if (!connection_) {
+        check_process();
+        reconnect(last_try());  // which says what the limit of queries has left
+    }
     try {
         session_->begin(of);
     } catch (const session::refused_error& e) {
@@ -485,6 +496,7 @@ void remote_model::receive_reply() {
 }
 
 void remote_model::reconnect(clock::time_point last) {
+    check_process();
     drop();
     closed_ = false;
     std::string reason = "no time is left";
@@ -516,17 +528,18 @@ void remote_model::reconnect(clock::time_point last) {
 }
 
 void remote_model::forget() {
+    check_process();
     connected().begin("forgetting", options_.step_limit);
     try {
         while (session_->awaits_reply()) {
             receive_reply();
         }
+        connected().send_text(to_text(split::forget{}));
+        static_cast<void>(receive_one<forgotten>());
     } catch (...) {
-        drop();
+        drop();  // a late answer must find nobody
         throw;
     }
-    connected().send_text(to_text(split::forget{}));
-    static_cast<void>(receive_one<forgotten>());
     id_.reset();
     closed_ = true;
     connection_->close();
@@ -536,6 +549,9 @@ void remote_model::forget() {
 void remote_model::close() noexcept {
     closed_ = true;
     id_.reset();
+    if (::getpid() != owner_) {
+        connection_.reset();  // in silence: the session and the keys of its TLS are the parent's
+    }
     if (!connection_) {
         return;
     }

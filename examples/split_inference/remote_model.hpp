@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "control_message.hpp"
@@ -229,6 +230,7 @@ class remote_model {
     };
 
     clock::time_point last_try() const { return clock::now() + 2 * options_.step_limit; }
+    void check_process() const;
     void reconnect(clock::time_point last);
     void open();
     bool resume_session(const tensafe::random::seed& nonce);
@@ -257,6 +259,7 @@ class remote_model {
     std::optional<tensafe::lora::adapter> given_;  ///< by the caller, until there is a session
     bool asks_for_held_;
 
+    const pid_t owner_ = ::getpid();
     std::unique_ptr<client_connection> connection_;
     bool goes_away_ = false;  ///< as the server said on this connection
     std::optional<session_id> id_;

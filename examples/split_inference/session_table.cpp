@@ -157,7 +157,8 @@ std::size_t session_table::block_bytes(std::string_view address) const {
 }
 
 bool session_table::make_block_room(std::string_view address, std::size_t most) const {
-    if (block_bytes(address) < most) {
+    std::size_t held = block_bytes(address);
+    if (held < most) {
         return true;
     }
     std::vector<pointer> connected;
@@ -171,16 +172,20 @@ bool session_table::make_block_room(std::string_view address, std::size_t most) 
             s->connection_ == 0 ? void(lost.emplace(s->lost_, s)) : connected.push_back(s);
         }
     }
-    for (const pointer& each : connected) {  // most of these have arrived
-        if (block_bytes(address) < most) {
-            return true;
+    const auto give_up = [&](session_evaluator& of, void (session_evaluator::*what)() noexcept) {
+        if (held >= most) {
+            const std::size_t before = of.held_bytes();
+            (of.*what)();
+            held -= std::min(held, before - std::min(before, of.held_bytes()));
         }
-        each->evaluator->drop_replies();
+    };
+    for (const pointer& each : connected) {  // most of these replies have arrived
+        give_up(*each->evaluator, &session_evaluator::drop_replies);
     }
-    for (auto each = lost.begin(); each != lost.end() && block_bytes(address) >= most; ++each) {
-        each->second->evaluator->drop_blocks();
+    for (const auto& [when, each] : lost) {
+        give_up(*each->evaluator, &session_evaluator::drop_blocks);
     }
-    return block_bytes(address) < most;
+    return held < most;
 }
 
 bool session_table::has_block_room(std::string_view address) const {

@@ -19,9 +19,10 @@ pytestmark = pytest.mark.skipif(not SERVER, reason="no split_server: TENSAFE_SPL
 class Service:
     def __init__(self, folder, *options, port=0):
         self.folder = folder
+        self.log = folder / "log"
         self.process = subprocess.Popen(
             [SERVER, "--listen", f"localhost:{port}", "--state", str(folder / "state"), "--adapter", f"qwen={QWEN}", *options],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            stdout=subprocess.PIPE, stderr=self.log.open("a"), text=True)
         line = self.process.stdout.readline()
         assert line.startswith("listening on wss://"), line
         self.port = int(line.split(",")[0].rsplit(":", 1)[1])
@@ -60,14 +61,18 @@ def test_deltas(service, tokens_ahead):
 def test_child_of_a_fork(service):
     with service.connect() as session:
         session.delta("q_proj", h := states(2048))
+        opened = service.log.read_text().count("session_opened")
         if (child := os.fork()) == 0:
             try:
                 session.delta("q_proj", h)
             except tensafe.UnsupportedError as e:
+                session.close()  # says nothing to the server
                 os._exit("after the fork" not in str(e))
             os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
         session.delta("q_proj", h)
+        log = service.log.read_text()
+        assert log.count("session_opened") == opened > 0 and "resume_failed" not in log
 
 
 def test_refusals(service, tmp_path):

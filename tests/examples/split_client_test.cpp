@@ -505,6 +505,18 @@ TEST_CASE("a call that the limit of queries cannot pay is refused whole, with bo
     remote.reconnect();
     CHECK(!remote.queries_left());
     ask(0, 1);
+
+    // What is left is asked for anew where the connection was lost.
+    server.left = {10};
+    remote.reconnect();
+    server.cut_replies = 1;
+    server.unreachable = 100;
+    CHECK_THROWS_AS(ask(0, 5), connection_lost);
+    server.cut_replies = server.unreachable = 0;
+    server.left = {5};
+    const std::size_t before = server.requests.size();
+    check_refusal<query_limit_error>("got a call of 6 hidden states, expected at most 5", [&] { ask(0, 6); });
+    CHECK(server.requests.size() == before);
 }
 
 TEST_CASE_FIXTURE(connected, "what a call was answered before and beside an error is kept") {

@@ -120,10 +120,6 @@ struct reading_tag {
     using type = model_client::workspace client_session::*;
     friend type member_of(reading_tag);
 };
-struct product_tag {
-    using type = std::vector<double> client_session::*;
-    friend type member_of(product_tag);
-};
 struct spare_tag {
     using type = std::list<client_session::message> client_session::*;
     friend type member_of(spare_tag);
@@ -135,7 +131,6 @@ struct query_tag {
 template struct opened<row_tag, &encrypted_lora::row_>;
 template struct opened<deltas_tag, &encrypted_lora::deltas_>;
 template struct opened<reading_tag, &client_session::reading_>;
-template struct opened<product_tag, &client_session::product_>;
 template struct opened<spare_tag, &client_session::spare_>;
 template struct opened<query_tag, &client_session::message::query_>;
 
@@ -363,8 +358,6 @@ DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also aft
         }
         DOCTEST_CHECK((s.mine.*member_of(reading_tag())).coefficients.empty());  // wiped on release
         DOCTEST_CHECK((s.mine.*member_of(reading_tag())).sums.empty());
-        DOCTEST_CHECK(!(s.mine.*member_of(product_tag())).empty());
-        DOCTEST_CHECK(is_wiped(s.mine.*member_of(product_tag())));
         DOCTEST_CHECK(!(s.mine.*member_of(spare_tag())).empty());
         for (const client_session::message& each : s.mine.*member_of(spare_tag())) {
             DOCTEST_CHECK((each.*member_of(query_tag())).scale == 0);  // it follows from the norm of a state

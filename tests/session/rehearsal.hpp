@@ -131,8 +131,8 @@ class client_model {
         require<format_error>(r.d == b.request().d, {"rehearsal: the reply of another block"});
         b.is_accepted = true;
     }
-    static void decrypt(std::size_t, const numbers& r, const query&, int&, std::vector<double>& to) {
-        to.assign(1, static_cast<double>(r.of.at(0)));
+    static void decrypt(std::size_t, const numbers& r, const query&, int&, std::span<double> to) {
+        to[0] = static_cast<double>(r.of.at(0));
     }
 
   private:

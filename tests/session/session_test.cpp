@@ -203,6 +203,51 @@ TEST_CASE("what was paid for but not read counts as left until it is read") {
     CHECK(both.of.counted == 2);
 }
 
+TEST_CASE("rows of a call that was ended are paid for like others") {
+    pair both;
+    both.client.opened(std::array<std::uint64_t, 1>{10});
+    rows_call ended(8);
+    both.client.begin(ended);
+    const auto sent = both.up();
+    both.client.end(ended);
+    rows_call next(8);
+    CHECK(contains(refusal<refused_error>([&] { both.client.begin(next); }), "expected at most 2"));
+    for (const bytes& m : sent) {
+        both.client.take(both.serve(m));
+    }
+    CHECK(both.client.queries_left(0) == 2);
+
+    // Those that the server answered over a connection that was lost, too, whether they go up again or not.
+    rows_call asked(2);
+    both.client.begin(asked);
+    for (const bytes& m : both.up()) {
+        both.serve(m);
+    }
+    both.client.lost();
+    both.server.on_resumed();
+    both.client.resumed(both.server.next_number(), std::array<std::uint64_t, 1>{0});
+    CHECK(both.client.queries_left(0) == 2);
+    both.client.end(asked);
+    CHECK(both.client.queries_left(0) == 0);
+    CHECK(both.of.counted == 10);
+}
+
+TEST_CASE("an answer that waits for that to its block is not counted twice against a limit") {
+    pair both;
+    both.model->layout().tokens_ahead = 8;
+    both.client.opened(std::array<std::uint64_t, 1>{8});
+    rows_call first(4);
+    both.client.begin(first);
+    const auto sent = both.up();
+    const bytes of_block = both.serve(sent.at(0));
+    both.client.take(both.serve(sent.at(1)));
+    CHECK(both.client.queries_left(0) == 7);
+    rows_call second(4);
+    both.client.begin(second);  // three of the first and these are the seven
+    both.client.take(of_block);
+    CHECK(first.answered() == 1);
+}
+
 TEST_CASE("a row that cannot be encrypted ends the call, and the rows before it are answered") {
     pair both;
     rows_call asked(4);
@@ -228,6 +273,16 @@ TEST_CASE("the next block is asked for when one is nearly used up, and not befor
     rows_call third(1);
     both.client.begin(third);
     CHECK(both.up().size() == 1);
+
+    pair stopped;
+    stopped.model->layout().tokens_ahead = 3;
+    rows_call all(3);
+    stopped.client.begin(all);
+    for (int sent = 0; sent < 4; ++sent) {  // the block and its tokens
+        CHECK(stopped.client.next() != nullptr);
+    }
+    all.stop();
+    CHECK(stopped.client.next() == nullptr);
 }
 
 TEST_CASE("replies that nobody waits for are refused, and the session goes on over another connection") {

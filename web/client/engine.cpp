@@ -66,6 +66,10 @@ struct client_state {
             call.reset();
         }
         wipe(rows);
+        wipe(answer);
+        for (auto& site : deltas) {
+            wipe(site);
+        }
     }
 };
 
@@ -282,10 +286,6 @@ TENSAFE_EXPORT(opened) int opened() {
 TENSAFE_EXPORT(close) void close() {
     if (client) {
         client->end_call();
-        wipe(client->answer);
-        for (auto& site : client->deltas) {
-            wipe(site);
-        }
         client.reset();
     }
     wipe(argument);

@@ -9,7 +9,8 @@
 namespace tensafe::session {
 
 /// Blocks of a group that a server keeps for a session while they are not used up: the one in use and the
-/// next one. A client asks for a third only behind all tokens of the first, and the server refuses another.
+/// next one. A client asks for a third when it has used up the first, and goes on without blocks if the
+/// server refuses it.
 inline constexpr std::size_t most_blocks = 2;
 
 /// Bytes of replies that a client may leave unanswered, and that a server keeps until they are acknowledged,

@@ -29,9 +29,9 @@ namespace tensafe::session {
 
 /// Hidden states of one group on their way, and row by row the products that came back: wiped on release.
 ///
-/// Belongs to whoever asks, and stays in place from client_session::begin to client_session::end; of one
-/// use. Whatever ends it early, rows that were answered stay and can be read. A row that cannot be encrypted
-/// fails the call when its turn comes, after earlier ones have gone up.
+/// Belongs to whoever asks, can be begun once, and stays in place from client_session::begin to
+/// client_session::end. Whatever ends it early, rows that were answered stay and can be read. A row that
+/// cannot be encrypted fails the call when its turn comes, after earlier ones have gone up.
 class call {
   public:
     /// Shows a row, valid until the next one is asked for. A row is asked for again if it has to be encrypted
@@ -78,7 +78,7 @@ class call {
     }
     /// No more rows go up; what is under way is still answered. `rethrow` throws nothing then.
     void stop() noexcept { is_stopped_ = true; }
-    /// As stop; `rethrow` throws the first of these.
+    /// Stops the call, and makes `rethrow` throw `why` if it is the first failure.
     void fail(std::exception_ptr why) noexcept {
         is_stopped_ = true;
         if (!failure_) {
@@ -113,7 +113,7 @@ class call {
     memory::secret_buffer<double> products_;
     std::size_t next_ = 0;  ///< the first row that never went up
     std::vector<attempt> again_;
-    std::size_t under_way_ = 0;  ///< rows that have gone up, or wait to go up again if it is not stopped
+    std::size_t under_way_ = 0;  ///< rows that have a message: sent, or to be sent again
     bool is_stopped_ = false;
     std::exception_ptr failure_;
 };
@@ -122,18 +122,19 @@ class call {
 /// own. What it promises:
 ///
 /// - A position of a block hides one hidden state, and a number is of one message. What was sent goes again
-///   as its bytes until there is an answer, over whatever connection.
-/// - Messages go up before earlier replies are read: 32 at first and up to 256, of reply_window bytes of
-///   replies and request_window of requests; a block's request before the tokens that need it. What fits
-///   takes one round trip, and more keeps the line full.
+///   as the same ciphertext, over whatever connection, until it is answered or refused; what must be
+///   encrypted again gets another position or other randomness.
+/// - Messages go up before earlier replies are read: at most 32 at first and 256 later, whose replies take
+///   reply_window bytes together and whose requests request_window, or one message of any size; a block's
+///   request before the tokens that need it. What fits takes one round trip, and more keeps the line full.
 /// - Blocks are asked for as block_policy says, and when one is nearly used up the next is under way.
 /// - A call that the limit of queries cannot pay is refused before anything is sent.
 ///
 /// Whoever has the connection sends what `next` gives, gives each reply to `take` or each refusal to
 /// `refused`, and says when the connection is lost and what came of it. Several calls may be under way.
 ///
-/// For one thread at a time, over all that share the model's keys. In the child of a fork begin, next, take
-/// and refused throw: encryptions and masks would come twice.
+/// Used by one thread at a time, and not while another one uses anything that has the same keys. In the child
+/// of a fork begin, next, take and refused throw: encryptions and masks would come twice.
 template <class Protocol>
 class basic_client_session {
     using model_type = typename Protocol::client_model;
@@ -221,11 +222,16 @@ class basic_client_session {
         static_cast<void>(model_->layout().at(c.group_));
         group& g = groups_[c.group_];
         if (g.left) {
-            std::uint64_t free = *g.left;
+            std::uint64_t unpaid = 0;  // rows of the group that were begun before, of ended calls as well
             for (const call* const each : calls_) {
-                const std::size_t more = each->is_stopped_ ? each->under_way_ : each->rows() - each->count_;
-                free -= each->group_ == c.group_ ? std::min<std::uint64_t>(free, more) : 0;
+                const bool goes_on = each->group_ == c.group_ && !each->is_stopped_;
+                unpaid += goes_on ? each->rows() - each->next_ + each->again_.size() : 0;
             }
+            for (const message& m : messages_) {
+                const bool is_row = m.of_.group == c.group_ && m.what_ != wire::kind::block_request;
+                unpaid += is_row && !m.is_early_ ? 1U : 0U;
+            }
+            const std::uint64_t free = *g.left - std::min(*g.left, unpaid);
             if (c.rows() > free) {
                 throw refused_error(
                     text_of({"client_session: input ", in_quotes(model_->layout().groups[c.group_].input),
@@ -246,15 +252,16 @@ class basic_client_session {
         for (auto each = messages_.begin(); each != messages_.end();) {
             const auto at = each++;
             if (at->from_ == &c && !at->is_sent_) {
+                settle(*at);
                 remove(at);  // it would go up, and be paid for, for nobody
             } else if (at->from_ == &c) {
                 at->from_ = nullptr;
+                wipe(*at);
             }
         }
         c.under_way_ = 0;
         calls_.remove(&c);
         reading_ = {};  // the last answers
-        memory::wipe(product_.data(), product_.size() * sizeof(double));
     }
 
     /// Hidden states of a group that the limit of queries has left for this client, if there is one. Those of
@@ -262,7 +269,7 @@ class basic_client_session {
     std::optional<std::uint64_t> queries_left(std::size_t of_group) const {
         return groups_.at(of_group).left;
     }
-    /// Of all groups, the least.
+    /// The same of the group that has the fewest left; nothing if there is no limit.
     std::optional<std::uint64_t> queries_left() const noexcept {
         std::optional<std::uint64_t> least;
         for (const group& g : groups_) {
@@ -318,7 +325,9 @@ class basic_client_session {
                 }
             }
         }
-        return ask_ahead();
+        const bool is_stopped =
+            std::any_of(calls_.begin(), calls_.end(), [](const call* c) { return c->is_stopped_; });
+        return is_stopped ? nullptr : ask_ahead();
     }
 
     /// Whether a reply or refusal is to come on this connection.
@@ -361,8 +370,8 @@ class basic_client_session {
         require<format_error>(at != messages_.end(), {"client_session: got a refusal of request ", number,
                                                       ", which nobody waits for"});
         const bool is_block = at->what_ == wire::kind::block_request;
-        if (why == refusal::replayed && at->is_owed_) {
-            pay(*at);  // its reply is lost for good
+        if (why == refusal::replayed) {
+            settle(*at);  // its reply is lost for good
         }
         if (at->from_ == nullptr && !is_block) {
             return remove(at);
@@ -380,8 +389,8 @@ class basic_client_session {
             return send_later(at);
         }
         if (is_block) {
-            // A reply that was lost for good says nothing of room; but who refuses all blocks is not asked
-            // without end.
+            // Refused as replayed, the block's reply was lost, and there may be room for another: one row
+            // goes alone before it is asked for, so that who refuses all blocks is not asked for ever.
             std::size_t& alone = groups_[at->of_.group].alone;
             alone = std::max(alone, why == refusal::replayed ? 1 : model_->layout().tokens_ahead);
             give_up(at);
@@ -407,13 +416,14 @@ class basic_client_session {
     std::chrono::milliseconds held_for() const noexcept { return held_; }
     void go_on() noexcept { held_ = {}; }
 
-    /// The connection is lost: all that has no answer waits for another one.
+    /// The connection is lost: what has no answer goes again over the next one, but for messages of calls
+    /// that were ended.
     void lost() noexcept {
         for (auto each = messages_.begin(); each != messages_.end();) {
             const auto at = each++;
             at->is_sent_ = at->is_early_;
             at->may_be_known_ = at->of_.number != 0;
-            at->is_owed_ = false;
+            settle(*at);
             if (at->from_ == nullptr && at->what_ != wire::kind::block_request) {
                 remove(at);  // nobody waits for it
             }
@@ -534,11 +544,15 @@ class basic_client_session {
             --at->from_->under_way_;
         }
         at->from_ = nullptr;
-        memory::wipe(at->token_.scale);  // it follows from the norm of the state
-        if constexpr (requires { at->query_.scale; }) {
-            memory::wipe(at->query_.scale);
-        }
+        wipe(*at);
         spare_.splice(spare_.begin(), messages_, at);
+    }
+    /// Scales follow from the norm of the state.
+    static void wipe(message& m) noexcept {
+        memory::wipe(m.token_.scale);
+        if constexpr (requires { m.query_.scale; }) {
+            memory::wipe(m.query_.scale);
+        }
     }
     /// Blocks that nobody needs any more.
     static void prune(group& g) {
@@ -758,8 +772,7 @@ class basic_client_session {
         if (m.what_ != wire::kind::token_request) {
             return answered(at, [&](std::span<double> product) {
                 read(reply_);
-                model_->decrypt(m.of_.group, reply_, m.query_, reading_, product_);
-                std::copy(product_.begin(), product_.end(), product.begin());
+                model_->decrypt(m.of_.group, reply_, m.query_, reading_, product);
             });
         }
         const std::size_t position = m.token_.request.position;
@@ -797,6 +810,12 @@ class basic_client_session {
         }
         remove(at);
     }
+    /// The server has counted it, and what came of that does not matter any more.
+    void settle(message& of) noexcept {
+        if (std::exchange(of.is_owed_, false)) {
+            pay(of);
+        }
+    }
     void pay(const message& of) noexcept {
         if (auto& left = groups_[of.of_.group].left) {
             *left -= std::min<std::uint64_t>(*left, 1);
@@ -822,7 +841,6 @@ class basic_client_session {
     lora::block_reply block_reply_;
     lora::token_reply token_reply_;
     typename Protocol::reading reading_;
-    std::vector<double> product_;
 };
 
 /// For a model of these types.

@@ -92,6 +92,9 @@ class basic_server_session {
             }
             // The largest number would leave none for later.
             require_number(head.number != std::numeric_limits<std::uint64_t>::max(), head.number);
+            if (head.what == wire::kind::block_request) {
+                require_block_room(group);  // before the store makes any
+            }
         }
         const bool is_block = head.what == wire::kind::block_request;
         lora::block_request block;
@@ -222,20 +225,23 @@ class basic_server_session {
     void prepare(const wire::envelope& of, const lora::block_request& from, workspace& work,
                  lora::block_reply& to) {
         const std::lock_guard lock(mutex_);
-        const auto first = blocks_.lower_bound({of.group, 0});
-        const auto count = std::distance(first, blocks_.lower_bound({of.group + std::size_t{1}, 0}));
-        if (static_cast<std::size_t>(count) >= most_blocks) {
-            throw refused_error(
-                text_of({"block request: this session has ", count, " blocks of group ", of.group,
-                         " that are not used up, expected at most ", most_blocks - 1, ": use one up before"}),
-                refusal::block_limit);
-        }
+        require_block_room(of.group);
         typename Protocol::server_block made;
         Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
         blocks_.emplace(std::pair(std::size_t{of.group}, of.number), std::move(made));
         held_bytes_ += Protocol::bytes_of_block(*model_, of.group);
     }
 
+    void require_block_room(std::size_t group) const {
+        const auto first = blocks_.lower_bound({group, 0});
+        const auto count = std::distance(first, blocks_.lower_bound({group + 1, 0}));
+        if (static_cast<std::size_t>(count) >= most_blocks) {
+            throw refused_error(
+                text_of({"block request: this session has ", count, " blocks of group ", group,
+                         " that are not used up, expected at most ", most_blocks - 1, ": use one up before"}),
+                refusal::block_limit);
+        }
+    }
     static void require_number(bool holds, std::uint64_t number) {
         if (!holds) {
             throw refused_error(text_of({"request: number ", number,

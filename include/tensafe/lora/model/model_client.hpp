@@ -165,10 +165,13 @@ class model_client {
     /// Into a vector of an earlier token: nothing is allocated if it has had the size of the group.
     void decrypt(std::size_t group, const reply_type& r, const query_type& q, workspace& work,
                  std::vector<double>& product) const {
-        detail::naming_input("model_client::decrypt", layout_.at(group), [&] {
-            product.resize(decode_[group].rank());
-            keys_->decrypt(decode_[group], r, q, work, product);
-        });
+        product.resize(plan(group).rank());
+        decrypt(group, r, q, work, std::span(product));
+    }
+    void decrypt(std::size_t group, const reply_type& r, const query_type& q, workspace& work,
+                 std::span<double> product) const {
+        detail::naming_input("model_client::decrypt", layout_.at(group),
+                             [&] { keys_->decrypt(decode_[group], r, q, work, product); });
     }
     /// The deltas of a group's sites from the product of their rows.
     /// @throws shape_error unless it has an entry for each row; parameter_error if there is no such group

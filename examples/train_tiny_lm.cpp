@@ -1,5 +1,5 @@
 // Trains the model of examples/tiny_lm.cpp: a small language model of characters on one text, then a LoRA
-// adapter for it on another. docs/tiny-lm.md tells where the texts come from and how long it takes.
+// adapter for it on another. examples/data/tiny_lm/README.md tells where the texts come from.
 //
 //   train_tiny_lm --base-text jargon.txt --out DIR                   writes DIR/base.safetensors
 //   train_tiny_lm --lora-text bible.txt --base DIR/base.safetensors --out DIR    writes DIR/adapter

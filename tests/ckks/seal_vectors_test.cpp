@@ -10,7 +10,13 @@
 using namespace tests;
 
 // Known answers of another CKKS library. It shares the conventions of the NTT, so residues are compared bit
-// for bit; its slots follow the powers of 3, ours those of 5.
+// for bit; its slots follow the powers of 3, ours those of 5. Fields of the file: an _evaluation array is
+// limb after limb in bit-reversed order; moduli is the chain, the last prime dropped first, psi the smallest
+// primitive 2N-th root modulo each; plain_ is the encoded slots modulo the first prime, before and after the
+// NTT; ct_ the slots encrypted under the ternary secret_key at `scale`; multiplier_evaluation the weights
+// encoded at plain_scale, the last prime; rescaled_ the product, rescaled once; slots_, weights_ and
+// product_ are the real and imaginary parts of what they encode. docs/testing.md says where the file comes
+// from.
 
 namespace {
 

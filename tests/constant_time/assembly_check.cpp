@@ -9,7 +9,7 @@
 // reported.
 //   assembly_check LISTING KNOWN             nothing may be reported but what KNOWN lists
 //   assembly_check --plant LISTING           each function planted_* must be reported, no function innocent_*
-// What is data, and what this cannot see: docs/constant-time.md.
+// What is data, and what this cannot see: docs/testing.md.
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "sampling.hpp"
 #include "tokens.hpp"
 
-// Runs under valgrind's memcheck, which reports what depends on a secret: see docs/constant-time.md.
+// Runs under valgrind's memcheck, which reports what depends on a secret: see docs/testing.md.
 //   constant_time            operations on secrets, none of which may be reported
 //   constant_time --plant    operations that leak, all of which must be reported
 int main(int count, char** arguments) {

@@ -2,7 +2,7 @@
 //
 //     make_seeds <folder>
 //
-// Run it again when a format changes; tests/fuzz/README.md.
+// Run it again when a format changes; docs/testing.md.
 
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>

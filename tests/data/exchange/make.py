@@ -7,6 +7,10 @@ docs/design/random-streams.md says how seeds become numbers, docs/design/ntt.md 
 docs/design/lora.md and noise.md what is computed, docs/wire-format.md the bytes. Only the standard library. Products
 are products of long integers (Kronecker substitution) modulo Q: no NTT, no residues, no trace. The transform serves
 where the documents speak of evaluation forms.
+
+Fields: bytes are hexadecimal. A digest is D of docs/design/random-streams.md: of polynomials over all limbs in
+evaluation form, of e1 and reply_c1 over their coefficients, of messages over their bytes. product_c0 and zero_c0 are
+the target coefficients modulo each prime.
 """
 import hashlib
 import json
@@ -398,7 +402,7 @@ def exchange(name, log_n, widths, scale_bits, shape, factor, precision):
     print(f"{name}: largest error {max(errors):.2e} of an answer's root mean square, {precision} is the deviation")
 
     return {
-        "from": "tests/data/exchange/make.py; tests/data/README.md says what the fields are",
+        "from": "tests/data/exchange/make.py, which says what the fields are",
         "degree": n, "primes": ring.primes, "psi": ring.psi, "scale_bits": scale_bits,
         "rank": rank, "d": d, "rows": rows, "number": NUMBER, "group": GROUP,
         "seeds": {who: seed.hex() for who, seed in seeds.items()},

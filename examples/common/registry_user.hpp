@@ -29,7 +29,7 @@ class registry_user {
 
     void send_token(const tensafe::serving::adapter_handle<model>& adapter) {
         namespace lora = tensafe::lora;
-        if (!client_ || adapter.version() != version_) {  // B of the new version: see docs/registry.md
+        if (!client_ || adapter.version() != version_) {  // B of the new version: see docs/serving.md
             version_ = adapter.version();
             client_.emplace(keys_, adapter.model().layout(), lora::client_part(adapter.matrices()));
         }

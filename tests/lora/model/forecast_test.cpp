@@ -40,7 +40,7 @@ TEST_CASE("the default shape is that of the example data: 40 layers of seven sit
     CHECK(shapes.site("layers.39.mlp.experts.7.gate_proj").d_out() == 512);
     CHECK(shapes.site("layers.39.mlp.experts.7.down_proj").d_in() == 512);
     CHECK(shapes.site("layers.39.mlp.experts.7.down_proj").d_out() == 2048);
-    // A generated token through one layer, as docs/whole-model.md says.
+    // A generated token through one layer, as docs/serving.md says.
     using set = ckks::private_n4096;
     const auto bytes_of = [](std::size_t rank, std::size_t d) {
         return lora::cost_of<set, lora::coefficient_tiles<4>>({rank, d, d}).bytes();
@@ -150,7 +150,7 @@ TEST_CASE("the distance of a model is the root of the sum of squares of its grou
     CHECK(bare.totals().statistical_distance == 1);
 }
 
-TEST_CASE("the default model has the distances that docs/whole-model.md and docs/design/protocol.md state") {
+TEST_CASE("the default model has the distances that docs/serving.md and docs/design/protocol.md state") {
     using set = ckks::private_n4096;
     struct row {
         double tokens;

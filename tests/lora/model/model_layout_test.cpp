@@ -143,7 +143,7 @@ TEST_CASE("a name that cannot be shown is refused, and never part of the message
     CHECK_NOTHROW(l.check());
 }
 
-TEST_CASE("docs/whole-model.md separates experts: one input for gate and up of each") {
+TEST_CASE("docs/serving.md separates experts: one input for gate and up of each") {
     lora::adapter from;
     for (const char* expert : {"6", "7"}) {
         for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {

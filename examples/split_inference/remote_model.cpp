@@ -209,7 +209,6 @@ void remote_model::check_process() const {
 }
 
 void remote_model::open() {
-    check_process();
     drop();
     try {
         connection_ = connect_();
@@ -331,7 +330,6 @@ void remote_model::ask(session::call& of) {
     require<closed_error>(
         !closed_, {"remote_model: got a request after forget or close, expected reconnect before it"});
     if (!connection_) {
-        check_process();
         reconnect(last_try());  // which says what the limit of queries has left
     }
     try {

@@ -217,7 +217,8 @@ class remote_model {
     /// @throws connection_lost, refused_error; closed_error after forget or close
     void forget();
 
-    /// Ends the session. Without a connection the server finds out by itself.
+    /// Ends the session. Without a connection the server finds out by itself. In the child of a fork only the
+    /// child's copy ends, and the server hears nothing.
     void close() noexcept;
 
   private:

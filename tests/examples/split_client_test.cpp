@@ -110,7 +110,7 @@ struct peer {
     std::deque<refusal> refusals;                 ///< in place of answers to requests
     std::map<std::uint64_t, error_code> refused;  ///< requests, by number
     std::optional<refusal> at_hello;
-    std::size_t draining_first = 0;  ///< so many times before the next reply
+    std::size_t draining_first = 0;  ///< so many times before the next reply or `forgotten`
 
     // What a test looks at.
     std::size_t connections = 0;
@@ -205,6 +205,9 @@ class peer_connection final : public tests::memory_connection {
     }
     void take(const forget&) {
         of_.others.push_back("forget");
+        for (; of_.draining_first > 0; --of_.draining_first) {
+            say(to_text(draining{}));
+        }
         say(to_text(forgotten{}));
     }
     void take(const bye&) { of_.others.push_back("bye"); }
@@ -1021,6 +1024,11 @@ TEST_CASE("a client that asked to be forgotten, or closed, has no session until 
         CHECK(server.resumes.empty());
         CHECK(server.hellos.size() == 2);
     }
+    connected late;
+    late.server.draining_first = 1;
+    CHECK_THROWS_AS(late.remote.forget(), connection_lost);
+    late.ask();  // which does not take the answer to that for its own
+    CHECK(late.server.connections == 2);
 }
 
 TEST_CASE("an adapter whose deltas could overflow floats is refused before a state is encrypted") {

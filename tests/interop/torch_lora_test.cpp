@@ -370,6 +370,15 @@ DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also aft
     s.fail_at = s.requests + 1;
     DOCTEST_CHECK_THROWS_AS(encrypted.deltas(0, x), std::runtime_error);
     check();
+
+    const std::vector<float> h(d, 1);
+    session::call given_up(0, 1, [&](std::size_t) { return std::span<const float>(h); });
+    s.mine.begin(given_up);
+    const client_session::message* const under_way = s.mine.next();
+    DOCTEST_REQUIRE(under_way != nullptr);
+    DOCTEST_CHECK((under_way->*member_of(query_tag())).scale != 0);
+    s.mine.end(given_up);
+    DOCTEST_CHECK((under_way->*member_of(query_tag())).scale == 0);
 }
 
 DOCTEST_TEST_CASE(

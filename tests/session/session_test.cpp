@@ -38,6 +38,15 @@ struct pair {
         server.on_message(message, wire::read_header(message), work, reply);
         return *reply;
     }
+    /// All that goes up is answered, and the connection is lost before a reply arrives.
+    void lose_replies(std::uint64_t left) {
+        for (const bytes& m : up()) {
+            serve(m);
+        }
+        client.lost();
+        server.on_resumed();
+        client.resumed(server.next_number(), std::array{left});
+    }
     session::refusal refused(const bytes& message) {
         try {
             serve(message);
@@ -188,12 +197,7 @@ TEST_CASE("what was paid for but not read counts as left until it is read") {
     both.client.opened(std::array<std::uint64_t, 1>{10});
     rows_call asked(2);
     both.client.begin(asked);
-    for (const bytes& m : both.up()) {
-        both.serve(m);
-    }
-    both.client.lost();
-    both.server.on_resumed();
-    both.client.resumed(both.server.next_number(), std::array<std::uint64_t, 1>{8});
+    both.lose_replies(8);
     CHECK(both.client.queries_left(0).value() == 10);
     for (const bytes& m : both.up()) {
         both.client.take(both.serve(m));
@@ -220,12 +224,7 @@ TEST_CASE("rows of a call that was ended are paid for like others") {
     // Those that the server answered over a connection that was lost, too, whether they go up again or not.
     rows_call asked(2);
     both.client.begin(asked);
-    for (const bytes& m : both.up()) {
-        both.serve(m);
-    }
-    both.client.lost();
-    both.server.on_resumed();
-    both.client.resumed(both.server.next_number(), std::array<std::uint64_t, 1>{0});
+    both.lose_replies(0);
     CHECK(both.client.queries_left(0) == 2);
     both.client.end(asked);
     CHECK(both.client.queries_left(0) == 0);
@@ -365,7 +364,13 @@ TEST_CASE("a third block is refused, and the first token of a later one gives up
     pair both;
     both.serve(block(1, 5));
     both.serve(block(2, 6));
+    bool made_room = false;
+    both.store.has_no_room = [&] {
+        made_room = true;
+        return false;
+    };
     CHECK(both.refused(block(3, 7)) == session::refusal::block_limit);
+    CHECK_FALSE(made_room);
     CHECK(both.server.held_bytes() == 2 * protocol::bytes_of_block(*both.model, 0));  // and no reply
     both.serve(token(4, 6, 0, 1, 2));
     CHECK(both.refused(token(5, 5, 0, 2, 1)) == session::refusal::unknown_block);

@@ -14,7 +14,7 @@
 #include <future>
 #include <string>
 
-#include "common/progress_bar.hpp"
+#include "../service/progress_bar.hpp"
 #include "common/registry_user.hpp"
 
 namespace {

@@ -37,7 +37,7 @@ class with_cpp(sdist):
         base = pathlib.Path(base_dir)
         for source, to in [(HERE / "src", base / "src"), (HERE / "CMakeLists.txt", base),
                            *((CPP / name, base / "cpp" / name) for name in
-                             ("CMakeLists.txt", "LICENSE", "cmake", "include", "src", "examples/split_inference"))]:
+                             ("CMakeLists.txt", "LICENSE", "cmake", "include", "src", "service"))]:
             if source.is_dir():
                 shutil.copytree(source, to, dirs_exist_ok=True)
             else:

@@ -1,4 +1,4 @@
-// Times of the client in Chromium, in a Worker: node web/bench.mjs, after scripts/web and with a split_server of the preset
+// Times of the client in Chromium, in a Worker: node web/bench.mjs, after scripts/web and with a tensafe-server of the preset
 // release. Medians, in ms, of 32 x 2048.
 import { writeFileSync } from "node:fs";
 import { createRequire } from "node:module";

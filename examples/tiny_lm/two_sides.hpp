@@ -26,7 +26,7 @@
 #include "transformer.hpp"
 
 // Encrypted LoRA has two sides. Here they share a process; all that they tell each other are the arguments
-// and results of adapter_side's members. In split_inference/ they do not.
+// and results of adapter_side's members. With remote_tiny_lm they do not.
 
 namespace examples::tiny_lm {
 

@@ -320,7 +320,7 @@ constexpr std::pair<std::string_view, std::string_view> advice[] = {
     {"(--trust)", "(ca=)"},
 };
 
-/// The names of docs/split-inference.md for what a client can go on after, with another encryption.
+/// The names of docs/service.md for what a client can go on after, with another encryption.
 constexpr std::pair<tensafe::session::refusal, const char*> codes[] = {
     {tensafe::session::refusal::replayed, "replayed"},
     {tensafe::session::refusal::unknown_block, "unknown_block"},

@@ -1,4 +1,4 @@
-// Sessions with split_server: the client of examples/split_inference, as Python sees it.
+// Sessions with tensafe-server: the client of service, as Python sees it.
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/key_file.hpp>
@@ -13,8 +13,8 @@
 #include <memory>
 #include <optional>
 #include <pybind11/pybind11.h>
-#include <split_inference/net/websocket_client.hpp>
-#include <split_inference/remote_model.hpp>
+#include <service/net/websocket_client.hpp>
+#include <service/remote_model.hpp>
 #include <string>
 #include <thread>
 #include <utility>

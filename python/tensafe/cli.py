@@ -25,8 +25,8 @@ def main(arguments=None):
     _add_costs(demo)
     demo.set_defaults(run=_demo)
 
-    serve = commands.add_parser("serve", help="start split_server with an adapter, for anybody who can reach it",
-                                epilog="After --: options of split_server (docs/split-inference.md).")
+    serve = commands.add_parser("serve", help="start tensafe-server with an adapter, for anybody who can reach it",
+                                epilog="After --: options of tensafe-server (docs/service.md).")
     serve.add_argument("adapter", type=pathlib.Path, help="PEFT directory")
     serve.add_argument("--name", help="of the adapter; by default that of the directory")
     serve.add_argument("--state", type=pathlib.Path, default="server_state", help="folder of certificate and counts")
@@ -97,12 +97,12 @@ def _demo(options):
 
 
 def _serve(options):
-    server = os.environ.get("TENSAFE_SPLIT_SERVER") or shutil.which("split_server")
+    server = os.environ.get("TENSAFE_SPLIT_SERVER") or shutil.which("tensafe-server")
     if not server:
         raise tensafe.FileError(
-            "got no split_server, expected one in PATH or TENSAFE_SPLIT_SERVER. To build it, in the sources:\n"
-            "  scripts/setup split && cmake --preset release && cmake --build --preset release --target split_server\n"
-            "  export TENSAFE_SPLIT_SERVER=$PWD/build/release/examples/split_server")
+            "got no tensafe-server, expected one in PATH or TENSAFE_SPLIT_SERVER. To build it, in the sources:\n"
+            "  scripts/setup service && cmake --preset release && cmake --build --preset release --target tensafe-server\n"
+            "  export TENSAFE_SPLIT_SERVER=$PWD/build/release/service/tensafe-server")
     name, rest = options.name or options.adapter.resolve().name, options.rest
     sys.stdout.flush()
     rest = rest if any(o.split("=")[0] == "--clients" for o in rest) else ["--anybody", *rest]

@@ -56,7 +56,7 @@ class ConnectionLost(Error, ConnectionError):
 class RefusedError(Error, RuntimeError):
     """The server said no; the session goes on, if there was one.
 
-    code: why, as in docs/split-inference.md.  retry_after: seconds until it is worth trying again, or None.
+    code: why, as in docs/service.md.  retry_after: seconds until it is worth trying again, or None.
     """
 
     code = "internal"

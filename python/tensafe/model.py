@@ -276,7 +276,7 @@ _Path = Union[str, "os.PathLike[str]"]
 def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
             publisher: str = "", tokens_ahead: int = 128, timeout: float = 60.0,
             insecure_plaintext: bool = False) -> Session:
-    """A session with a `split_server`, with a fresh secret key. It goes on over connections that break, and fetches its
+    """A session with a `tensafe-server`, with a fresh secret key. It goes on over connections that break, and fetches its
     part of the adapter.
 
     url: "wss://host:port".  adapter: its name on the server.

@@ -50,7 +50,7 @@ def test_serve(capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("TENSAFE_SPLIT_SERVER", raising=False)
     code, _, err = run(capsys, "serve", QWEN)
-    assert code == 1 and "scripts/setup split" in err
+    assert code == 1 and "scripts/setup service" in err
     monkeypatch.setenv("TENSAFE_SPLIT_SERVER", "/server")
     monkeypatch.setattr(os, "execv", lambda _, words: print(*words[3:]))
     for after, passed in (("", "--anybody"), ("-- --clients=file --listen l:1", "--clients=file --listen l:1")):

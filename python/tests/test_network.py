@@ -1,4 +1,4 @@
-"""tensafe.connect against split_server, which TENSAFE_SPLIT_SERVER names."""
+"""tensafe.connect against tensafe-server, which TENSAFE_SPLIT_SERVER names."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import tensafe
 from conftest import QWEN, error, states
 
 SERVER = os.environ.get("TENSAFE_SPLIT_SERVER", "")
-pytestmark = pytest.mark.skipif(not SERVER, reason="no split_server: TENSAFE_SPLIT_SERVER is not set")
+pytestmark = pytest.mark.skipif(not SERVER, reason="no tensafe-server: TENSAFE_SPLIT_SERVER is not set")
 
 
 class Service:

@@ -1,6 +1,6 @@
-// examples/split_inference/control_message.hpp: a text frame of the service.
+// service/control_message.hpp: a text frame of the service.
 
-#include "../../examples/split_inference/control_message.hpp"
+#include "../../service/control_message.hpp"
 
 #include <variant>
 

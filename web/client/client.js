@@ -2,7 +2,7 @@
 // stay there. docs/web.md
 // @ts-check
 
-/** What a server may say is wrong (docs/split-inference.md): session::refusal has the first ones, in its order. */
+/** What a server may say is wrong (docs/service.md): session::refusal has the first ones, in its order. */
 export const codes = ["replayed", "unknown_block", "block_limit", "query_limit", "rate_limit", "malformed",
   "parameter_mismatch", "unsupported_version", "unknown_adapter", "not_authorised", "resume_failed", "too_large", "draining",
   "internal"];

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "../../examples/split_inference/params.hpp"
+#include "../../service/params.hpp"
 #include "exports.hpp"
 
 // client.js has the page's randomness. A newer Emscripten would put a function that aborts in the place of

@@ -9,7 +9,7 @@ export interface Group {
 }
 
 /**
- * What went wrong. `code` is one of the server's, as "query_limit" or "not_authorised" (docs/split-inference.md), or the
+ * What went wrong. `code` is one of the server's, as "query_limit" or "not_authorised" (docs/service.md), or the
  * client's: "lost" (no connection), "closed", "adapter_changed", "parameter", "encoding" (a hidden state with no finite
  * norm), "range" (ask again with a larger overflow margin), "format" (the server's messages are none), "memory",
  * "network", "unsupported".
@@ -63,7 +63,7 @@ export class Session {
   readonly counts: { replies: number; bytesUp: number; bytesDown: number; sessions: number; resumed: number };
   /**
    * What the adapter adds to the outputs of a group's linears: one array for each site; of many hidden states, such a list
-   * for each. Many go up before earlier replies came, as many as the windows of docs/split-inference.md hold. Calls wait for
+   * for each. Many go up before earlier replies came, as many as the windows of docs/service.md hold. Calls wait for
    * each other. If limits of this client cannot pay them all, none is sent ("query_limit", with both numbers); after another
    * error `error.answered` has those that were answered.
    * @param group its number, or its input's name
@@ -75,7 +75,7 @@ export class Session {
   close(): void;
 }
 
-/** Connects to a split_server ("wss://host:8443/v1/split") and opens a session. */
+/** Connects to a tensafe-server ("wss://host:8443/v1/split") and opens a session. */
 export function connect(url: string, options: ConnectOptions): Promise<Session>;
 
 /**

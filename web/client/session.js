@@ -1,4 +1,4 @@
-// The session of a client with split_server over a WebSocket: docs/split-inference.md.
+// The session of a client with tensafe-server over a WebSocket: docs/service.md.
 // @ts-check
 import { bytesOf, check, Client, codes, TensafeError } from "./client.js";
 

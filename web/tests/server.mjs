@@ -1,4 +1,4 @@
-// Starts split_server for a test, and what tests read of the data.
+// Starts tensafe-server for a test, and what tests read of the data.
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const root = fileURLToPath(new URL("../../", import.meta.url));
-export const program = process.env.TENSAFE_SPLIT_SERVER ?? join(root, "build/dev/examples/split_server");
+export const program = process.env.TENSAFE_SPLIT_SERVER ?? join(root, "build/dev/service/tensafe-server");
 
 /** A server on a loopback address that ends with stop(); `log` grows. */
 export async function startServer(...options) {
@@ -33,7 +33,7 @@ export async function startServer(...options) {
         listening();
       }
     });
-    ended.then((status) => failed(new Error(`split_server ended with ${status}: ${server.log}`)));
+    ended.then((status) => failed(new Error(`tensafe-server ended with ${status}: ${server.log}`)));
   });
   return server;
 }

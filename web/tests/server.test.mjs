@@ -1,4 +1,4 @@
-// What split_server needs for pages, and how it serves them.
+// What tensafe-server needs for pages, and how it serves them.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";

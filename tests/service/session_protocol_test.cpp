@@ -1,5 +1,7 @@
 // The server's half of split inference without a socket, long for what may come: each message at each moment.
 // Made by hand: a server cannot tell an encryption from residues that somebody made up.
+#include "../../service/session_protocol.hpp"
+
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -14,13 +16,12 @@
 #include <bit>
 #include <variant>
 
-#include "../../examples/split_inference/client_list.hpp"
-#include "../../examples/split_inference/params.hpp"
-#include "../../examples/split_inference/query_counts.hpp"
-#include "../../examples/split_inference/service.hpp"
-#include "../../examples/split_inference/session_protocol.hpp"
+#include "../../service/client_list.hpp"
+#include "../../service/params.hpp"
+#include "../../service/query_counts.hpp"
+#include "../../service/service.hpp"
 #include "../random_values.hpp"
-#include "split_helpers.hpp"
+#include "helpers.hpp"
 
 using namespace tests;
 

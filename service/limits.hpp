@@ -24,7 +24,7 @@ using of_each_scope = std::array<std::optional<T>, 3>;
 inline constexpr std::array<const char*, 3> share_options{"--client-share", "--tenant-share",
                                                           "--adapter-share"};
 
-/// How much a client may ask for. docs/split-inference.md says what each is for.
+/// How much a client may ask for. docs/service.md says what each is for.
 struct limits {
     /// What may be read of the A of each group: bits of answers over the entropy of A.
     of_each_scope<double> shares{0.25, 0.5, 1.0};

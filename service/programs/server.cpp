@@ -1,5 +1,5 @@
 // The server of split inference: adapters for clients that send encrypted hidden states.
-// docs/split-inference.md
+// docs/service.md
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
@@ -37,13 +37,13 @@
 #include <malloc.h>
 #endif
 
-#include "admin.hpp"
-#include "client_list.hpp"
-#include "net/http_server.hpp"
-#include "params.hpp"
-#include "service.hpp"
-#include "static_files.hpp"
-#include "tls_certificate.hpp"
+#include "../admin.hpp"
+#include "../client_list.hpp"
+#include "../net/http_server.hpp"
+#include "../params.hpp"
+#include "../service.hpp"
+#include "../static_files.hpp"
+#include "../tls_certificate.hpp"
 
 namespace {
 
@@ -365,7 +365,7 @@ int run(arguments& a) {
     if (a.insecure_plaintext) {
         std::fprintf(
             stderr,
-            "split_server: --insecure-plaintext: no TLS. Whoever is on the way sees and changes what "
+            "tensafe-server: --insecure-plaintext: no TLS. Whoever is on the way sees and changes what "
             "is sent\n");
     } else {
         a.net.secure = split::prepare_certificate(a.service.state, a.hosts);
@@ -392,7 +392,7 @@ int run(arguments& a) {
                 name, [from = folder] { return tensafe::io::load_peft(from); },
                 [&](std::size_t, std::size_t) {  // packing takes minutes where adapters are large
                     if (stop_within(signals, 0ms)) {
-                        throw tensafe::cancelled_error("split_server: a signal came");
+                        throw tensafe::cancelled_error("tensafe-server: a signal came");
                     }
                 }));
         }
@@ -441,15 +441,15 @@ int main(int argc, char** argv) {
     static_cast<void>(::mallopt(M_MMAP_THRESHOLD, 1 << 15));
 #endif
     arguments a;
-    a.service.state = "split_server_state";
-    CLI::App app("Serves adapters to clients that send encrypted hidden states. docs/split-inference.md");
+    a.service.state = "tensafe_server_state";
+    CLI::App app("Serves adapters to clients that send encrypted hidden states. docs/service.md");
     add_options(app, a);
     CLI11_PARSE(app, argc, argv);
     a.has_limits_for_pages = app.count("--tenant-share") > 0 && app.count("--adapter-share") > 0;
     try {
         return run(a);
     } catch (const std::exception& e) {
-        std::fprintf(stderr, "split_server: %s\n", e.what());
+        std::fprintf(stderr, "tensafe-server: %s\n", e.what());
         return 1;
     }
 }

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "../query_counts.hpp"
+#include "../../../service/query_counts.hpp"
 #include "check.hpp"
 #include "clients.hpp"
 #include "fixture.hpp"

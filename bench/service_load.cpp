@@ -1,9 +1,9 @@
 // Measures the service: clients that ask one call after the other, each with its own keys and session.
 //
-//   split_load --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv --clients 1,8,64
-//   split_load ... --rows 500               calls of 500 hidden states, as of a prompt
-//   split_load ... --adapter-directory examples/data/tiny_lm/adapter      without blocks, and the overhead of
-//   it all
+//   service_load --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv --clients 1,8,64
+//   service_load ... --rows 500               calls of 500 hidden states, as of a prompt
+//   service_load ... --adapter-directory examples/data/tiny_lm/adapter      without blocks, and the overhead
+//   of it all
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
@@ -28,9 +28,9 @@
 #include <string>
 #include <vector>
 
-#include "program_options.hpp"
-#include "remote_model.hpp"
-#include "soak/check.hpp"
+#include "../service/program_options.hpp"
+#include "../service/remote_model.hpp"
+#include "../tests/service/soak/check.hpp"
 
 namespace {
 
@@ -194,7 +194,7 @@ void run(load_options options) {
         }
         const lora::model_layout& layout = wire.clients.front().layout;
         if (layout.groups.empty()) {
-            throw tensafe::shape_error("split_load: the adapter has no site on the server");
+            throw tensafe::shape_error("service_load: the adapter has no site on the server");
         }
         const auto largest = std::ranges::max_element(layout.groups, {}, &lora::model_layout::group::d);
         const auto group = static_cast<std::size_t>(largest - layout.groups.begin());
@@ -255,7 +255,7 @@ int main(int argc, char** argv) {
         run(options);
         return 0;
     } catch (const std::exception& e) {
-        std::fprintf(stderr, "split_load: %s\n", e.what());
+        std::fprintf(stderr, "service_load: %s\n", e.what());
         return 1;
     }
 }

@@ -1,13 +1,14 @@
 // What is asked of the split inference server over HTTP, without a socket.
 
+#include "../../service/admin.hpp"
+
 #include <tensafe/io/peft.hpp>
 
 #include <limits>
 #include <mutex>
 
-#include "../../examples/split_inference/admin.hpp"
-#include "../../examples/split_inference/service.hpp"
-#include "split_helpers.hpp"
+#include "../../service/service.hpp"
+#include "helpers.hpp"
 
 namespace {
 

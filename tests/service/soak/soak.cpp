@@ -1,9 +1,9 @@
 // Faults against a real server: clients that die, lie, stall and flood, servers that are killed, disks that
 // are full. Every scenario has good clients beside the bad ones, whose answers must be right, and after each
-// the server must hold what it held before. docs/split-inference.md, section Faults; scripts/soak runs it for
+// the server must hold what it held before. docs/service.md, section Faults; scripts/soak runs it for
 // long.
 //
-//   split_soak --server build/release/examples/split_server --scale full --seconds 600
+//   service_soak --server build/release/service/tensafe-server --scale full --seconds 600
 
 #include <CLI/CLI.hpp>
 
@@ -24,13 +24,13 @@
 #include <thread>
 #include <vector>
 
-#include "soak/check.hpp"
-#include "soak/clients.hpp"
-#include "soak/fixture.hpp"
-#include "soak/frame_scenarios.hpp"
-#include "soak/message_scenarios.hpp"
-#include "soak/server_process.hpp"
-#include "soak/server_scenarios.hpp"
+#include "check.hpp"
+#include "clients.hpp"
+#include "fixture.hpp"
+#include "frame_scenarios.hpp"
+#include "message_scenarios.hpp"
+#include "server_process.hpp"
+#include "server_scenarios.hpp"
 
 namespace {
 
@@ -105,7 +105,7 @@ process_figures settle(const server_process& server, const std::optional<process
 class soak {
   public:
     explicit soak(const soak_options& o) : options_(o) {
-        std::string folder = (std::filesystem::temp_directory_path() / "split_soak_XXXXXX").string();
+        std::string folder = (std::filesystem::temp_directory_path() / "service_soak_XXXXXX").string();
         require(::mkdtemp(folder.data()) != nullptr, "temporary folder", "none", "one");
         folder_ = folder;
         for (fixture* each : {&shared_, &own_}) {
@@ -269,9 +269,11 @@ class soak {
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app("Faults against a split_server. docs/split-inference.md");
+    CLI::App app("Faults against a tensafe-server. docs/service.md");
     soak_options options;
-    app.add_option("--server", options.server, "path of split_server")->required()->check(CLI::ExistingFile);
+    app.add_option("--server", options.server, "path of tensafe-server")
+        ->required()
+        ->check(CLI::ExistingFile);
     std::vector<std::string> names;
     for (const scenario& each : scenarios) {
         names.emplace_back(each.name);
@@ -289,7 +291,7 @@ int main(int argc, char** argv) {
     try {
         return soak(options).run() ? 0 : 1;
     } catch (const std::exception& e) {
-        std::fprintf(stderr, "split_soak: %s\n", e.what());
+        std::fprintf(stderr, "service_soak: %s\n", e.what());
         return 1;
     }
 }

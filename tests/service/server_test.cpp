@@ -14,15 +14,15 @@
 #include <unistd.h>
 #include <variant>
 
-#include "../../examples/split_inference/base64.hpp"
-#include "../../examples/split_inference/client_list.hpp"
-#include "../../examples/split_inference/control_message.hpp"
-#include "../../examples/split_inference/limits.hpp"
-#include "../../examples/split_inference/log.hpp"
-#include "../../examples/split_inference/net/fair_queue.hpp"
-#include "../../examples/split_inference/soak/raw_connection.hpp"
-#include "../../examples/split_inference/tls_certificate.hpp"
-#include "split_helpers.hpp"
+#include "../../service/base64.hpp"
+#include "../../service/client_list.hpp"
+#include "../../service/control_message.hpp"
+#include "../../service/limits.hpp"
+#include "../../service/log.hpp"
+#include "../../service/net/fair_queue.hpp"
+#include "../../service/tls_certificate.hpp"
+#include "helpers.hpp"
+#include "soak/raw_connection.hpp"
 
 using namespace tests;
 

@@ -1,5 +1,7 @@
 // What query limits stand on: counts that no crash, full disk or lack of memory makes too small. And the
 // memory of sessions.
+#include "../../service/query_counts.hpp"
+
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/protocol/client.hpp>
@@ -15,9 +17,8 @@
 #include <csignal>
 #include <sys/resource.h>
 
-#include "../../examples/split_inference/params.hpp"
-#include "../../examples/split_inference/query_counts.hpp"
-#include "../../examples/split_inference/service.hpp"
+#include "../../service/params.hpp"
+#include "../../service/service.hpp"
 #include "../allocation_count.hpp"
 #include "../io/file_builder.hpp"
 #include "../random_values.hpp"

@@ -1,5 +1,7 @@
 // The client's half of split inference, long for its peer: one in memory that follows the protocol by itself,
 // or breaks it at any message; and TLS against a socket.
+#include "../../service/remote_model.hpp"
+
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
@@ -31,13 +33,12 @@
 #include <unistd.h>
 #include <variant>
 
-#include "../../examples/split_inference/base64.hpp"
-#include "../../examples/split_inference/control_message.hpp"
-#include "../../examples/split_inference/params.hpp"
-#include "../../examples/split_inference/remote_model.hpp"
-#include "../../examples/split_inference/soak/check.hpp"
-#include "../../examples/split_inference/tls_certificate.hpp"
-#include "split_helpers.hpp"
+#include "../../service/base64.hpp"
+#include "../../service/control_message.hpp"
+#include "../../service/params.hpp"
+#include "../../service/tls_certificate.hpp"
+#include "helpers.hpp"
+#include "soak/check.hpp"
 
 namespace {
 
@@ -90,7 +91,7 @@ remote_model::client_type::reply_type reply_of(std::uint8_t filling) {
     return reply;
 }
 
-/// Follows docs/split-inference.md, but for what a test changes. Lives longer than its connections.
+/// Follows docs/service.md, but for what a test changes. Lives longer than its connections.
 struct peer {
     // What a test changes.
     std::uint64_t version = 3;

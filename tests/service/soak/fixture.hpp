@@ -30,7 +30,7 @@ namespace split::soak {
 inline void check_log(const std::string& text) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
-        if (line.starts_with("split_server: --insecure-plaintext")) {
+        if (line.starts_with("tensafe-server: --insecure-plaintext")) {
             continue;  // the warning for people, before the log begins
         }
         const auto object = nlohmann::json::parse(line, nullptr, false);

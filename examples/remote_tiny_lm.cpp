@@ -1,7 +1,7 @@
 // The small language model of examples/tiny_lm.cpp, with its adapter on a server that is elsewhere. The text,
 // the model and the secret key are here; of the adapter, what the server hands out, which is no A.
 //
-//   split_tiny_lm --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv
+//   remote_tiny_lm --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv
 //                 --prompt "And he said" --characters 200
 
 #include <tensafe/encoding/norm.hpp>
@@ -23,9 +23,9 @@
 #include <utility>
 #include <vector>
 
-#include "../tiny_lm/character_model.hpp"
-#include "program_options.hpp"
-#include "remote_model.hpp"
+#include "../service/program_options.hpp"
+#include "../service/remote_model.hpp"
+#include "tiny_lm/character_model.hpp"
 
 namespace {
 
@@ -207,7 +207,7 @@ int main(int argc, char** argv) {
     try {
         return run(data, service, prompt, characters);
     } catch (const std::exception& e) {
-        std::fprintf(stderr, "split_tiny_lm: %s\n", e.what());
+        std::fprintf(stderr, "remote_tiny_lm: %s\n", e.what());
         return 1;
     }
 }

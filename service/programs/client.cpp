@@ -1,7 +1,7 @@
 // Sends the hidden states of a file through an adapter that is on a server, and writes the deltas to another
 // file. The server sees ciphertexts; the states and the secret key stay here.
 //
-//   split_client --server wss://localhost:8443 --trust state/certificate.pem --adapter qwen
+//   tensafe-client --server wss://localhost:8443 --trust state/certificate.pem --adapter qwen
 //                --states examples/data/qwen_rank32/hidden_states.safetensors --input self_attn.q_proj
 //                --expected examples/data/qwen_rank32/expected_delta.safetensors
 
@@ -33,9 +33,9 @@
 #include <utility>
 #include <vector>
 
-#include "../common/progress_bar.hpp"
-#include "program_options.hpp"
-#include "remote_model.hpp"
+#include "../progress_bar.hpp"
+#include "../program_options.hpp"
+#include "../remote_model.hpp"
 
 namespace {
 
@@ -351,7 +351,7 @@ int run(const client_options& options) {
         const double worst = worst_error(*expected, deltas, d_out);
         std::printf("relative error  %.2e against %s (worst token)\n", worst, options.expected.c_str());
         if (!(worst <= options.tolerance)) {
-            std::fprintf(stderr, "split_client: the error is above the tolerance of %.1e\n",
+            std::fprintf(stderr, "tensafe-client: the error is above the tolerance of %.1e\n",
                          options.tolerance);
             return 1;
         }
@@ -404,7 +404,7 @@ int main(int argc, char** argv) {
         }
         return run(options);
     } catch (const std::exception& e) {
-        std::fprintf(stderr, "split_client: %s\n", e.what());
+        std::fprintf(stderr, "tensafe-client: %s\n", e.what());
         return 1;
     }
 }

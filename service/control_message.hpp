@@ -16,7 +16,7 @@
 
 namespace split {
 
-// The JSON objects of text frames, in the order of docs/split-inference.md. Plain values; parse_control and
+// The JSON objects of text frames, in the order of docs/service.md. Plain values; parse_control and
 // to_text turn them into text and back.
 
 using key_bytes = std::array<std::byte, 32>;

@@ -132,7 +132,7 @@ struct remote_options {
 tensafe::keystore::signing_key client_identity(const std::filesystem::path& file);
 
 /// An adapter on a server that is elsewhere: one session over connections that may break. Has the client's
-/// keys; of the adapter only what the server hands out, which is no A. docs/split-inference.md
+/// keys; of the adapter only what the server hands out, which is no A. docs/service.md
 ///
 /// For one thread at a time, over all that share the keys.
 class remote_model {

@@ -15,7 +15,7 @@ using params = tensafe::ckks::private_n4096;
 using packing = tensafe::lora::coefficient_tiles<4>;
 using protection = tensafe::lora::protects_adapter_rows<>;
 
-/// Of the control messages and their order; docs/split-inference.md. Messages have a version of their own.
+/// Of the control messages and their order; docs/service.md. Messages have a version of their own.
 inline constexpr std::uint64_t protocol_version = 3;
 
 }  // namespace split

@@ -12,13 +12,13 @@
 
 #include <map>
 
-#include "../../examples/split_inference/net/connection.hpp"
-#include "../../examples/split_inference/net/http_server.hpp"
-#include "../../examples/split_inference/remote_model.hpp"
-#include "../../examples/split_inference/service.hpp"
-#include "../../examples/split_inference/tls_certificate.hpp"
+#include "../../service/net/connection.hpp"
+#include "../../service/net/http_server.hpp"
+#include "../../service/remote_model.hpp"
+#include "../../service/service.hpp"
+#include "../../service/tls_certificate.hpp"
 #include "../random_values.hpp"
-#include "split_helpers.hpp"
+#include "helpers.hpp"
 
 using namespace tests;
 namespace wire = tensafe::wire;

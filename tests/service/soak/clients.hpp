@@ -31,9 +31,9 @@
 #include <variant>
 #include <vector>
 
-#include "../control_message.hpp"
-#include "../net/websocket_client.hpp"
-#include "../remote_model.hpp"
+#include "../../../service/control_message.hpp"
+#include "../../../service/net/websocket_client.hpp"
+#include "../../../service/remote_model.hpp"
 #include "fixture.hpp"
 #include "raw_connection.hpp"
 

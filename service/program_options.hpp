@@ -16,7 +16,7 @@
 #include <memory>
 #include <string>
 
-#include "../common/progress_bar.hpp"
+#include "progress_bar.hpp"
 #include "net/websocket_client.hpp"
 #include "params.hpp"
 #include "remote_model.hpp"

@@ -42,7 +42,7 @@ inline double sample(const std::string& page, const std::string& name) {
     return std::strtod(page.c_str() + place + name.size() + 2, nullptr);
 }
 
-/// A split_server as a child: a real process, with its log taken as it comes. It dies with this one.
+/// A tensafe-server as a child: a real process, with its log taken as it comes. It dies with this one.
 class server_process {
   public:
     struct options {
@@ -106,7 +106,8 @@ class server_process {
         const std::size_t place = line.find("://127.0.0.1:");
         if (place == std::string::npos) {
             const int status = wait();
-            throw failure("split_server did not start: status " + std::to_string(status) + ": " + take_log());
+            throw failure("tensafe-server did not start: status " + std::to_string(status) + ": " +
+                          take_log());
         }
         port_ = static_cast<std::uint16_t>(std::strtoul(line.c_str() + place + 13, nullptr, 10));
         if (how.log_stands_still) {

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <system_error>
 
-#include "../../examples/split_inference/net/http_server.hpp"
-#include "../../examples/split_inference/net/websocket_client.hpp"
-#include "../../examples/split_inference/params.hpp"
+#include "../../service/net/http_server.hpp"
+#include "../../service/net/websocket_client.hpp"
+#include "../../service/params.hpp"
 #include "../io/file_builder.hpp"
 
 namespace tests {

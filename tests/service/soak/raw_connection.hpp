@@ -20,7 +20,7 @@
 #include <sys/time.h>
 #include <utility>
 
-#include "../net/tls_exporter.hpp"
+#include "../../../service/net/tls_exporter.hpp"
 #include "check.hpp"
 
 namespace split::soak {

@@ -71,10 +71,11 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
 }  // namespace
 
 admin::admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
-             bool token_stays_secret)
+             bool token_stays_secret, std::function<void()> drain)
     : of_(of),
       root_(root.empty() ? std::move(root) : std::filesystem::canonical(root)),
       token_stays_secret_(token_stays_secret),
+      drain_(std::move(drain)),
       token_digest_(digest_of(read_or_make_token(state / "admin_token"))) {}
 
 admin::~admin() {
@@ -134,6 +135,7 @@ http_response admin::administer(const net::http_request& request) {
     // Not the target: whoever mistypes may have put a key or the token into it.
     const std::string_view route = is_get && request.target == "/admin/adapters" ? "adapters"
                                    : is_get && request.target == "/admin/usage"  ? "usage"
+                                   : request.target == "/admin/drain"            ? "drain"
                                    : !name.empty()                               ? "adapters/NAME"
                                    : !client.empty()                             ? "clients/KEY"
                                                                                  : "none";
@@ -144,6 +146,13 @@ http_response admin::administer(const net::http_request& request) {
     }
     if (route == "usage") {
         return {200, tensafe::serving::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
+    }
+    if (route == "drain") {
+        if (request.method != "PUT") {
+            return problem(405, "expected PUT");
+        }
+        drain_();
+        return json_response(202, {{"state", "draining"}});
     }
     if (!name.empty()) {
         if (request.method == "PUT") {
@@ -158,7 +167,7 @@ http_response admin::administer(const net::http_request& request) {
         static_cast<void>(tensafe::keystore::from_hex<32>(client, "client"));
         return json_response(200, {{"client", client}, {"sessions", of_.forget(client)}});
     }
-    return problem(404, "there is adapters, adapters/NAME, clients/KEY and usage");
+    return problem(404, "there is adapters, adapters/NAME, clients/KEY, drain and usage");
 }
 
 http_response admin::list() const {
@@ -190,7 +199,9 @@ http_response admin::list() const {
             loading.back()["error"] = each.failure;
         }
     }
-    return json_response(200, {{"adapters", adapters_told}, {"loading", loading}});
+    return json_response(200, {{"state", of_.draining() ? "draining" : "serving"},
+                               {"adapters", adapters_told},
+                               {"loading", loading}});
 }
 
 std::filesystem::path admin::folder_below_root(const std::string& directory) const {

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -25,9 +26,10 @@ class admin {
     /// @param root  adapters are loaded from folders below it, and from nowhere else; empty: none are
     /// @param token_stays_secret  whether nobody on the way sees what is sent: TLS, or this machine alone. If
     ///                            not, both are refused
+    /// @param drain  begins to end the program, and returns at once
     /// @throws tensafe::io_error or format_error for a token file that is not ours
     admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
-          bool token_stays_secret = true);
+          bool token_stays_secret = true, std::function<void()> drain = [] {});
     ~admin();
     admin(const admin&) = delete;
     admin& operator=(const admin&) = delete;
@@ -57,6 +59,7 @@ class admin {
     service& of_;
     std::filesystem::path root_;
     const bool token_stays_secret_;
+    const std::function<void()> drain_;
     std::string token_digest_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;

@@ -45,7 +45,7 @@ namespace lora = tensafe::lora;
 
 struct client_options {
     program_options service;
-    std::string states = TENSAFE_EXAMPLE_DATA "/qwen_rank32/hidden_states.safetensors";
+    std::string states;
     std::string site = "self_attn.q_proj";
     std::string tensor;    ///< empty: the only one of the states, or called as the site
     std::size_t skip = 0;  ///< rows
@@ -362,11 +362,22 @@ int run(const client_options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app("Sends hidden states, encrypted, through an adapter on a server");
+    CLI::App app(
+        "Sends hidden states, encrypted, through a LoRA adapter on a tensafe-server, and decrypts what comes "
+        "back.",
+        "tensafe-client");
+    app.footer(
+        "Signals:\n"
+        "  SIGINT, SIGTERM and SIGHUP end it after the answers on their way; what was paid for is at --out. A "
+        "second one ends it at once.\n"
+        "Exit status:\n"
+        "  0 if every hidden state was answered, 1 if not, more than 100 for wrong options.\n"
+        "Example:\n"
+        "  tensafe-client --server wss://localhost:8443 --trust certificate.pem --adapter qwen \\\n"
+        "      --site self_attn.q_proj --states hidden_states.safetensors --out deltas.safetensors");
     client_options options;
     options.service.add_to(app);
-    app.add_option("--states", options.states, "safetensors file, one hidden state a row")
-        ->capture_default_str();
+    app.add_option("--states", options.states, "safetensors file, one hidden state a row")->required();
     app.add_option("--site,--input", options.site, "site, or the end of its name")->capture_default_str();
     app.add_option("--tensor", options.tensor,
                    "of the files; default: the only one of the states, or called as the site as it is given");
@@ -389,6 +400,7 @@ int main(int argc, char** argv) {
            [&] {
                options.show_identity = true;
                app.get_option("--adapter")->required(false);
+               app.get_option("--states")->required(false);
            },
            "only prints the public key of --identity, made if there is none: a line for the server's "
            "--clients")

@@ -84,7 +84,9 @@ void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
         double value = 0;
         if (text == "none") {
             share.reset();
-        } else if (CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1000) {
+        } else if (const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+                   read.ec == std::errc() && read.ptr == text.data() + text.size() && value > 0 &&
+                   value <= 1000) {
             share = value;
         } else {
             throw CLI::ValidationError(
@@ -102,7 +104,29 @@ CLI::Option* add_number(CLI::App& app, const char* name, Number& value, std::typ
     return app.add_option(name, value, what)->check(CLI::Range(least, most))->capture_default_str();
 }
 
+constexpr const char* description =
+    "Serves LoRA adapters to clients that send encrypted hidden states: WebSocket over TLS at /v1/split, "
+    "/healthz, /metrics and /admin/ over HTTPS (tensafe-admin).";
+
+constexpr const char* footer =
+    "Files:\n"
+    "  STATE/certificate.pem, certificate_key.pem  made at the first start; clients trust the first (--trust)\n"
+    "  STATE/admin_token                           what /metrics and /admin/ ask for\n"
+    "  STATE/usage, usage_key                      counts of query limits: back up both together\n"
+    "Signals:\n"
+    "  SIGTERM, SIGINT and SIGHUP end it after what is under way, --drain-seconds at most; a second one at "
+    "once.\n"
+    "Exit status:\n"
+    "  0 after a signal, 1 after an error, more than 100 for wrong options.\n"
+    "Log:\n"
+    "  JSON lines on standard error.\n"
+    "Example:\n"
+    "  tensafe-server --adapter qwen=DIRECTORY --clients clients.txt --listen 0.0.0.0:8443 --host example.org";
+
 void add_options(CLI::App& app, arguments& a) {
+    app.set_config("--config", "", "TOML file of these options by their names without --; the command line wins");
+    app.allow_config_extras(CLI::config_extras_mode::error);  // a misspelled limit is no limit
+    app.option_defaults()->group("What is served, and to whom");
     app.add_option("--listen", a.listen, "address:port, also localhost; port 0 is any")
         ->capture_default_str();
     app.add_option("--state", a.service.state, "folder of certificate, admin token, usage counts")
@@ -116,6 +140,7 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_flag("--anybody", a.anybody, "any key may come");
     app.add_option("--pin-key", a.pin_key,
                    "file of an Ed25519 key (sign_adapter keygen): clients are shown a pin of their adapter");
+    app.option_defaults()->group("Limits");
     for (std::size_t i = 0; i < a.service.allowed.shares.size(); ++i) {
         add_share(app, split::share_options[i], a.service.allowed.shares[i]);
     }
@@ -129,10 +154,12 @@ void add_options(CLI::App& app, arguments& a) {
     add_number(app, "--handshake-rate", of.handshakes_per_second, 0.001, 1e9,
                "handshakes per second of one address");
     add_number(app, "--sessions", of.sessions, 1, million, "sessions in all");
-    add_number(app, "--sessions-per-client", of.sessions_of_client, 1, million);
+    add_number(app, "--sessions-per-client", of.sessions_of_client, 1, million, "sessions of one client");
     add_number(app, "--connections", a.net.connections, 1, million, "connections in all");
-    add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million);
-    add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30, "bytes");
+    add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million,
+               "connections of one address");
+    add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30,
+               "bytes of a message that is read");
     add_number(
         app, "--tokens-ahead", of.tokens_ahead, 1, most_tokens_ahead,
         "of a block, a power of two: what does not depend on them is computed and sent before; 1: none. "
@@ -147,7 +174,8 @@ void add_options(CLI::App& app, arguments& a) {
         ->default_str("256");
     add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
                "encryptions of zero made ahead, for each kind of request of one session");
-    add_number(app, "--threads", a.net.threads, 1, 256);
+    app.option_defaults()->group("Threads and times");
+    add_number(app, "--threads", a.net.threads, 1, 256, "that answer requests");
     add_number(app, "--drain-seconds", a.drain_seconds, 0, 86'400, "for clients to leave after SIGTERM");
     add_seconds(app, "--handshake-seconds", a.net.handshake_time,
                 "for TLS, a whole HTTP request, from a WebSocket to its session, a close");
@@ -157,6 +185,7 @@ void add_options(CLI::App& app, arguments& a) {
                 "for a frame, or each MB of a longer one, to be taken");
     add_seconds(app, "--session-seconds", a.service.allowed.session_life,
                 "of a session after its connection is lost");
+    app.option_defaults()->group("Pages");
     app.add_option("--web", a.web, "folder of a page to serve; clients of an address are one tenant then");
     app.add_option(
         "--origin", a.origins,
@@ -401,7 +430,8 @@ int run(arguments& a) {
         return 0;
     }
     split::admin admin(service, a.service.state, a.adapter_root,
-                       !a.insecure_plaintext || address.is_loopback());
+                       !a.insecure_plaintext || address.is_loopback(),
+                       [] { static_cast<void>(::kill(::getpid(), SIGTERM)); });
     const auto answer = [&](const split::net::http_request& request) {
         if (page && (request.method == "GET" || request.method == "HEAD")) {
             if (auto file = page->find(request.target); file.status == 200) {
@@ -442,7 +472,8 @@ int main(int argc, char** argv) {
 #endif
     arguments a;
     a.service.state = "tensafe_server_state";
-    CLI::App app("Serves adapters to clients that send encrypted hidden states. docs/service.md");
+    CLI::App app(description, "tensafe-server");
+    app.footer(footer);
     add_options(app, a);
     CLI11_PARSE(app, argc, argv);
     a.has_limits_for_pages = app.count("--tenant-share") > 0 && app.count("--adapter-share") > 0;

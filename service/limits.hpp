@@ -1,5 +1,7 @@
 #pragma once
 
+#include <tensafe/serving/query_limits.hpp>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -16,11 +18,8 @@ using time_point = std::chrono::steady_clock::time_point;
 /// What the service takes the time from, so that a test can set it.
 using clock_function = std::function<time_point()>;
 
-/// Whose requests are added up to be held against a limit: a client's, those of the clients of a tenant, all.
-enum class scope { client, tenant, adapter };
-/// One for each scope, in this order; nothing: there is no limit.
-template <class T>
-using of_each_scope = std::array<std::optional<T>, 3>;
+using tensafe::serving::of_each_scope;
+using tensafe::serving::scope;
 inline constexpr std::array<const char*, 3> share_options{"--client-share", "--tenant-share",
                                                           "--adapter-share"};
 

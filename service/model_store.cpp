@@ -35,13 +35,13 @@ static_assert(protection::protects, "query limits count the target coefficients 
 /// Of each group, before it is packed. Models are packed client_held_b here, which serves A. In mode blind it
 /// would be B A, and the entropies of A and B together.
 /// @throws parameter_error if a limit is below one request: nobody would ever be answered
-std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from,
+std::vector<serving::query_limits> bits_of(std::string_view name, const lora::adapter& from,
                                 const lora::model_options& options, const of_each_scope<double>& shares) {
     const auto grouped = lora::detail::group_sites(from, options);
-    std::vector<group_bits> result;
+    std::vector<serving::query_limits> result;
     for (std::size_t g = 0; g < grouped.sites.size(); ++g) {
         const lora::model_layout::group& group = grouped.layout.groups[g];
-        group_bits bits;
+        serving::query_limits bits;
         lora::detail::naming_input("model_store", group, [&] {
             const std::size_t rows = group.rows(grouped.layout.mode);
             // The norm of the rows is no part of a budget. A token of a block has the same targets and
@@ -75,7 +75,7 @@ std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from
 class one_version final : public served_model {
   public:
     /// @param options  that the model was packed with
-    one_version(handle of, const lora::model_options& options, std::vector<group_bits> bits,
+    one_version(handle of, const lora::model_options& options, std::vector<serving::query_limits> bits,
                 const tensafe::keystore::signing_key* publisher)
         : served_model(
               wire::write_model_layout<params, packing, protection>(of.model().layout()),
@@ -219,7 +219,7 @@ model_store::~model_store() = default;
 
 std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
                                 const lora::pack_progress& progress) {
-    std::vector<group_bits> bits;
+    std::vector<serving::query_limits> bits;
     const auto checked = [&] {
         lora::adapter matrices = from();
         bits = bits_of(name, matrices, state_->options, state_->shares);

@@ -30,12 +30,6 @@ namespace split {
 
 using shared_message = std::shared_ptr<const std::vector<std::uint8_t>>;
 
-/// What the query limits of one group count.
-struct group_bits {
-    std::uint64_t request = 0;            ///< at most, that one reply tells of A; of a token of a block too
-    of_each_scope<std::uint64_t> limits;  ///< of all replies; none is below one of these
-};
-
 /// A message that opens a session. As a frame of JSON it is encoded once, when the first client asks for it.
 /// Thread-safe.
 class opening_message {
@@ -56,7 +50,7 @@ class served_model {
   public:
     std::string name;
     std::uint64_t version = 0;
-    std::vector<group_bits> groups;
+    std::vector<tensafe::serving::query_limits> groups;
     std::size_t largest_request = 0;  ///< bytes
     opening_message layout;
     opening_message held;  ///< what a client holds, B and scales: as large as the B of the adapter

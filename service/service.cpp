@@ -1,5 +1,7 @@
 #include "service.hpp"
 
+#include <tensafe/io/file.hpp>
+
 #include <algorithm>
 #include <utility>
 #ifdef __GLIBC__
@@ -20,7 +22,10 @@ service::service(service_options options)
       requests_(options_.allowed.requests_per_second, options_.allowed.requests_per_second),
       work_(options_.allowed.work_per_second, options_.allowed.work_per_second),
       handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once),
-      connections_(2 * options_.allowed.handshakes_per_second, 2 * options_.allowed.handshakes_at_once) {}
+      connections_(2 * options_.allowed.handshakes_per_second, 2 * options_.allowed.handshakes_at_once) {
+    tensafe::io::remove_partial_files(options_.state,
+                                      {"admin_token", "certificate.pem", "certificate_key.pem.new"});
+}
 
 std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
                                                          std::weak_ptr<net::connection_control> control) {

@@ -2,6 +2,7 @@
 
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/serving/file_store.hpp>
 #include <tensafe/serving/meter.hpp>
 
 #include <atomic>
@@ -18,10 +19,11 @@
 #include "metrics.hpp"
 #include "model_store.hpp"
 #include "net/connection.hpp"
-#include "query_counts.hpp"
 #include "session_table.hpp"
 
 namespace split {
+
+using tensafe::serving::query_counts;
 
 struct service_options {
     limits allowed;

@@ -6,7 +6,6 @@
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
-#include <tensafe/session/store.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
@@ -71,58 +70,49 @@ void check_message(const wire::header& header, wire::kind expected) {
     check_set(header.set, "message");
 }
 
-/// What a session answers, counted in the server's query_counts.
-class counts_of_session final : public tensafe::session::store {
+/// The store of a session of this server: logs what it refuses, in the service's words.
+class counts_of_session final : public tensafe::serving::file_store {
   public:
     /// @param owner  client and address are read; of its evaluator, which has the model too
     counts_of_session(service& of, std::shared_ptr<const served_model> model, query_counts::account account,
                       const session& owner)
-        : of_(of),
+        : file_store(of.counts(), std::move(account), model->groups),
+          of_(of),
           model_(std::move(model)),
-          account_(std::move(account)),
           client_(owner.client),
           address_(owner.address) {}
 
-    void add(std::size_t group) override { count(group, true); }
-    void take_back(std::size_t group) noexcept override {
-        of_.counts().take_back(account_, group, model_->groups[group].request);
-    }
     /// Tells nothing of A yet, and is not made where no token would be answered.
     void admit_block(std::size_t group) override {
-        count(group, false);
+        file_store::admit_block(group);
         require(of_.sessions().make_block_room(address_), error_code::block_limit,
                 {"block request: the server has no room for more blocks of this address, or of all; ask for "
                  "tokens without one"});
     }
 
   private:
-    void count(std::size_t group, bool counts) {
-        const group_bits& bits = model_->groups[group];
-        const auto count = of_.counts().add(account_, group, bits.request, bits.limits, counts);
-        if (count.what == query_counts::outcome::limit_reached) {
-            const std::array<const char*, 3> who{
-                "this client", of_.addresses_are_tenants() ? "this address" : "this client's tenant",
-                "all clients together"};
-            const auto of = static_cast<std::size_t>(count.of);
-            of_.to_log().line(
-                log_level::warning, "limit_reached",
-                {{"client", prefix_of(client_)}, {"adapter", model_->name}, {"option", share_options[of]}},
-                client_);
-            throw refusal{
-                error_code::query_limit,
-                tensafe::text_of({"request: with it ", who[of], " would have got ", count.bits,
-                                  " bits of this input's A, expected at most ", bits.limits[of].value_or(0),
-                                  ": only a larger ", share_options[of], " of the server gives more"})};
-        }
-        if (count.what == query_counts::outcome::no_room) {
+    [[noreturn]] void refuse(std::size_t group, const query_counts::outcome& why) override {
+        if (why.what == query_counts::outcome::no_room) {
             of_.to_log().line(log_level::error, "usage_full", {{"client", prefix_of(client_)}}, client_);
             throw refusal{error_code::query_limit, "request: this server counts no more clients"};
         }
+        const std::array<const char*, 3> who{
+            "this client", of_.addresses_are_tenants() ? "this address" : "this client's tenant",
+            "all clients together"};
+        const auto of = static_cast<std::size_t>(why.of);
+        of_.to_log().line(
+            log_level::warning, "limit_reached",
+            {{"client", prefix_of(client_)}, {"adapter", model_->name}, {"option", share_options[of]}},
+            client_);
+        throw refusal{error_code::query_limit,
+                      tensafe::text_of({"request: with it ", who[of], " would have got ", why.bits,
+                                        " bits of this input's A, expected at most ",
+                                        model_->groups[group].limits[of].value_or(0), ": only a larger ",
+                                        share_options[of], " of the server gives more"})};
     }
 
     service& of_;
     const std::shared_ptr<const served_model> model_;
-    const query_counts::account account_;
     const std::string client_;
     const std::string address_;
 };
@@ -412,7 +402,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
 std::vector<std::uint64_t> session_protocol::queries_left() const {
     std::vector<std::uint64_t> result;
     for (std::size_t group = 0; group < model_->groups.size(); ++group) {
-        const group_bits& bits = model_->groups[group];
+        const tensafe::serving::query_limits& bits = model_->groups[group];
         const std::uint64_t used = of_.counts_.used(account_, group)[0];
         std::optional<std::uint64_t> least;
         for (std::size_t i = 0; i < account_.size(); ++i) {

@@ -12,6 +12,7 @@
 #include <tensafe/serving/engine_answers.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/prometheus.hpp>
+#include <tensafe/serving/query_limits.hpp>
 #include <tensafe/serving/registry.hpp>
 #include <tensafe/serving/router.hpp>
 #include <tensafe/session/client_session.hpp>

@@ -18,7 +18,6 @@
 
 #include "../../service/client_list.hpp"
 #include "../../service/params.hpp"
-#include "../../service/query_counts.hpp"
 #include "../../service/service.hpp"
 #include "../random_values.hpp"
 #include "helpers.hpp"

@@ -3,15 +3,18 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -146,6 +149,20 @@ inline void replace_file(const std::filesystem::path& path, std::span<const std:
         std::error_code ignored;  // the first failure is the one to report
         std::filesystem::remove(temporary, ignored);
         throw_io_error(path, "write", failure);
+    }
+}
+
+/// Removes what a process left in a folder that died while it wrote one of the files `names`: NAME.partial-X.
+/// For whoever has the folder alone.
+/// @throws std::filesystem::filesystem_error if the folder cannot be read or a file not removed
+inline void remove_partial_files(const std::filesystem::path& folder,
+                                 std::initializer_list<std::string_view> names) {
+    for (const auto& each : std::filesystem::directory_iterator(folder)) {
+        const std::string name = each.path().filename().string();
+        const std::size_t end = name.find(".partial-");
+        if (end != name.npos && std::ranges::count(names, std::string_view(name).substr(0, end)) > 0) {
+            std::filesystem::remove(each.path());
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/serving/file_store.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -22,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../../service/query_counts.hpp"
+#include "../../../service/limits.hpp"
 #include "check.hpp"
 #include "clients.hpp"
 #include "fixture.hpp"
@@ -94,7 +95,7 @@ inline std::array<std::uint64_t, 3> sums_of_counts(const std::filesystem::path& 
                                                    const std::string& client, const std::string& tenant,
                                                    const std::string& adapter) {
     constexpr std::size_t most_inputs = 64;
-    const query_counts counts(state);
+    const tensafe::serving::query_counts counts(state);
     const auto rows = counts.account_of(client, tenant, adapter);
     std::array<std::uint64_t, 3> sums{};
     for (std::size_t group = 0; group < most_inputs; ++group) {

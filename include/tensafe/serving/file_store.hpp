@@ -1,0 +1,675 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/io/file.hpp>
+#include <tensafe/keystore/openssl.hpp>
+#include <tensafe/keystore/private_file.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/random/entropy.hpp>
+#include <tensafe/serving/query_limits.hpp>
+#include <tensafe/session/store.hpp>
+#include <tensafe/wire/checksum.hpp>
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <fcntl.h>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace tensafe::serving {
+
+/// Holds a state folder for one server (flock) as long as the result lives.
+/// @throws io_error, also if another process or object holds it
+inline keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
+    keystore::detail::owned_descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (open.get() < 0) {
+        io::throw_io_error(folder, "open this folder", errno);
+    }
+    while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
+        require<io_error>(errno != EWOULDBLOCK,
+                          {in_quotes(folder.native()),
+                           ": another server uses this state folder, expected one of this server alone"});
+        if (errno != EINTR) {
+            io::throw_io_error(folder, "lock this folder", errno);
+        }
+    }
+    return open;
+}
+
+/// How many bits of each group of each adapter were asked for: by each client, by each tenant, by all. What
+/// query limits stand on.
+///
+/// Names are kept only as HMAC-SHA-256 under a key of this server, so that a client that is forgotten keeps
+/// its count and nobody who has the file alone can tell whose it is. Survives a restart in two files:
+/// `usage_key`, made once, and `usage`.
+///
+/// Nothing is counted beyond what `usage` has as reserved, forced to the device: after a crash the reserved
+/// numbers are the counts, a chunk too many at most, none too few. A thread of its own reserves the next
+/// chunk when half of the last one is used up; a request that finds nothing left reserves it itself, and
+/// waits for the device.
+///
+/// Only what was asked takes memory: a row for each adapter, and each client and tenant of it, in it a number
+/// for each group. A request that failed leaves a zero and what was reserved.
+///
+/// Thread-safe. Only numbers are looked up and added under the lock that requests share.
+class query_counts {
+  public:
+    /// At most, of all scopes.
+    static constexpr std::size_t most_rows = std::size_t{1} << 16;
+    /// At most, of all rows.
+    static constexpr std::size_t most_numbers = std::size_t{1} << 20;
+
+    /// What is done for a client or group that there is no room for.
+    enum class when_full {
+        evict,  ///< rows of clients, then of tenants, with the smallest largest numbers make room: these
+                ///< begin anew
+        refuse
+    };
+
+    /// Reads what is there, and holds the folder for itself (lock_folder) as long as this lives.
+    /// Removes what a process left that died while it wrote, and goes on with a first start that was not
+    /// finished.
+    /// @throws io_error, also if another process or object holds the folder; format_error for files
+    ///         that are not ours or were changed, or one without the other: a count that is lost is a limit
+    ///         that is lost, so that nothing is begun anew by itself
+    explicit query_counts(std::filesystem::path folder, when_full full = when_full::refuse);
+
+    /// The rows that one client's requests to one adapter count in, by scope.
+    using account = std::array<std::string, 3>;
+    /// @param client  64 hexadecimal digits
+    /// @param tenant  empty: the client is one of its own, and its row is the tenant's too
+    account account_of(std::string_view client, std::string_view tenant, std::string_view adapter) const;
+
+    struct outcome {
+        enum { counted, limit_reached, no_room } what = counted;
+        scope of = scope::client;  ///< the first whose limit was reached
+        std::uint64_t bits = 0;    ///< that it would have counted then
+
+        friend bool operator==(const outcome&, const outcome&) = default;
+    };
+
+    /// How many bits are reserved at once: a 32nd of the limit, one request at least, 64 where there is no
+    /// limit.
+    static std::uint64_t chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit);
+
+    /// Counts the bits in all rows, or in none if one would pass its limit. What is not counted leaves
+    /// nothing.
+    /// @param counts  false: says whether a limit would be passed, and counts nothing
+    /// @throws io_error if nothing is reserved any more and no more can be; nothing is counted then
+    outcome add(const account& rows, std::size_t group, std::uint64_t bits,
+                const of_each_scope<std::uint64_t>& limits, bool counts = true);
+    /// Takes them back: they were not answered.
+    void take_back(const account& rows, std::size_t group, std::uint64_t bits) noexcept;
+    /// What was counted, by scope.
+    std::array<std::uint64_t, 3> used(const account& rows, std::size_t group) const;
+    std::size_t rows() const;
+
+    /// Writes the counts as they are instead of what is reserved, and reserves nothing ahead any more: for
+    /// the end.
+    /// @throws io_error; what was reserved still is
+    void save();
+
+  private:
+    struct number {
+        std::uint64_t count = 0;
+        std::uint64_t reserved = 0;  ///< of it, in the file
+    };
+    using row = std::map<std::size_t, number>;  // by group
+    using place = std::pair<std::string, std::size_t>;
+
+    std::size_t read(std::string_view text);
+    bool read_rows(std::string_view text);
+    number& at(const std::string& name, std::size_t group);
+    bool evict();
+    void reserve();
+    void reserve_ahead(const std::stop_token& stop);
+    void rewrite(bool exact);
+
+    std::filesystem::path folder_;
+    keystore::detail::owned_descriptor lock_;
+    when_full full_;
+    memory::secret_buffer<std::byte> key_;
+
+    mutable std::mutex mutex_;
+    std::map<std::string, row, std::less<>> counts_;  // by letter of the scope and hex of the hash
+    std::size_t numbers_ = 0;
+    std::map<place, std::uint64_t> wanted_;  // to be reserved; more than is
+    bool has_work_ = false;                  // for the thread
+    std::condition_variable_any work_;
+
+    std::mutex disk_;  // before mutex_; of all below
+    keystore::detail::owned_descriptor usage_{-1};
+    std::size_t length_ = 0;
+    std::uint32_t sum_ = 0;
+    std::size_t longest_ = 0;  // then it is written anew
+
+    std::jthread ahead_;
+};
+
+namespace detail {
+
+// The file: this line; a line for each row; one without a row, which ends the table; then a line for each
+// time that something was reserved. Each begins with the CRC-32C of what the lines up to it say, and before
+// them the key: beside another key the file is damaged. Each row is " name group:bits group:bits ...", and of
+// several numbers of a group the largest counts.
+inline constexpr std::string_view first_line = "tensafe split usage 3\n";
+/// What a row's name begins with, by scope.
+inline constexpr std::string_view letters = "cta";
+inline constexpr std::size_t hash_digits = 64;
+inline constexpr std::size_t name_length = 1 + hash_digits;
+inline constexpr std::size_t key_bytes_of_hash = 32;
+/// Sums stay far from 2^64.
+inline constexpr std::uint64_t most_bits = std::uint64_t{1} << 62;
+/// Of one number, its checksum, name and line break included.
+inline constexpr std::size_t longest_number = 10 + (1 + name_length) + (1 + 20 + 1 + 20) + 1;
+/// Behind the table, until it is written anew.
+inline constexpr std::size_t longest_log = std::size_t{4} << 20;
+inline constexpr std::size_t longest_file = 2 * query_counts::most_numbers * longest_number + longest_log;
+
+inline void add_line(std::string& to, std::uint32_t& sum, std::string_view rows) {
+    sum = wire::crc32c({reinterpret_cast<const std::uint8_t*>(rows.data()), rows.size()}, sum);
+    to.append(std::to_string(sum)).append(rows).append(1, '\n');
+}
+
+inline std::string number_text(std::size_t group, std::uint64_t bits) {
+    return " " + std::to_string(group) + ":" + std::to_string(bits);
+}
+
+inline std::array<std::byte, hash_digits / 2> keyed_hash(std::span<const std::byte> key,
+                                                         std::string_view text) {
+    const keystore::detail::openssl_reports reports;
+    std::array<std::byte, hash_digits / 2> hash{};
+    if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+             reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+             reinterpret_cast<unsigned char*>(hash.data()), nullptr) == nullptr) {
+        reports.fail("compute HMAC-SHA-256");
+    }
+    return hash;
+}
+
+/// What the checksums of a file begin with.
+inline std::uint32_t sum_of_key(std::span<const std::byte> key) {
+    std::uint32_t sum = 0;
+    std::memcpy(&sum, keyed_hash(key, first_line).data(), sizeof sum);
+    return sum;
+}
+
+/// A file in which nothing is counted.
+inline std::string empty_table(std::uint32_t sum) {
+    std::string text(first_line);
+    add_line(text, sum, {});
+    return text;
+}
+
+/// With whatever key.
+inline bool is_empty_table(std::string_view text) {
+    return text.starts_with(first_line) && text.ends_with('\n') &&
+           text.find_first_not_of("0123456789", first_line.size()) == text.size() - 1;
+}
+
+inline keystore::detail::owned_descriptor open_or_throw(const std::filesystem::path& path, int how,
+                                                        const char* action) {
+    keystore::detail::owned_descriptor opened(::open(path.c_str(), how | O_CLOEXEC));
+    if (opened.get() < 0) {
+        io::throw_io_error(path, action, errno);
+    }
+    return opened;
+}
+
+/// Both files are there or neither: a count without its key, or a key without its counts, is a limit that was
+/// lost. Where a first start ended between the two, nothing was counted yet.
+inline void make_files(const std::filesystem::path& folder) {
+    const std::filesystem::path key = folder / "usage_key";
+    const std::filesystem::path usage = folder / "usage";
+    const bool has_key = std::filesystem::exists(std::filesystem::symlink_status(key));
+    const bool has_usage = std::filesystem::exists(std::filesystem::symlink_status(usage));
+    if (has_key != has_usage &&
+        (has_key || !is_empty_table(io::read_file<std::string>(usage, longest_file)))) {
+        throw format_error({in_quotes((has_key ? usage : key).native()), ": is missing, but ",
+                            in_quotes((has_key ? key : usage).native()),
+                            " is there: expected both or neither. Bring it back, or remove the other one to "
+                            "begin every query limit anew"});
+    }
+    if (!has_key) {
+        random::seed fresh = random::fresh_seed();
+        const memory::wipe_guard guard(fresh);
+        const auto made = std::as_bytes(std::span(fresh.bytes));
+        const std::string nothing = empty_table(sum_of_key(made));
+        io::replace_file(usage, std::as_bytes(std::span(nothing)));
+        keystore::detail::force_folder_of(usage);  // before the key
+        keystore::create_private_file(key, made);
+    }
+}
+
+/// A number at the beginning of a text, which then begins behind it.
+inline std::optional<std::uint64_t> take_number(std::string_view& text) {
+    std::uint64_t value = 0;
+    const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc()) {
+        return std::nullopt;
+    }
+    text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+    return value;
+}
+
+inline bool take(std::string_view& text, char expected) {
+    const bool is_it = text.starts_with(expected);
+    text.remove_prefix(is_it ? 1 : 0);
+    return is_it;
+}
+
+/// The number of a group; null if it is not there.
+template <class Counts>
+auto find(Counts& counts, const std::string& name, std::size_t group)
+    -> decltype(&counts.find(name)->second.find(group)->second) {
+    const auto row = counts.find(name);
+    if (row == counts.end()) {
+        return nullptr;
+    }
+    const auto of = row->second.find(group);
+    return of == row->second.end() ? nullptr : &of->second;
+}
+
+}  // namespace detail
+
+inline query_counts::query_counts(std::filesystem::path folder, when_full full)
+    : folder_(std::move(folder)), lock_(lock_folder(folder_)), full_(full) {
+    io::remove_partial_files(folder_, {"usage", "usage_key"});
+    detail::make_files(folder_);
+    const std::filesystem::path key = folder_ / "usage_key";
+    key_ = keystore::read_private_file(key, detail::key_bytes_of_hash);
+    require<format_error>(key_.size() == detail::key_bytes_of_hash,
+                          {in_quotes(key.native()), ": got ", key_.size(), " bytes, expected a key of ",
+                           detail::key_bytes_of_hash});
+    sum_ = detail::sum_of_key(std::span(key_.data(), key_.size()));
+    const std::filesystem::path usage = folder_ / "usage";
+    length_ = read(io::read_file<std::string>(usage, detail::longest_file));
+    longest_ = detail::longest_log;
+    usage_ = detail::open_or_throw(usage, O_WRONLY | O_APPEND, "open for writing");
+    if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
+        io::throw_io_error(usage, "take a torn line from", errno);
+    }
+    ahead_ = std::jthread([this](const std::stop_token& stop) { reserve_ahead(stop); });
+}
+
+/// How much of it is whole: behind the table the last line may be torn, and no answer stands on that one.
+inline std::size_t query_counts::read(std::string_view text) {
+    const std::size_t length = text.size();
+    std::size_t line = 1;
+    const auto check = [&](bool holds, std::string_view problem) {
+        if (!holds) {
+            throw format_error({in_quotes((folder_ / "usage").native()), ": line ", line, ": ", problem,
+                                ". Move it and usage_key away to begin with no counts"});
+        }
+    };
+    for (const char* const older : {"1", "2"}) {
+        check(!text.starts_with(std::string("tensafe split usage ") + older + "\n"),
+              text_of({"got version ", older, ", expected 3, which reserves"}));
+    }
+    check(text.starts_with(detail::first_line), "does not say \"tensafe split usage 3\"");
+    text.remove_prefix(detail::first_line.size());
+    bool has_table = false;
+    for (++line; !text.empty(); ++line) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        const std::string_view rows = text.substr(0, end).substr(std::min(text.find(' '), end));
+        std::string expected;
+        std::uint32_t sum = sum_;
+        detail::add_line(expected, sum, rows);
+        if (text.substr(0, end + 1) != expected) {
+            // A write that was cut is shorter, or the device has zeros for parts of it.
+            const bool is_torn = end == text.size() || text.find('\0') < end;
+            check(has_table && end + 1 >= text.size() && is_torn,
+                  "is damaged, not whole, or was made with another usage_key");
+            break;
+        }
+        check(read_rows(rows), "is no list of counts, or one too many");
+        has_table = has_table || rows.empty();
+        sum_ = sum;
+        text.remove_prefix(end + 1);
+    }
+    check(has_table, "is missing, the end of the table");
+    return length - text.size();
+}
+
+/// Whether they are rows that there is room for: behind the table stand also those that were evicted.
+inline bool query_counts::read_rows(std::string_view text) {
+    std::string name;
+    while (detail::take(text, ' ')) {
+        if (text.substr(0, 1).find_first_of(detail::letters) == 0) {
+            name = text.substr(0, detail::name_length);
+            if (name.size() != detail::name_length ||
+                name.find_first_not_of("0123456789abcdef", 1) != name.npos) {
+                return false;
+            }
+            text.remove_prefix(detail::name_length);
+            continue;
+        }
+        const auto group = detail::take_number(text);
+        const bool has_bits = detail::take(text, ':');
+        const auto bits = detail::take_number(text);
+        if (name.empty() || !group || !has_bits || !bits || *bits == 0 || *bits > detail::most_bits) {
+            return false;
+        }
+        number& of = at(name, *group);
+        of.count = of.reserved = std::max(of.count, *bits);
+        while (counts_.size() > most_rows || numbers_ > most_numbers) {
+            if (!evict()) {
+                return false;
+            }
+        }
+    }
+    return text.empty();
+}
+
+inline query_counts::account query_counts::account_of(std::string_view client, std::string_view tenant,
+                                                      std::string_view adapter) const {
+    const auto name = [&](char letter, std::string_view who) {
+        // Neither keys nor tenants have a line break.
+        const auto hash =
+            detail::keyed_hash(std::span(key_.data(), key_.size()),
+                               std::string(1, letter).append(who).append(1, '\n').append(adapter));
+        return letter + keystore::hex(hash);
+    };
+    const std::string own = name(detail::letters[0], client);
+    return {own, tenant.empty() ? own : name(detail::letters[1], tenant), name(detail::letters[2], {})};
+}
+
+/// Which is made if it is not there.
+inline query_counts::number& query_counts::at(const std::string& name, std::size_t group) {
+    const auto [of, is_new] = counts_[name].try_emplace(group);
+    numbers_ += is_new ? 1 : 0;
+    return of->second;
+}
+
+inline std::uint64_t query_counts::chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit) {
+    return limit ? std::max(*limit / 32, bits) : 64 * bits;
+}
+
+inline query_counts::outcome query_counts::add(const account& rows, std::size_t group, std::uint64_t bits,
+                                               const of_each_scope<std::uint64_t>& limits, bool counts) {
+    bool must_wait = false;
+    bool wants_more = false;
+    {
+        const std::lock_guard lock(mutex_);
+        bool is_new_row = false;
+        bool is_new = false;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const number* const known = detail::find(counts_, rows[i], group);
+            const std::uint64_t after = (known == nullptr ? 0 : known->count) + bits;
+            if (limits[i] && after > *limits[i]) {
+                return {outcome::limit_reached, static_cast<scope>(i), after};
+            }
+            is_new_row = is_new_row || !counts_.contains(rows[i]);
+            is_new = is_new || known == nullptr;
+        }
+        if (!counts) {
+            return {};
+        }
+        while ((is_new_row && counts_.size() + rows.size() > most_rows) ||
+               (is_new && numbers_ + rows.size() > most_numbers)) {
+            if (full_ == when_full::refuse || !evict()) {  // may evict this client too
+                return {outcome::no_room};
+            }
+        }
+        // What may throw comes before anything is counted.
+        std::array<number*, 3> numbers{};
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (i > 0 && rows[i] == rows[i - 1]) {
+                continue;  // a client that is its own tenant
+            }
+            number& of = at(rows[i], group);
+            numbers[i] = &of;
+            const auto ahead = [&](std::uint64_t more) {
+                return std::min(of.count + bits + more, limits[i].value_or(detail::most_bits));
+            };
+            const std::uint64_t whole = chunk(bits, limits[i]);
+            if (ahead(whole / 2) > of.reserved) {
+                std::uint64_t& wanted = wanted_[{rows[i], group}];
+                if (ahead(whole / 2) > wanted) {
+                    wanted = ahead(whole);
+                    has_work_ = wants_more = true;
+                }
+            }
+            must_wait = must_wait || of.count + bits > of.reserved;
+        }
+        for (number* const of : numbers) {
+            if (of != nullptr) {
+                of->count += bits;
+            }
+        }
+    }
+    if (must_wait) {
+        try {
+            reserve();
+        } catch (...) {
+            take_back(rows, group, bits);
+            throw;
+        }
+    } else if (wants_more) {
+        work_.notify_one();
+    }
+    return {};
+}
+
+/// Several at once, or with a full table each new client would cost a walk through all of it. Whether there
+/// was one to evict: rows of clients, which make keys as they like, and where there are none left those of
+/// tenants, which are addresses then. What the limit of all stands on stays.
+inline bool query_counts::evict() {
+    std::vector<std::pair<std::uint64_t, decltype(counts_)::iterator>> order;
+    for (std::size_t scope = 0; scope < 2 && order.empty(); ++scope) {
+        auto each = counts_.lower_bound(detail::letters.substr(scope, 1));
+        for (; each != counts_.end() && each->first.front() == detail::letters[scope]; ++each) {
+            std::uint64_t largest = 0;
+            for (const auto& [group, of] : each->second) {
+                largest = std::max(largest, of.count);
+            }
+            order.emplace_back(largest, each);
+        }
+    }
+    if (order.empty()) {
+        return false;
+    }
+    const auto dropped = static_cast<std::ptrdiff_t>(order.size() / 16 + 1);
+    std::nth_element(order.begin(), order.begin() + (dropped - 1), order.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto drop = order.begin(); drop != order.begin() + dropped; ++drop) {
+        const std::string& name = drop->second->first;
+        wanted_.erase(wanted_.lower_bound({name, 0}), wanted_.upper_bound({name, ~std::size_t{0}}));
+        numbers_ -= drop->second->second.size();
+        counts_.erase(drop->second);
+    }
+    return true;
+}
+
+inline void query_counts::take_back(const account& rows, std::size_t group, std::uint64_t bits) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        number* const of = i > 0 && rows[i] == rows[i - 1] ? nullptr : detail::find(counts_, rows[i], group);
+        if (of != nullptr) {
+            of->count -= std::min(of->count, bits);  // too few, or none, if it was evicted meanwhile
+        }
+    }
+}
+
+inline std::array<std::uint64_t, 3> query_counts::used(const account& rows, std::size_t group) const {
+    const std::lock_guard lock(mutex_);
+    std::array<std::uint64_t, 3> result{};
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const number* const of = detail::find(counts_, rows[i], group);
+        result[i] = of == nullptr ? 0 : of->count;
+    }
+    return result;
+}
+
+inline std::size_t query_counts::rows() const {
+    const std::lock_guard lock(mutex_);
+    return counts_.size();
+}
+
+inline void query_counts::reserve_ahead(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (work_.wait(lock, stop, [&] { return std::exchange(has_work_, false); })) {
+        lock.unlock();
+        try {
+            reserve();
+        } catch (const std::exception&) {
+            // Who finds nothing reserved tries again, and says why not.
+        }
+        lock.lock();
+    }
+}
+
+/// Appends what is wanted, also by others, as one line.
+inline void query_counts::reserve() {
+    const std::lock_guard one_at_a_time(disk_);
+    decltype(wanted_) now;
+    {
+        const std::lock_guard lock(mutex_);
+        now = wanted_;
+    }
+    if (now.empty()) {
+        return;  // somebody else did it
+    }
+    if (usage_.get() < 0 || length_ > longest_) {
+        rewrite(false);
+    }
+    std::string rows;
+    for (const auto& [of, bits] : now) {
+        rows.append(" ").append(of.first).append(detail::number_text(of.second, bits));
+    }
+    std::string line;
+    std::uint32_t sum = sum_;
+    detail::add_line(line, sum, rows);
+    const int failure = keystore::detail::write_and_force(usage_, std::as_bytes(std::span<const char>(line)));
+    if (failure != 0) {
+        if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
+            usage_ = keystore::detail::owned_descriptor(-1);
+        }
+        io::throw_io_error(folder_ / "usage", "reserve counts", failure);
+    }
+    length_ += line.size();
+    sum_ = sum;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [of, bits] : now) {
+        if (number* const known = detail::find(counts_, of.first, of.second)) {
+            known->reserved = std::max(known->reserved, bits);
+        }
+        if (const auto wanted = wanted_.find(of); wanted != wanted_.end() && wanted->second <= bits) {
+            wanted_.erase(wanted);
+        }
+    }
+}
+
+/// A slice at a time: requests go on meanwhile, and evictions. What is reserved stays: who reserves is here.
+inline void query_counts::rewrite(bool exact) {
+    std::string text(detail::first_line);
+    std::uint32_t sum = detail::sum_of_key(std::span(key_.data(), key_.size()));
+    std::string last;
+    for (bool is_over = false; !is_over;) {
+        constexpr int rows_of_slice = 256;
+        std::string slice;
+        std::unique_lock lock(mutex_);
+        auto each = counts_.upper_bound(last);
+        for (int i = 0; i < rows_of_slice && each != counts_.end(); ++i, ++each) {
+            last = each->first;
+            std::string rows = " " + last;
+            for (auto& [group, of] : each->second) {
+                if (exact) {
+                    of.reserved = std::min(of.reserved, of.count);
+                }
+                rows += of.reserved > 0 ? detail::number_text(group, of.reserved) : std::string();
+            }
+            if (rows.size() > 1 + detail::name_length) {
+                detail::add_line(slice, sum, rows);
+            }
+        }
+        is_over = each == counts_.end();
+        lock.unlock();
+        text += slice;
+    }
+    detail::add_line(text, sum, {});
+    const std::filesystem::path usage = folder_ / "usage";
+    io::replace_file(usage, std::as_bytes(std::span<const char>(text)));
+    usage_ = keystore::detail::owned_descriptor(-1);  // of the file that was replaced
+    keystore::detail::force_folder_of(usage);
+    usage_ = detail::open_or_throw(usage, O_WRONLY | O_APPEND, "open for writing");
+    length_ = text.size();
+    longest_ = length_ + detail::longest_log;
+    sum_ = sum;
+}
+
+inline void query_counts::save() {
+    ahead_ = {};
+    const std::lock_guard one_at_a_time(disk_);
+    rewrite(true);
+}
+
+/// Counts what one session answers in the rows of its client, in files that survive a crash: the store of a
+/// session::server_session whose server shares one query_counts between all its sessions.
+///
+/// Thread-safe.
+class file_store : public session::store {
+  public:
+    /// @param counts  outlives this
+    /// @param groups  a number and limits for each group of the model; outlives this
+    file_store(query_counts& counts, query_counts::account rows, std::span<const query_limits> groups)
+        : counts_(counts), rows_(std::move(rows)), groups_(groups) {}
+
+    /// @throws refused_error (query_limit) if a limit is reached or there is no room for another client;
+    ///         io_error if the count cannot be made safe
+    void add(std::size_t group) override { count(group, true); }
+    void take_back(std::size_t group) noexcept override {
+        counts_.take_back(rows_, group, groups_[group].request);
+    }
+    void admit_block(std::size_t group) override { count(group, false); }
+
+  protected:
+    /// Says why a request is refused. A server that has its own words for it throws them instead.
+    [[noreturn]] virtual void refuse(std::size_t group, const query_counts::outcome& why) {
+        throw session::refused_error(
+            why.what == query_counts::outcome::no_room
+                ? "request: no more clients are counted"
+                : text_of({"request: with it the scope ", static_cast<std::size_t>(why.of),
+                           " would have got ", why.bits, " bits of this input's A, expected at most ",
+                           groups_[group].limits[static_cast<std::size_t>(why.of)].value_or(0)}),
+            session::refusal::query_limit);
+    }
+
+  private:
+    void count(std::size_t group, bool counts) {
+        const query_limits& of = groups_[group];
+        const auto outcome = counts_.add(rows_, group, of.request, of.limits, counts);
+        if (outcome.what != query_counts::outcome::counted) {
+            refuse(group, outcome);
+        }
+    }
+
+    query_counts& counts_;
+    const query_counts::account rows_;
+    const std::span<const query_limits> groups_;
+};
+
+}  // namespace tensafe::serving

@@ -2,6 +2,9 @@
 // step, while servers are replaced, blocks refused and counts fail. The judge is rehearsal::ledger and what
 // is seen on the line.
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "rehearsal.hpp"
 
 using namespace tests;
@@ -22,6 +25,7 @@ struct faults {
     int rate = 0;     ///< of messages: too many
     int leave = 0;    ///< nobody waits for a call any more
     int stop = 0;     ///< no more rows of a call go up
+    int fork = 0;     ///< the client's process has a child, which tries to go on; a hundredth as often
 };
 
 struct caller {
@@ -69,6 +73,7 @@ class run {
     }
 
     std::uint64_t steps() const noexcept { return steps_; }
+    std::uint64_t forks() const noexcept { return forks_; }
 
   private:
     bool happens(int thousandths) { return static_cast<int>(random_() % 1000) < thousandths; }
@@ -146,6 +151,9 @@ class run {
                 is_unfair_ = true;
             }
         }
+        if (happens(may_.fork) && random_() % 100 == 0) {
+            fork();
+        }
         if (happens(may_.replace)) {
             server_.reset();
             is_unfair_ = true;
@@ -163,6 +171,33 @@ class run {
                 c.of->stop();
             }
         }
+    }
+
+    /// Nothing may leave the child: it has the keys and the next positions of its parent, which goes on.
+    void fork() {
+        const ::pid_t child = ::fork();
+        must(child >= 0, "no process");
+        if (child == 0) {
+            session::call own(0, 1, [h = 1e6F](std::size_t) { return std::span<const float>(&h, 1); });
+            int went_on = 0;
+            const auto try_to = [&](auto what) {
+                try {
+                    went_on += what();
+                } catch (const unsupported_error&) {  // says so
+                }
+            };
+            try_to([&] { return client_->next() != nullptr; });
+            try_to([&] { return client_->begin(own), true; });
+            for (const entry& each : down_) {
+                try_to([&] { return !each.refusal && (client_->take(each.message), true); });
+            }
+            try_to([&] { return client_->next() != nullptr; });
+            ::_exit(went_on);
+        }
+        int status = 0;
+        must(::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+             "a child of the client went on");
+        ++forks_;
     }
 
     struct entry {
@@ -290,6 +325,7 @@ class run {
     bool is_unfair_ = false;  ///< something happened after which an answer may have to be paid for again
     std::uint64_t session_number_ = 0;
     std::uint64_t steps_ = 0;
+    std::uint64_t forks_ = 0;
     std::size_t most_held_ = 0;
     bytes message_;
     std::map<std::pair<std::uint64_t, std::uint64_t>, bytes> sent_;
@@ -308,17 +344,20 @@ std::uint64_t runs() {
 
 void play_all(const faults& may, std::uint64_t first) {
     std::uint64_t steps = 0;
+    std::uint64_t forks = 0;
     for (std::uint64_t seed = first; seed < first + runs(); ++seed) {
         try {
             run one(seed, may);
             one.play();
             steps += one.steps();
+            forks += one.forks();
         } catch (const std::exception& e) {
             FAIL_CHECK("seed " << seed << ": " << std::string(e.what()));
             return;
         }
     }
     CHECK(steps > 10 * runs());
+    CHECK((forks > 0) == (may.fork > 0));
 }
 
 }  // namespace
@@ -326,12 +365,19 @@ void play_all(const faults& may, std::uint64_t first) {
 TEST_CASE("over a line that keeps its order nothing is lost or paid for twice, whatever breaks") {
     play_all({}, 1);
     play_all({.cut = 30}, 1'000'000);
-    play_all({.cut = 100, .fail = 20, .no_room = 200, .rate = 100, .stop = 3}, 2'000'000);
+    play_all({.cut = 100, .fail = 20, .no_room = 200, .rate = 100, .stop = 3, .fork = 5}, 2'000'000);
 }
 
 TEST_CASE("where servers are replaced and forget, every row is still answered, and no position twice") {
     play_all({.cut = 20, .replace = 10, .forget = 10, .no_room = 100, .leave = 5}, 3'000'000);
-    play_all({.cut = 50, .replace = 30, .forget = 30, .fail = 10, .no_room = 300, .rate = 200, .leave = 10},
+    play_all({.cut = 50,
+              .replace = 30,
+              .forget = 30,
+              .fail = 10,
+              .no_room = 300,
+              .rate = 200,
+              .leave = 10,
+              .fork = 5},
              4'000'000);
 }
 

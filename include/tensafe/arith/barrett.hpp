@@ -56,8 +56,9 @@ class barrett : public word_representation {
     }
 
   private:
-    /// Where 2^63 times the least modulus begins: the upper part of what is below it is a word, and so is the
-    /// ratio of every modulus of the type.
+    /// The bits that an operand of a reduction is shifted right by before its quotient is estimated: the
+    /// upper part of every operand below 2^(63 + least_bits) is then a word, and so is the ratio of every
+    /// modulus of the type.
     static constexpr int shift = Modulus::least_bits - 1;
 
     [[no_unique_address]] Modulus modulus_;

@@ -33,7 +33,7 @@ struct below {
     }
 };
 
-/// In [0, (A+B)*q).
+/// a + b, not reduced: in [0, (A+B)*q).
 template <unsigned A, unsigned B, class Modulus, class Representation>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representation> operator+(
     below<A, Modulus, Representation> a, below<B, Modulus, Representation> b) noexcept {
@@ -47,7 +47,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representatio
     return {a.value + (static_cast<Representation>(B * m.value()) - b.value)};
 }
 
-/// The same residue in [0, To*q), by conditional subtractions without branches; none if K <= To.
+/// Brings x into [0, To*q) by conditional subtractions without branches, modulo q unchanged; does nothing if
+/// K <= To.
 template <unsigned To, unsigned K, class Modulus, class Representation>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<To, Modulus, Representation> reduce(
     const Modulus& m, below<K, Modulus, Representation> x) noexcept {

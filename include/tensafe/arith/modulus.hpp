@@ -77,7 +77,7 @@ constexpr int class_begin(int bits) noexcept {
 template <int Bits>
 using modulus_class = runtime_modulus<detail::class_end(Bits), detail::class_begin(Bits)>;
 
-/// What the arithmetic needs from a modulus: its width in the type, and its value.
+/// A modulus as the arithmetic needs it: its width is in the type, and value() gives it.
 template <class M>
 concept modulus = requires(const M m) {
     { M::bits } -> std::convertible_to<int>;

@@ -21,7 +21,7 @@
 
 namespace tensafe::arith {
 
-/// One machine word: every residue is stored in one.
+/// The machine word in which every residue is stored.
 using word = std::uint64_t;
 /// The product of two words.
 __extension__ typedef unsigned __int128 uint128;
@@ -61,8 +61,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE std::int64_t multiply_add_signed(std::int32_t
 #endif
 }
 
-/// x, of which the compiler knows nothing on the device: what depends on it is computed once more rather than
-/// kept in registers that are short.
+/// Returns x, but hides from the compiler of the device where it comes from: what depends on x is then
+/// computed once more instead of being kept in scarce registers.
 TENSAFE_HOST_DEVICE TENSAFE_INLINE int rematerialized(int x) noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("" : "+r"(x));
@@ -70,8 +70,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE int rematerialized(int x) noexcept {
     return x;
 }
 
-/// Two neighbouring words into memory of the device, in one piece: of most such stores nvcc would make two,
-/// for twice the sectors.  @pre `to` is 16-byte aligned
+/// Writes two neighbouring words into memory of the device with one store; nvcc would mostly make two of it,
+/// and each touches its sectors again.  @pre `to` is 16-byte aligned
 TENSAFE_HOST_DEVICE TENSAFE_INLINE void store_two(word* to, word first, word second) noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "l"(first),

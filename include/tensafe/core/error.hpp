@@ -52,7 +52,7 @@ class text_part {
     double real_ = 0;
 };
 
-/// The parts, one behind the other.
+/// The text of all parts, one behind the other.
 inline std::string text_of(std::initializer_list<text_part> parts) {
     std::string text;
     for (const text_part& part : parts) {
@@ -67,11 +67,12 @@ inline std::string text_of(std::initializer_list<text_part> parts) {
 class error : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
-    /// `throw shape_error({"got ", count, " rows"});`
+    /// Makes the message of its parts, as in `throw shape_error({"got ", count, " rows"});`.
     explicit error(std::initializer_list<text_part> parts) : std::runtime_error(text_of(parts)) {}
 };
 
-/// @throws Error of these parts unless `holds`. They are evaluated always, and put together only then.
+/// Throws an Error made of these parts unless `holds`. The parts are evaluated always, and put together only
+/// then.
 template <class Error>
 constexpr void require(bool holds, std::initializer_list<text_part> parts) {
     if (!holds) {

@@ -29,8 +29,9 @@ class plan {
     plan(Policy policy, int log_n)
         : plan(policy, log_n, arith::smallest_primitive_root(policy.modulus().value(), checked(log_n))) {}
 
-    /// With a primitive 2N-th root of the caller's choice instead of the smallest one.
-    /// @throws parameter_error as above, or if `psi` is no primitive 2N-th root
+    /// Makes the tables with a primitive 2N-th root of the caller's choice instead of the smallest one.
+    /// @throws parameter_error if log_n is out of range, the modulus is not a prime that is 1 modulo 2N, or
+    ///         `psi` is no primitive 2N-th root
     plan(Policy policy, int log_n, arith::word psi)
         : policy_(policy),
           log_n_(checked(log_n)),
@@ -66,12 +67,13 @@ class plan {
     const factor* forward_factors() const noexcept { return forward_.data(); }
     /// The inverses of the forward factors, at the same places.
     const factor* inverse_factors() const noexcept { return inverse_.data(); }
-    /// 1: multiplying by it reduces an entry of any bound.
+    /// The factor 1; multiplying by it reduces an entry of any bound.
     factor one() const noexcept { return forward_[0]; }
-    /// 1/N, and inverse factors 1..3 times 1/N: the last inverse stages scale as they go.
+    /// The factor 1/N. The last inverse stages scale as they go, by it and by inverse factors 1 to 3 times
+    /// 1/N.
     factor degree_inverse() const noexcept { return degree_inverse_; }
     factor scaled_inverse_factor(std::size_t i) const noexcept { return scaled_inverse_[i]; }
-    /// What the SIMD back-ends read instead.
+    /// The tables that the SIMD back-ends read instead of these factors.
     const ntt::vector_tables<Policy>& vector_tables() const noexcept { return vector_tables_; }
 
   private:

@@ -49,7 +49,7 @@ struct lanes {
     friend TENSAFE_INLINE lanes operator|(const lanes& a, const lanes& b) noexcept { return {a.v | b.v}; }
 };
 
-/// The same bits.
+/// The bits of x as lanes of another type.
 template <class To, class From, std::size_t W>
 TENSAFE_INLINE auto bit_cast(const lanes<From, W>& x) noexcept {
     using result = lanes<To, W * sizeof(From) / sizeof(To)>;
@@ -81,8 +81,8 @@ TENSAFE_INLINE lanes<T, 16> shuffle(const lanes<T, 16>& a, const lanes<T, 16>& b
 template <class T, std::size_t Bytes>
 inline constexpr std::size_t width_of = Bytes < sizeof(T) ? 1 : Bytes / sizeof(T);
 
-/// What a target without a branch and without vectors of its own has; other targets replace what they do
-/// better.
+/// The operations of a target without a branch and without vectors of its own; other targets replace what
+/// they do better.
 template <std::size_t Bytes>
 struct generic_target {
     template <class T>
@@ -96,7 +96,7 @@ struct generic_target {
     static TENSAFE_INLINE vector<T> broadcast(T x) noexcept {
         return {typename vector<T>::native{} + x};
     }
-    /// A number of six bytes; reads eight.
+    /// Loads a number of six bytes; reads eight.
     static TENSAFE_INLINE lanes<std::uint64_t, 1> load_48_bits(const std::uint8_t* from) noexcept {
         std::uint64_t x = 0;
         std::memcpy(&x, from, sizeof x);
@@ -112,7 +112,7 @@ struct generic_target {
 #endif
         return {x};
     }
-    /// The larger lanes, of numbers that are not negative.
+    /// The larger of a and b in each lane, for numbers that are not negative.
     static TENSAFE_INLINE vector<std::int64_t> maximum(const vector<std::int64_t>& a,
                                                        const vector<std::int64_t>& b) noexcept {
         const auto difference = b.v - a.v;
@@ -136,14 +136,14 @@ struct generic_target {
     };
 
   public:
-    /// f for this target: a function to call from code without target attributes.
+    /// A function to call from code without target attributes, which runs f for this target.
     template <auto f>
     static constexpr auto kernel = &entry<f>::run;
 };
 
-/// One value at a time: what is left behind the last whole vector.
+/// The target of one value at a time, for what is left behind the last whole vector.
 using scalar = generic_target<1>;
-/// 16-byte vectors, which every 64-bit processor has.
+/// The target of 16-byte vectors, which every 64-bit processor has.
 using portable = generic_target<16>;
 
 }  // namespace tensafe::simd

@@ -21,7 +21,7 @@
 namespace tensafe::arith::avx2 {
 
 using vector = __m256i;
-/// What bodies (simd/lanes.hpp) hand to the arithmetic of this folder: a vector, and integers in doubles.
+/// The vector of words that bodies (simd/lanes.hpp) hand to the arithmetic of this folder.
 using words = simd::lanes<word, 4>;
 using reals = simd::lanes<double, 4>;
 
@@ -91,16 +91,16 @@ class fp64 : public sums {
 
   public:
     using operand = reals;
-    /// Below 2^53 in magnitude.
+    /// A sum of products in each lane, an integer below 2^53 in magnitude.
     struct sum {
         reals parts[1];
     };
     using factor = reals;
-    /// So many products or residues can be added to a remainder.
+    /// The number of products or residues that can be added to a remainder.
     static constexpr std::size_t terms = (std::size_t{1} << std::min(53 - M::bits, 12)) - 1;
     /// Whether sums must be normalized before their lanes are added to others.
     static constexpr bool joins_residues = true;
-    /// So much of a block can be summed, over all lanes.
+    /// The number of terms of a block sum that can be added up without a reduction, all lanes together.
     static constexpr std::size_t block_terms(bool with_addends) noexcept {
         return 4 * (with_addends ? terms / 2 : terms);
     }
@@ -111,7 +111,7 @@ class fp64 : public sums {
           inverse_(_mm256_set1_pd(1 / static_cast<double>(m.value()))),
           power_(_mm256_set1_pd(static_cast<double>((word{1} << 60) % m.value()))) {}
 
-    /// Words below 2^52: with the upper bits of 2^52 they are the double 2^52 + x.
+    /// Words below 2^52 as doubles: with the upper bits of 2^52 they are the double 2^52 + x.
     TENSAFE_AVX2 static reals as_operand(const words& x) noexcept {
         const __m256d two_52 = _mm256_set1_pd(0x1p52);
         return {
@@ -123,9 +123,9 @@ class fp64 : public sums {
         return to_words(product(a.v, b.v));
     }
 
-    /// -0, to which compilers add nothing; what is reduced is 0.
+    /// The empty sum, as -0: compilers leave out an addition to -0, and what is reduced is 0.
     TENSAFE_AVX2 static sum zero() noexcept { return {{{_mm256_set1_pd(-0.0)}}}; }
-    /// And a residue, if one is given; adds what is below 2q in magnitude.
+    /// Adds a * b, and a residue if one is given, to s: below 2q in magnitude together.
     TENSAFE_AVX2 void add_product(sum& s, const reals& a, const reals& b,
                                   const auto&... residue) const noexcept {
         s.parts[0].v = _mm256_add_pd(s.parts[0].v, (product(a.v, b.v) + ... + residue.v));
@@ -133,7 +133,7 @@ class fp64 : public sums {
     TENSAFE_AVX2 static void add_residue(sum& s, const reals& a) noexcept {
         s.parts[0].v = _mm256_add_pd(s.parts[0].v, a.v);
     }
-    /// To one residue, in (-q, q).
+    /// Reduces s to one residue, in (-q, q).
     TENSAFE_AVX2 void normalize(sum& s) const noexcept { s.parts[0].v = remainder(s.parts[0].v); }
     /// The sum modulo q, in [0, q).
     TENSAFE_AVX2 words reduce(const sum& s) const noexcept { return to_words(remainder(s.parts[0].v)); }
@@ -155,8 +155,8 @@ class fp64 : public sums {
         return to_words(product(_mm256_sub_pd(shifted, middle), w.v));
     }
 
-    /// Rounded, ties away from zero, for magnitudes below 2^112: the integer part is split at 2^60, so that
-    /// the upper part is a double's 52 bits.
+    /// Four doubles of magnitude below 2^112, rounded to integers with ties away from zero, modulo q: the
+    /// integer part is split at 2^60, so that the upper part is a double's 52 bits.
     TENSAFE_AVX2 words round(const double* from) const noexcept {
         const __m256d sign_bit = _mm256_set1_pd(-0.0);
         const __m256d x = _mm256_loadu_pd(from);
@@ -227,8 +227,8 @@ class fp64 : public sums {
 
 namespace tensafe::arith {
 
-/// For wider primes there is no 64-bit multiplication of vectors, and one made of 32-bit ones takes more
-/// instructions for four products than the scalar multiplier.
+/// The arithmetic of AVX2. Primes that are too wide for `fp64` take the scalar multiplier: there is no 64-bit
+/// multiplication of vectors, and one made of 32-bit ones takes more instructions for four products.
 template <>
 struct lanes_of<simd::avx2> {
     using sums = avx2::sums;

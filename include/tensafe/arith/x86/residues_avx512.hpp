@@ -15,7 +15,7 @@
 
 namespace tensafe::arith::avx512 {
 
-/// What bodies (simd/lanes.hpp) hand to the arithmetic of this folder: a vector.
+/// The vector of words that bodies (simd/lanes.hpp) hand to the arithmetic of this folder.
 using words = simd::lanes<word, 8>;
 
 using simd::to_lanes;
@@ -59,16 +59,16 @@ class bound_check {
     vector largest_;
 };
 
-/// What the products of words have in common.
+/// The members that both arithmetics of words share.
 template <std::size_t Terms>
 class word_products : public sums {
   public:
     using operand = words;
-    /// So many products, each with one residue, and one residue more can be added up.
+    /// The number of products, each with one residue, that can be added up together with one more residue.
     static constexpr std::size_t terms = Terms;
     /// Whether sums must be normalized before their lanes are added to others.
     static constexpr bool joins_residues = false;
-    /// So much of a block can be summed, over all lanes.
+    /// The number of terms of a block sum that can be added up without a reduction, all lanes together.
     static constexpr std::size_t block_terms(bool) noexcept { return terms; }
 
     static TENSAFE_INLINE const operand& as_operand(const words& x) noexcept { return x; }
@@ -77,7 +77,8 @@ class word_products : public sums {
     TENSAFE_AVX512 explicit word_products(word q) noexcept : sums(q) {}
 };
 
-/// Doubles and any words modulo q of at least 16 bits, whose quotients by it fit a double's mantissa.
+/// Reduces doubles and any words modulo q of at least 16 bits: the quotient of a word by q then fits a
+/// double's mantissa.
 class reduction : public sums {
   public:
     TENSAFE_AVX512 explicit reduction(word q) noexcept
@@ -89,8 +90,8 @@ class reduction : public sums {
           power_ratio_(_mm512_set1_pd(static_cast<double>(static_cast<long double>((word{1} << 60) % q) /
                                                           static_cast<long double>(q)))) {}
 
-    /// Rounded, ties away from zero, for magnitudes below 2^112: the integer part is split at 2^60, so that
-    /// the upper part is a double's 52 bits.
+    /// Eight doubles of magnitude below 2^112, rounded to integers with ties away from zero, modulo q: the
+    /// integer part is split at 2^60, so that the upper part is a double's 52 bits.
     TENSAFE_AVX512 words round(const double* from) const noexcept {
         const __m512d x = _mm512_loadu_pd(from);
         const __m512d magnitude = _mm512_abs_pd(x);
@@ -172,7 +173,7 @@ class ifma52 : public word_products<2048> {
     TENSAFE_AVX512 static sum zero() noexcept {
         return {{to_lanes(_mm512_setzero_si512()), to_lanes(_mm512_setzero_si512())}};
     }
-    /// And a residue, if one is given.
+    /// Adds a * b to s, and a residue if one is given.
     TENSAFE_AVX512 static void add_product(sum& s, const words& a, const words& b,
                                            const auto&... residue) noexcept {
         s.parts[0] = to_lanes(_mm512_madd52lo_epu64(raw(s.parts[0]), raw(a), raw(b)));
@@ -180,7 +181,7 @@ class ifma52 : public word_products<2048> {
         (add_residue(s, residue), ...);
     }
     static TENSAFE_INLINE void add_residue(sum& s, const words& a) noexcept { s.parts[0] = s.parts[0] + a; }
-    /// To one residue.
+    /// Reduces s to one residue.
     TENSAFE_AVX512 void normalize(sum& s) const noexcept {
         s = {{reduce(s), to_lanes(_mm512_setzero_si512())}};
     }
@@ -284,7 +285,7 @@ class barrett_fp64 : public word_products<512> {
         const words none = to_lanes(_mm512_setzero_si512());
         return {{none, none, none}};
     }
-    /// And a residue, if one is given. The multiplier takes the lowest 52 bits of an operand.
+    /// Adds a * b to s, and a residue if one is given. The multiplier takes the lowest 52 bits of an operand.
     TENSAFE_AVX512 static void add_product(sum& s, const words& a_words, const words& b_words,
                                            const auto&... residue) noexcept {
         const vector a = raw(a_words);
@@ -308,7 +309,7 @@ class barrett_fp64 : public word_products<512> {
         s.parts[0] = to_lanes(_mm512_madd52lo_epu64(raw(s.parts[0]), raw(a), broadcast(1)));
         s.parts[1] = to_lanes(_mm512_add_epi64(raw(s.parts[1]), shift_right<52>(raw(a))));
     }
-    /// To one residue.
+    /// Reduces s to one residue.
     TENSAFE_AVX512 void normalize(sum& s) const noexcept {
         const words r = reduce(s);
         s = zero();

@@ -9,7 +9,7 @@
 
 #include <immintrin.h>
 
-/// Eight residues at a time: what does not depend on the width of the modulus.
+/// Arithmetic of eight residues at a time that does not depend on the width of the modulus.
 namespace tensafe::arith::avx512 {
 
 using vector = __m512i;
@@ -48,7 +48,7 @@ TENSAFE_AVX512 TENSAFE_INLINE vector shift_left(vector x, vector counts) noexcep
 TENSAFE_AVX512 TENSAFE_INLINE vector shift_right(vector x, vector counts) noexcept {
     return _mm512_maskz_srlv_epi64(all_lanes, x, counts);
 }
-/// Of eight signed bytes.
+/// Eight signed bytes, each extended to a lane of 64 bits.
 TENSAFE_AVX512 TENSAFE_INLINE vector load(const std::int8_t* from) noexcept {
     return _mm512_maskz_cvtepi8_epi64(all_lanes, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
 }

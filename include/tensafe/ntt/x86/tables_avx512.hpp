@@ -13,10 +13,10 @@
 
 namespace tensafe::ntt::avx512 {
 
-/// The smallest transform: one pass of eight blocks over leaves.
+/// The smallest transform is of degree 2^min_log_n: one pass of eight blocks over leaves.
 inline constexpr int min_log_n = 9;
 
-/// Widest prime.
+/// The width in bits of the widest prime.
 inline constexpr int max_bits = shoup104::max_bits;
 
 inline constexpr int leaf_log_n = 6;
@@ -40,7 +40,7 @@ struct pass_plan {
     }
 };
 
-/// Factors of the last inverse pass: its seven times 1/N, the first three without it, 1/N.
+/// The number of factors of the last inverse pass: its seven times 1/N, the first three without it, 1/N.
 inline constexpr std::size_t last_factors = 11;
 
 /// Factors of one direction in the order of their use.

@@ -15,12 +15,12 @@ TENSAFE_AVX2 TENSAFE_INLINE lanes<std::uint64_t, 4> to_lanes(__m256i x) noexcept
     return {reinterpret_cast<lanes<std::uint64_t, 4>::native>(x)};
 }
 
-/// 32-byte vectors, with FMA.
+/// The target of 32-byte vectors, with FMA.
 struct avx2 {
     template <class T>
     using vector = lanes<T, width_of<T, 32>>;
 
-    /// Into a register: what is an operand of several instructions, GCC would read from memory in each.
+    /// Loads a vector into a register: GCC would read an operand of several instructions from memory in each.
     template <class T>
     TENSAFE_AVX2 static vector<T> load(const T* from) noexcept {
         vector<T> x = vector<T>::load(from);
@@ -44,7 +44,7 @@ struct avx2 {
     TENSAFE_AVX2 static vector<std::uint64_t> load_widened(const std::uint32_t* from) noexcept {
         return to_lanes(_mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
     }
-    /// Four numbers of six bytes; reads 32.
+    /// Loads four numbers of six bytes; reads 32.
     TENSAFE_AVX2 static vector<std::uint64_t> load_48_bits(const std::uint8_t* from) noexcept {
         // Two in each half, then in each word.
         const __m256i pairs =
@@ -108,7 +108,7 @@ struct avx2 {
     };
 
   public:
-    /// f for this target: a function to call from code without target attributes.
+    /// A function to call from code without target attributes, which runs f for this target.
     template <auto f>
     static constexpr auto kernel = &entry<f>::run;
 };

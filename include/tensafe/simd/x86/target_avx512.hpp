@@ -15,12 +15,12 @@ TENSAFE_AVX512 TENSAFE_INLINE lanes<std::uint64_t, 8> to_lanes(__m512i x) noexce
     return {reinterpret_cast<lanes<std::uint64_t, 8>::native>(x)};
 }
 
-/// 64-byte vectors: AVX-512 F, DQ, BW, VL, IFMA and VBMI.
+/// The target of 64-byte vectors: AVX-512 F, DQ, BW, VL, IFMA and VBMI.
 struct avx512 {
     template <class T>
     using vector = lanes<T, width_of<T, 64>>;
 
-    /// Into a register: what is an operand of several instructions, GCC would read from memory in each.
+    /// Loads a vector into a register: GCC would read an operand of several instructions from memory in each.
     template <class T>
     TENSAFE_AVX512 static vector<T> load(const T* from) noexcept {
         vector<T> x = vector<T>::load(from);
@@ -45,7 +45,7 @@ struct avx512 {
         return to_lanes(
             _mm512_maskz_cvtepu32_epi64(0xff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
     }
-    /// Eight numbers of six bytes; reads 64.
+    /// Loads eight numbers of six bytes; reads 64.
     TENSAFE_AVX512 static vector<std::uint64_t> load_48_bits(const std::uint8_t* from) noexcept {
         constexpr auto byte = [](long long k) { return 0x050403020100 + 0x060606060606 * k; };
         const __m512i sources =
@@ -93,7 +93,7 @@ struct avx512 {
     };
 
   public:
-    /// f for this target: a function to call from code without target attributes.
+    /// A function to call from code without target attributes, which runs f for this target.
     template <auto f>
     static constexpr auto kernel = &entry<f>::run;
 };

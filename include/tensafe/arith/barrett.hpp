@@ -56,9 +56,8 @@ class barrett : public word_representation {
     }
 
   private:
-    /// The bits that an operand of a reduction is shifted right by before its quotient is estimated: the
-    /// upper part of every operand below 2^(63 + least_bits) is then a word, and so is the ratio of every
-    /// modulus of the type.
+    /// Operands are shifted right by this before their quotient is estimated: the upper part of every operand
+    /// below 2^(63 + least_bits) is then a word, and so is the ratio of every modulus of the type.
     static constexpr int shift = Modulus::least_bits - 1;
 
     [[no_unique_address]] Modulus modulus_;

@@ -47,8 +47,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representatio
     return {a.value + (static_cast<Representation>(B * m.value()) - b.value)};
 }
 
-/// Brings x into [0, To*q) by conditional subtractions without branches, modulo q unchanged; does nothing if
-/// K <= To.
+/// Brings x into [0, To*q) modulo q, by conditional subtractions without branches; none if K <= To.
 template <unsigned To, unsigned K, class Modulus, class Representation>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<To, Modulus, Representation> reduce(
     const Modulus& m, below<K, Modulus, Representation> x) noexcept {

@@ -69,8 +69,7 @@ class products : public sums {
   public:
     using operand = words;
     using sum = uint128;
-    /// The number of products that can be added up together with one residue; one product less if each comes
-    /// with a residue.
+    /// The number of products that add up, with one residue; one product less if each comes with a residue.
     static constexpr std::size_t terms = lazy_terms<M>;
     /// The number of products, each with one residue, whose sum with one more residue stays below 2^128.
     static constexpr std::size_t any_terms = std::size_t{1} << std::min(2 * (64 - M::bits) - 1, 20);

@@ -52,7 +52,7 @@ precision_report measure_precision(std::span<const T> expected, std::span<const 
 }  // namespace detail
 
 /// Compares values one by one. Where one side is NaN the error counts as infinite.  O(count).
-/// @throws shape_error if the sizes differ or are zero
+/// @throws shape_error if the sizes differ or are 0
 TENSAFE_COMPILED_INLINE precision_report measure_precision(std::span<const double> expected,
                                                            std::span<const double> obtained) {
     return detail::measure_precision(expected, obtained);

@@ -64,7 +64,8 @@ class toeplitz_row {
         return sum;
     }
 
-    /// out[k] = that of X^(k * step), four at a time where step is a multiple of 8.
+    /// Computes the coefficients of X^(k * step) of c*s modulo X^N + 1 and 2^32: out[k] gets number k. Four
+    /// at a time where step is a multiple of 8.
     /// @pre  c.size() == N, (out.size() - 1) * step < N
     void coefficients_of_product(std::span<const std::uint32_t> c, std::size_t step,
                                  std::span<std::uint64_t> out) const noexcept {
@@ -91,7 +92,7 @@ class toeplitz_row {
         }
     }
 
-    /// All 2N entries; a copy of them is as secret as s.
+    /// All 2N entries of the layout; a copy of them is as secret as s.
     std::span<const std::int8_t> entries() const noexcept {
         return window_.span();
     }

@@ -71,8 +71,7 @@ class error : public std::runtime_error {
     explicit error(std::initializer_list<text_part> parts) : std::runtime_error(text_of(parts)) {}
 };
 
-/// Throws an Error made of these parts unless `holds`. The parts are evaluated always, and put together only
-/// then.
+/// Throws an Error of these parts unless `holds`. They are evaluated always, and put together only then.
 template <class Error>
 constexpr void require(bool holds, std::initializer_list<text_part> parts) {
     if (!holds) {

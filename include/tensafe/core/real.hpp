@@ -16,8 +16,7 @@ constexpr double power_of_two(int exponent) noexcept {
     return bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
 }
 
-/// The square root, within one unit in the last place, also at compile time. At run time std::sqrt is faster
-/// and exact.
+/// The square root, within one unit in the last place. At run time std::sqrt is faster and exact.
 /// @pre  x >= 0 and finite
 constexpr double square_root(double x) noexcept {
     TENSAFE_PRECONDITION(x >= 0 && x <= std::numeric_limits<double>::max());

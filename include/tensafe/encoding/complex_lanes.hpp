@@ -25,13 +25,13 @@ struct complex_lanes {
         friend TENSAFE_INLINE complex operator-(const complex& a, const complex& b) noexcept {
             return {a.re - b.re, a.im - b.im};
         }
-        /// By hand: the product of std::complex tests its result for NaN.
+        /// The product by hand: that of std::complex tests its result for NaN.
         friend TENSAFE_INLINE complex operator*(const complex& a, const complex& w) noexcept {
             return {Target::product(a.re, w.re) - Target::product(a.im, w.im),
                     Target::product(a.re, w.im) + Target::product(a.im, w.re)};
         }
     };
-    /// a * conj(w)
+    /// The product a * conj(w).
     static TENSAFE_INLINE complex multiply_conjugate(const complex& a, const complex& w) noexcept {
         return {Target::product(a.re, w.re) + Target::product(a.im, w.im),
                 Target::product(a.im, w.re) - Target::product(a.re, w.im)};
@@ -77,22 +77,22 @@ struct complex_lanes {
     static TENSAFE_INLINE complex broadcast(double re, double im) noexcept {
         return {Target::broadcast(re), Target::broadcast(im)};
     }
-    /// Real parts at `from`, imaginary ones `distance` further.
+    /// Loads real parts from `from`, imaginary ones `distance` further.
     static TENSAFE_INLINE complex load(const double* from, std::size_t distance) noexcept {
         return {Target::load(from), Target::load(from + distance)};
     }
-    /// From a table that holds `group` real parts, then as many imaginary parts, of each power.
+    /// Loads from a table that holds `group` real parts, then as many imaginary parts, of each power.
     static TENSAFE_INLINE root_powers load_roots(const double* from, std::size_t group) noexcept {
         return {load(from, group), load(from + 2 * group, group), load(from + 4 * group, group)};
     }
 
-    /// A chunk: one vector of real parts, then one of imaginary parts.
+    /// Loads a chunk: one vector of real parts, then one of imaginary parts.
     static TENSAFE_INLINE complex load_chunk(const double* from) noexcept { return load(from, width); }
     static TENSAFE_INLINE void store_chunk(double* to, const complex& z) noexcept {
         z.re.store(to);
         z.im.store(to + width);
     }
-    /// The layout of std::complex: re0, im0, re1, im1.
+    /// Loads from the layout of std::complex: re0, im0, re1, im1.
     static TENSAFE_INLINE complex load_interleaved(const double* from) noexcept {
         complex z = load_chunk(from);
         simd::separate(z.re, z.im);

@@ -41,8 +41,8 @@ inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t ord
 /// Three-bit numbers with their bits reversed.
 inline constexpr std::array<std::size_t, 8> reversed_triple{0, 4, 2, 6, 1, 5, 3, 7};
 
-/// What the stages of the slot transform read, for every back-end: the sizes, the roots of each stage and the
-/// bit reversal. Immutable after construction.
+/// The tables that the stages of the slot transform read, for every back-end: the sizes, the roots of each
+/// stage and the bit reversal. Immutable after construction.
 class slot_tables {
   public:
     /// Up to this many slots the definition itself is evaluated: the block structure of the stages needs 32.
@@ -78,7 +78,7 @@ class slot_tables {
     /// The four roots of the radix-2 stage: their real parts, then their imaginary parts.
     const double* pair_roots() const noexcept { return pair_roots_.data(); }
 
-    /// How many neighbouring roots stand together in the table of a stage.
+    /// The number of neighbouring roots that stand together in the table of a stage.
     static std::size_t group(std::size_t quarter) noexcept { return std::min<std::size_t>(quarter, 8); }
 
     /// The roots x_j, j < quarter, of the stage that merges blocks of `quarter` slots, `group` at a time: the

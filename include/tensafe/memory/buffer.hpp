@@ -30,8 +30,7 @@ struct host_space {
 
 /// Tag of a buffer whose bytes are left as they are when they are released or overwritten by assignment.
 struct keep_on_release {};
-/// Tag of a buffer of secrets: its bytes are overwritten with 0 before they are released or overwritten by
-/// assignment.
+/// Tag of a buffer of secrets: its bytes are overwritten with 0 before they are released or replaced.
 struct wipe_on_release {};
 
 /// Tag of a constructor: the caller will write all elements before it reads them.
@@ -91,8 +90,7 @@ class buffer {
     const T* begin() const noexcept requires(Space::host_accessible) { return data_; }
     const T* end() const noexcept requires(Space::host_accessible) { return data_ + size_; }
 
-    /// Moves the memory into a buffer that is not wiped: for bytes that were secret and have become
-    /// ciphertext.
+    /// Moves the memory into a buffer that is not wiped: for secret bytes that have become ciphertext.
     buffer<T, Space, keep_on_release> declassify() && noexcept { return retyped<keep_on_release>(); }
     /// Moves the memory into a buffer that is wiped: for secrets in the place of old ciphertext.
     buffer<T, Space, wipe_on_release> classify() && noexcept { return retyped<wipe_on_release>(); }

@@ -43,8 +43,7 @@ void check_packing(const char* who, std::size_t count, int bits, std::size_t byt
     }
 }
 
-/// Packs like pack_bits, but by portable code and without checks.  @pre  out.size() ==
-/// packed_bytes(values.size(), bits)
+/// Portable body of pack_bits.  @pre  out.size() == packed_bytes(values.size(), bits)
 template <class T>
 void pack_portable(std::span<const T> values, int bits, std::span<std::uint8_t> out) noexcept {
     const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
@@ -67,8 +66,7 @@ void pack_portable(std::span<const T> values, int bits, std::span<std::uint8_t> 
     }
 }
 
-/// Unpacks like unpack_bits, but by portable code and without checks; returns the largest value, 0 if there
-/// is none.
+/// Portable body of unpack_bits. Returns the largest value, 0 if there is none.
 /// @pre  in.size() == packed_bytes(values.size(), bits)
 template <class T>
 T unpack_portable(std::span<const std::uint8_t> in, int bits, std::span<T> values) noexcept {
@@ -100,8 +98,7 @@ T unpack_portable(std::span<const std::uint8_t> in, int bits, std::span<T> value
     return largest;
 }
 
-/// The count of values from which AVX-512 is used: with fewer, the tables of the vectors cost more than they
-/// save.
+/// The least count for AVX-512: with fewer values the tables of the vectors cost more than they save.
 inline constexpr std::size_t least_count_avx512 = 32;
 inline constexpr std::size_t least_count_avx2 = 128;
 

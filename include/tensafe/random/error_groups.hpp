@@ -8,8 +8,8 @@
 
 namespace tensafe::random {
 
-/// The distribution of errors, of twelve fair bits: 2 (b_0 + ... + b_4 - b_5 - ... - b_9) + b_10 - b_11. Mean
-/// 0, standard deviation 3.24; sub-Gaussian with its own variance, as each bit is.
+/// The variance of errors. An error is made of twelve fair bits: 2 (b_0 + ... + b_4 - b_5 - ... - b_9) + b_10
+/// - b_11. Mean 0, standard deviation 3.24; sub-Gaussian with its own variance, as each bit is.
 inline constexpr double error_variance = 10.5;
 inline constexpr int largest_error = 11;
 

@@ -77,11 +77,11 @@ constexpr void for_each_limb(F&& f) {
     (std::make_integer_sequence<int, Basis::limbs>{});
 }
 
-/// For each limb its residues of the same coefficients: residues[i][k] is x_k modulo q_i, in [0, q_i).
+/// For each limb the residues of the same coefficients: residues[i][k] is x_k modulo q_i, in [0, q_i).
 template <class Basis>
 using residue_spans = std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>;
 
-/// Q is below 2^modulus_bits: the sum of the widths of the primes.
+/// The sum of the widths of the primes: Q is below 2^modulus_bits.
 template <class Basis>
 inline constexpr int modulus_bits = [] {
     int bits = 0;

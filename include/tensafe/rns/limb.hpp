@@ -25,7 +25,7 @@ namespace detail {
 
 // Sums of products: bodies of kernels, like those of limb_loops.hpp.
 
-/// How two sums of lanes become one: see simd/transpose.hpp.
+/// The ways in which two sums of lanes become one: see simd/transpose.hpp.
 enum class joined { lanes, neighbours, pairs, halves };
 template <joined how, class Lanes>
 TENSAFE_INLINE Lanes join_lanes(const Lanes& a, const Lanes& b) noexcept {
@@ -48,7 +48,7 @@ TENSAFE_INLINE Sum join(const Sum& a, const Sum& b) noexcept {
     return join<how>(a, b, std::make_index_sequence<sizeof(a.parts) / sizeof(a.parts[0])>());
 }
 
-/// What blocks are summed of: a * b, and + c if with_addends.
+/// The terms whose blocks are summed: a * b, and + c if with_addends.
 template <bool with_addends, class Arithmetic>
 struct block_terms {
     using sum = typename Arithmetic::sum;
@@ -75,8 +75,8 @@ struct block_terms {
         return join<joined::halves>(s0, s1);
     }
 
-    /// To each of several sums, terms of `length` numbers from k = first on, `step` further each time; each
-    /// sum starts `stride` after the one before.
+    /// Adds terms of `length` numbers to each of several sums, from k = first on, `step` further each time;
+    /// each sum starts `stride` after the one before.
     template <std::size_t step, std::size_t... v>
     TENSAFE_INLINE void add_terms(sum (&s)[sizeof...(v)], std::size_t first, std::size_t length,
                                   std::size_t stride, std::index_sequence<v...>) const noexcept {
@@ -114,7 +114,7 @@ struct block_terms {
                                    join<joined::neighbours>(s[2], s[3]));
     }
 
-    /// As many blocks as there are lanes.
+    /// The sums of as many blocks as there are lanes, `stride` apart.
     TENSAFE_INLINE sum blocks(std::size_t first, std::size_t stride, std::size_t length) const noexcept {
         if constexpr (width == 4) {
             return four_blocks(first, stride, length);
@@ -142,7 +142,7 @@ TENSAFE_INLINE word add_up(const Terms& terms, word total, std::size_t k, std::s
     return total;
 }
 
-/// The sums of as many blocks as there are lanes, (added to what is there and) made residues.
+/// Stores the sums of as many blocks as there are lanes as residues, added to those at `to` if told so.
 template <bool accumulate, class Arithmetic>
 TENSAFE_INLINE void store_sums(const Arithmetic& mod, const typename Arithmetic::sum& sum,
                                word* to) noexcept {
@@ -153,8 +153,8 @@ TENSAFE_INLINE void store_sums(const Arithmetic& mod, const typename Arithmetic:
     mod.reduce(s).store(to);
 }
 
-/// sums[i] = (sums[i] +) the sum over block i. As many blocks at a time as there are lanes, if they are whole
-/// vectors or 2 or 4 long; then one at a time.
+/// Sums each block: sums[i] = (sums[i] +) the sum over block i. As many blocks at a time as there are lanes,
+/// if they are whole vectors or 2 or 4 long; then one at a time.
 template <class Target, bool accumulate, bool with_addends, arith::modulus M>
 TENSAFE_INLINE void sum_blocks(arith::barrett<M> p, std::span<word> sums, std::size_t block, const word* a,
                                const word* b, const word* c) noexcept {

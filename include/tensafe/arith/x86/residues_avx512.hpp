@@ -77,8 +77,7 @@ class word_products : public sums {
     TENSAFE_AVX512 explicit word_products(word q) noexcept : sums(q) {}
 };
 
-/// Reduces doubles and any words modulo q of at least 16 bits: the quotient of a word by q then fits a
-/// double's mantissa.
+/// Doubles and words modulo q of at least 16 bits: the quotient of a word by q fits a double's mantissa.
 class reduction : public sums {
   public:
     TENSAFE_AVX512 explicit reduction(word q) noexcept

@@ -12,8 +12,7 @@
 
 namespace tensafe::ntt::avx2 {
 
-/// Arithmetic for primes below 2^50: residues are doubles that hold integers of either sign, and all
-/// operations are exact.
+/// Arithmetic for primes below 2^50: residues are doubles that hold integers of either sign, always exactly.
 ///
 /// The product of y by w, |w| <= q/2, is y*w - h*q with h the integer next to y*(w/q). As w/q is off by at
 /// most 2^-55 and fma rounds once, h is at most 1/2 + |y| 2^-55 from y*w/q, so that the product is at most q
@@ -42,8 +41,7 @@ struct fp64 {
         double product(double y) const noexcept { return 0.5 + slope_ * y; }
 
         double forward_stage(double bound) const noexcept { return bound + product(bound); }
-        /// The bound after two forward stages. Level 1 reduces the entries that are not multiplied in the
-        /// first.
+        /// The bound after two stages. Level 1 reduces the entries that are not multiplied in the first.
         double forward(double bound, int level) const noexcept {
             const double between = (level == 0 ? bound : reduced) + product(bound);
             return std::max({bound, between, forward_stage(between)});
@@ -51,8 +49,8 @@ struct fp64 {
 
         static constexpr int lowest_inverse_level() noexcept { return 0; }
         static constexpr int highest_inverse_level() noexcept { return 2; }
-        /// The bound after two inverse stages. Level 1 reduces the sums of four entries, level 2 the sums of
-        /// two products too.
+        /// The bound after two stages. Level 1 reduces the sums of four entries, level 2 those of two
+        /// products too.
         double inverse(double bound, int level) const noexcept {
             if (4 * bound > limit_) {
                 return std::numeric_limits<double>::infinity();
@@ -63,8 +61,7 @@ struct fp64 {
         }
 
       private:
-        /// The bound of a reduced entry: q/2 and one more, which the rounding of 1/q could add; q is above
-        /// 2N.
+        /// The bound of a reduced entry: q/2, and 1 that the rounding of 1/q could add; q is above 2N.
         static constexpr double reduced = 0.52;
 
         double limit_;

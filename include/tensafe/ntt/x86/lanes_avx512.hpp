@@ -78,8 +78,7 @@ class butterflies {
     }
     /// The bound of first operands when a forward pass begins.
     static constexpr int lazy_bound = A::reduced;
-    /// Brings an operand that goes through `Stages` stages, before it may be a factor or leaves the pass,
-    /// below lazy_bound*q.
+    /// Readies x for `Stages` stages before it may be a factor, or leaves the pass: below lazy_bound*q.
     template <int Stages>
     TENSAFE_AVX512 TENSAFE_INLINE vector lazy_operand(vector x) const noexcept {
         return self().template reduce<lazy_bound, A::forward_bound>(x);
@@ -145,8 +144,7 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
     static constexpr int product = 2;
     static constexpr int reduced = 2;
     static constexpr bool never_reduces = Capacity == 128;
-    /// The bound of entries between passes. Where nothing is reduced a stage adds up to 4q, and there are at
-    /// most 17.
+    /// The bound between passes. Where nothing is reduced a stage adds up to 4q, and there are at most 17.
     static constexpr int forward_bound = never_reduces ? 2 + 4 * 17 : Capacity;
     static constexpr int inverse_bound = never_reduces ? 8 : 2;
     /// Whether inverse butterflies take their offsets from block_rows.

@@ -14,8 +14,7 @@
 
 namespace tensafe::ntt::avx2 {
 
-/// Arithmetic for primes below 2^61: residues are signed 64-bit integers, products are Montgomery's with a
-/// radix of 2^32.
+/// Arithmetic for primes below 2^61: signed 64-bit residues, and Montgomery's products with a radix of 2^32.
 ///
 /// Write x = x1 * 2^32 + x0 with x0 in [-2^31, 2^31). The product of y by w is
 ///
@@ -55,16 +54,15 @@ struct montgomery32 {
             : capacity_(static_cast<double>(arith::word{1} << (63 - std::bit_width(q)))),
               slope_(0x1p-64 * static_cast<double>(q)) {}
 
-        /// The bound of entries to be multiplied, less than C: y + 2^31 must not overflow where the digits of
-        /// y are taken.
+        /// The bound of factors, below C: y + 2^31 must not overflow where the digits of y are taken.
         double limit() const noexcept { return capacity_ * (1 - 0x1p-20); }
         double product(double y) const noexcept { return 1 + 0x1p-30 + slope_ * y; }
         /// Whether C = 4.
         bool tight() const noexcept { return capacity_ < 8; }
 
         double forward_stage(double bound) const noexcept { return bound + product(bound); }
-        /// The bound after two forward stages. Level 1 halves the entries that are not multiplied in the
-        /// first, level 2 in both.
+        /// The bound after two stages. Level 1 halves the entries that are not multiplied in the first, level
+        /// 2 in both.
         double forward(double bound, int level) const noexcept {
             const double between = (level == 0 ? bound : capacity_ / 2) + product(bound);
             const double result = (level < 2 ? between : capacity_ / 2) + product(between);
@@ -73,9 +71,9 @@ struct montgomery32 {
 
         int lowest_inverse_level() const noexcept { return tight() ? 3 : 0; }
         int highest_inverse_level() const noexcept { return tight() ? 3 : 2; }
-        /// The bound after two inverse stages. Level 1 halves the sums of four entries three times, level 2
-        /// the sums of two products once too. Level 3, for C = 4, halves sums of two entries twice, and the
-        /// others once.
+        /// The bound after two stages. Level 1 halves the sums of four entries three times, level 2 the sums
+        /// of two products once too. Level 3, for C = 4, halves sums of two entries twice, and the others
+        /// once.
         double inverse(double bound, int level) const noexcept {
             if ((level < 3 ? 4 : 2) * bound > limit()) {
                 return std::numeric_limits<double>::infinity();

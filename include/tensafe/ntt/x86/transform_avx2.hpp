@@ -51,8 +51,8 @@ class passes {
     }
 
   private:
-    /// The words of blocks that are finished one by one: half of the smallest first-level cache; the rest is
-    /// for the factors.
+    /// The words of a block that is finished at once: half of the smallest first-level cache, beside the
+    /// factors.
     static constexpr std::size_t cached_words = 2048;
 
     // ---- forward ----

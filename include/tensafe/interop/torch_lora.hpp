@@ -28,8 +28,8 @@
 
 namespace tensafe::interop {
 
-/// The deltas of an encrypted adapter, from tensors to tensors: has the rows of x answered in one call of a
-/// session, and makes the deltas of what comes back. With both sides in one process:
+/// Makes the deltas of an encrypted adapter, from tensors to tensors: has the rows of x answered in one call
+/// of a session, and makes the deltas of what comes back. With both sides in one process:
 ///
 ///     session::client_session<params> mine(client);
 ///     interop::encrypted_lora<params> adapter(client, [&](session::call& rows) {
@@ -67,7 +67,7 @@ class encrypted_lora {
             {"encrypted_lora: got no function to ask, expected one that has a session::call answered"});
     }
 
-    /// Groups and sites: which of them share an input, and their shapes.
+    /// The groups and sites: which of them share an input, and their shapes.
     const lora::model_layout& layout() const noexcept { return client_->layout(); }
 
     /// The deltas of all sites of a group, in the order of layout().groups[group].sites: x is encrypted once
@@ -85,8 +85,8 @@ class encrypted_lora {
         deltas(group, x, results, overflow_margin);
         return results;
     }
-    /// Writes them over `results`, which also has them when the asker or a range ends the call: the deltas of
-    /// the rows that were answered, and paid for, with NaN in all other rows.
+    /// Writes the deltas over `results`, which also has them when the asker or a range ends the call: the
+    /// deltas of the rows that were answered, and paid for, with NaN in all other rows.
     void deltas(std::size_t group, const at::Tensor& x, std::vector<at::Tensor>& results,
                 double overflow_margin = 1) {
         run(group, 0, client_->layout().at(group).sites.size(), x, results, overflow_margin);
@@ -102,14 +102,13 @@ class encrypted_lora {
         return results.front();
     }
 
-    /// Hidden states so far with NaN, infinity or a norm beyond double: zeros were sent for them, and their
-    /// deltas are zeros.
+    /// The hidden states so far that were not finite or beyond double: 0 was sent for them, and came back.
     std::size_t bad_states() const noexcept { return bad_states_; }
-    /// Entries of deltas so far beyond the largest number of x's type: they are that number.
+    /// The entries of deltas so far beyond the largest number of x's type: they are that number.
     std::size_t clamped_deltas() const noexcept { return clamped_deltas_; }
 
   private:
-    /// Of `count` sites from `first` on.
+    /// Runs a call and makes the deltas of `count` sites from `first` on.
     void run(std::size_t group, std::size_t first, std::size_t count, const at::Tensor& x,
              std::vector<at::Tensor>& results, double overflow_margin) {
         results.clear();

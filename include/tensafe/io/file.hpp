@@ -27,8 +27,8 @@ using file_handle = std::unique_ptr<std::FILE, file_closer>;
 
 }  // namespace detail
 
-/// Throws what the system said of an action on a path.
-/// @param code errno
+/// Throws an io_error that says what the system said of an action on a path.
+/// @param code  errno
 [[noreturn]] inline void throw_io_error(const std::filesystem::path& path, const std::string& action,
                                         int code) {
     throw io_error(
@@ -94,7 +94,7 @@ class input_file {
     std::size_t size_ = 0;
 };
 
-/// All of a file, as a std::string or a vector of bytes.
+/// Reads all of a file into a std::string or a vector of bytes.
 /// @throws io_error as input_file; format_error if it is longer than `largest` bytes
 template <class Bytes>
 Bytes read_file(const std::filesystem::path& path, std::size_t largest) {

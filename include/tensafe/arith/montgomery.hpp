@@ -37,8 +37,7 @@ class montgomery : public word_representation {
     }
 
   private:
-    /// q^-1 modulo 2^64 by Newton's iteration: an odd q is its own inverse modulo 8, and each step doubles
-    /// the bits.
+    /// Returns q^-1 modulo 2^64 by Newton's iteration from q, which is its inverse modulo 8 as q is odd.
     TENSAFE_HOST_DEVICE static constexpr word inverse_of(word q) noexcept {
         word x = q;
         for (int correct_bits = 3; correct_bits < 64; correct_bits *= 2) {

@@ -15,9 +15,8 @@
 
 namespace tensafe::ckks {
 
-// Everything a server computes: no key of any kind appears here, and there are no products of ciphertexts.
-// Functions without a result work in place, do not allocate, and leave their first argument unchanged when
-// they throw.
+// Everything a server computes: no key appears here, and there are no products of ciphertexts. Functions
+// without a result work in place, do not allocate, and leave their first argument unchanged when they throw.
 
 namespace detail {
 inline void check_scales(const char* operation, double a, double b) {

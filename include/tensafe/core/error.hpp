@@ -62,8 +62,7 @@ inline std::string text_of(std::initializer_list<text_part> parts) {
 }
 
 /// Base of everything this library throws. The message says what was wrong, where, what was found and what
-/// was needed. Errors are thrown at construction, input/output and host boundaries only; hot loops are
-/// noexcept.
+/// was needed. Errors are thrown at construction, input/output and host boundaries; hot loops are noexcept.
 class error : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;

@@ -135,7 +135,7 @@ void encode_coefficients(std::span<const double> values, double scale,
     });
 }
 
-/// Decodes values[k] = coefficient k, centred in (-Q/2, Q/2), divided by scale, for k < values.size(). No
+/// Decodes values[k] = coefficient k, centred in (-Q/2, Q/2), over scale, for k < values.size(). No
 /// allocation.
 /// @throws shape_error if values.size() > N
 template <class Basis, class Space, class R>

@@ -62,8 +62,7 @@ struct complex_lanes {
                 even_sum - odd_sum,
                 {even_difference.re - odd_difference.im, even_difference.im + odd_difference.re}};
     }
-    /// Merges blocks, which stand in bit-reversed order: y.c1 holds the coefficients 2 mod 4, y.c2 those 1
-    /// mod 4.
+    /// Merges blocks in bit-reversed order: y.c1 holds the coefficients 2 mod 4, y.c2 those 1 mod 4.
     static TENSAFE_INLINE four merge_four(const four& y, const root_powers& x) noexcept {
         return sum_of_four(y.c0, y.c2 * x.first, y.c1 * x.second, y.c3 * x.third);
     }

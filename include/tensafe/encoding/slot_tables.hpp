@@ -14,8 +14,7 @@
 
 namespace tensafe::encoding::detail {
 
-/// exp(2 pi i * numerator / order), each part rounded once from long double: error at most 0.51 ulp on
-/// x86-64.
+/// Returns exp(2 pi i * numerator / order), rounded once from long double: at most 0.51 ulp off on x86-64.
 /// @pre order is a multiple of 4
 inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t order) {
     const std::size_t quarter = order / 4;

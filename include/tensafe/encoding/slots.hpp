@@ -68,8 +68,7 @@ void encode_slots(std::span<const std::complex<double>> slots, double scale,
     encode_slots(slots, scale, out, workspace.span());
 }
 
-/// Slot decoding: slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2),
-/// divided by scale.
+/// Slot decoding: slots[j] = the polynomial's value at zeta^(5^j), with centred coefficients, over scale.
 /// @param workspace N values; holds secrets afterwards, which the caller wipes
 /// @throws shape_error if slots.size() != N/2 or workspace.size() != N
 template <class Basis, class Space, class R>

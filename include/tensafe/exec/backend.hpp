@@ -74,7 +74,7 @@ inline backend_choice& chosen_backend() noexcept {
 
 }  // namespace detail
 
-/// The back-end that the inner loops use: the best that this machine runs, unless the environment variable
+/// The back-end of the inner loops: the best that this machine runs, unless the environment variable
 /// TENSAFE_BACKEND or `use_backend` says otherwise. The environment is read once, at the first call.
 /// Thread-safe.
 inline backend active_backend() noexcept {

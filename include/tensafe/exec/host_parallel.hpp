@@ -35,8 +35,7 @@ class for_each_scope {
 }  // namespace detail
 
 /// Runs operations on the calling thread and on threads of oneTBB, which the process shares and which sleep
-/// when there is nothing to do. A call costs about 1 us, or 5 to 30 us if they sleep: worth it from 50 us of
-/// work on.
+/// when there is nothing to do. A call costs about 1 us, 5 to 30 us if they sleep: worth it from 50 us on.
 ///
 /// Thread-safe: calls of for_each from several threads number their workers apart and share `threads()`
 /// places to run; a call for which no place is free waits, so f must not wait for a thread that calls

@@ -311,8 +311,8 @@ inline at::Tensor as_tensor(lora::matrix& m) {
 }
 void as_tensor(const lora::matrix&&) = delete;  // keep the matrix in a variable: the view does not own it
 
-/// Copies a tensor of two dimensions into a lora::matrix: Float, Half or BFloat16, any strides, widened
-/// exactly. O(size).
+/// Copies a tensor of two dimensions to a lora::matrix: Float, Half or BFloat16, any strides, exactly.
+/// O(size).
 /// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
 inline lora::matrix to_matrix(const at::Tensor& t) {
     constexpr const char* who = "interop::to_matrix";

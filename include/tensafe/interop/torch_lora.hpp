@@ -37,10 +37,9 @@ namespace tensafe::interop {
 ///     });
 ///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);
 ///
-/// x: shape [..., d], Float, Half or BFloat16 on the CPU, any strides. A delta has x's type and the shape of
-/// x but for the last dimension, which is d_out; rows stand where those of x do. All rows are one call, in
-/// row-major order: one round trip. An x without rows asks for nothing. Answers come at full precision and
-/// are rounded once.
+/// x: shape [..., d], Float, Half or BFloat16 on the CPU, any strides. A delta has x's type and shape, but
+/// for the last dimension, which is d_out; rows stand where those of x do. All rows are one call, in
+/// row-major order: one round trip. An x without rows asks for nothing. Answers are rounded once.
 ///
 /// A delta has no gradient. So an x that requires one is refused while gradients are recorded, instead of
 /// training a model that does not see its adapter: torch::NoGradGuard, or x.detach() if that is what you
@@ -70,8 +69,7 @@ class encrypted_lora {
     /// The groups and sites: which of them share an input, and their shapes.
     const lora::model_layout& layout() const noexcept { return client_->layout(); }
 
-    /// The deltas of all sites of a group, in the order of layout().groups[group].sites: x is encrypted once
-    /// for q, k and v.
+    /// The deltas of all sites of a group, in the order of its layout: x is encrypted once for q, k and v.
     /// @param overflow_margin  as in lora::client::encrypt, for all rows: for another try after
     ///                  range_exceeded_error, which tells the server something (docs/guide.md)
     /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error

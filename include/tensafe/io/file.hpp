@@ -40,8 +40,7 @@ using file_handle = std::unique_ptr<std::FILE, file_closer>;
 /// A regular file, read from its beginning to its end. Directories, pipes and devices are refused: their
 /// length says nothing about what reading them yields.
 ///
-/// Movable, not copyable. One thread at a time. Errors: io_error, which names the path and the system's
-/// reason.
+/// Movable, not copyable. One thread at a time. Errors: io_error, naming the path and the system's reason.
 class input_file {
   public:
     /// @throws io_error if `path` cannot be opened or is not a regular file

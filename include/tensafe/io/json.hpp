@@ -198,8 +198,7 @@ class strict_json_builder final : public json_events {
 }  // namespace detail
 
 /// Parses JSON text from outside, keeping the order of keys. Stricter than the JSON library alone: duplicate
-/// keys, zero bytes, a byte order mark and more than 16 levels of nesting are errors. Cost: n log n in the
-/// text's length.
+/// keys, bytes 0, a byte order mark and more than 16 levels of nesting are errors. Cost: n log n.
 /// @param file         how messages call the text, already quoted
 /// @param most_values  objects, arrays, texts, numbers and so on that are taken, the members of all together:
 ///                     each takes some 100 bytes of memory, the text of "[],[],[]" for one only 3

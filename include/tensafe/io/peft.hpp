@@ -30,8 +30,7 @@ inline constexpr std::size_t max_config_bytes = 1'000'000;
 /// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
 ///
 /// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
-/// Everything about shapes and ranks is checked before values are decoded. Thread safety: a pure function of
-/// its arguments.
+/// Everything about shapes and ranks is checked before values are decoded. Thread-safe: a pure function.
 /// @throws format_error if the files are malformed or contradict each other, or a value is not finite
 /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
 ///         methods, DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several

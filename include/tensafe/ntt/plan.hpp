@@ -69,8 +69,7 @@ class plan {
     const factor* inverse_factors() const noexcept { return inverse_.data(); }
     /// The factor 1; multiplying by it reduces an entry of any bound.
     factor one() const noexcept { return forward_[0]; }
-    /// The factor 1/N. The last inverse stages also use inverse factors 1 to 3 times 1/N: they scale as they
-    /// go.
+    /// The factor 1/N. The last inverse stages scale as they go, with inverse factors 1 to 3 times 1/N too.
     factor degree_inverse() const noexcept { return degree_inverse_; }
     factor scaled_inverse_factor(std::size_t i) const noexcept { return scaled_inverse_[i]; }
     /// The tables that the SIMD back-ends read instead of these factors.

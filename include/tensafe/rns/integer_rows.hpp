@@ -14,8 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-/// Matrices of integers, eight rows at a time: entry t of each of eight rows stands at 8 * t, before those of
-/// the next eight.
+/// Matrices of integers, eight rows at a time: entry t of eight rows stands at 8 * t, before the next eight.
 namespace tensafe::rns::limb {
 
 /// The offset that is added to stored integers, so that none is negative; magnitudes are below it.

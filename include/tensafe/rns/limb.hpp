@@ -105,8 +105,7 @@ struct block_terms {
         return join<joined::lanes>(s[0], s[1]);
     }
 
-    /// Sums of four blocks of whole vectors, `stride` apart: with eight lanes, each in two halves, two lanes
-    /// apart.
+    /// Sums of four blocks of whole vectors, `stride` apart: of eight lanes, each in two that are two apart.
     TENSAFE_INLINE sum four_blocks(std::size_t first, std::size_t stride, std::size_t length) const noexcept {
         sum s[] = {mod.zero(), mod.zero(), mod.zero(), mod.zero()};
         add_terms<width>(s, first, length, stride, std::make_index_sequence<4>());

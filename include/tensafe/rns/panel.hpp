@@ -106,8 +106,7 @@ TENSAFE_INLINE typename Arithmetic::operand load_weights(const Arithmetic& mod, 
     }
 }
 
-/// Computes outputs first, first + 1, ... of a panel, one for each g: sums of both polynomials, which stay in
-/// registers.
+/// Computes outputs first, first + 1, ... of a panel, one for each g: sums that stay in registers.
 template <class Target, class Arithmetic, arith::modulus M, std::size_t... g>
 TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p, const panel_view& panel,
                                      const ciphertext_views& in, const panel_results& out, block_range range,

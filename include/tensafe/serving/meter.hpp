@@ -21,9 +21,8 @@ namespace tensafe::serving {
 struct usage {
     std::uint64_t requests = 0;  ///< answered
     std::uint64_t refused = 0;   ///< not answered: malformed, not allowed, no such adapter
-    /// The hidden states answered. A generated token of a whole model is one for each of its inputs: 160 of
-    /// the
-    /// default model.
+    /// The hidden states answered: for a generated token one for each input of the model, 160 of the default
+    /// one.
     std::uint64_t tokens = 0;
     std::uint64_t products = 0;    ///< of a plaintext, or a number, with a ciphertext
     std::uint64_t bytes_up = 0;    ///< of requests, refused ones included

@@ -53,8 +53,7 @@ inline usage usage_from(const io::json_value& object, const std::string& where) 
     return used;
 }
 
-/// The JSON values of a meter's text: each series, its names and counters; the total and its own; four
-/// members.
+/// The JSON values of a text: each series, its names and counters; the total and its own; four members.
 constexpr std::size_t most_meter_values(const meter_limits& limits) noexcept {
     return most_meter_series(limits) * (3 + usage_members.size()) + usage_members.size() + 5;
 }

@@ -8,8 +8,7 @@
 
 namespace tensafe::serving {
 
-/// The names in the labels of an export. Names of clients are personal data, and many of them are many
-/// series.
+/// The names in an export's labels. Names of clients are personal data, and many of them are many series.
 enum class metric_labels { adapter_and_client, adapter };
 
 namespace detail {

@@ -34,7 +34,7 @@ concept packed_model = requires(const Model& model) {
 /// Packs adapters for a registry, one at a time, on the thread that needs the packed form.
 template <packed_model Model>
 struct loader {
-    /// Returns the packed form, not null, perhaps after seconds. What it throws reaches the registry's
+    /// Returns the packed form, not null, after seconds perhaps. What it throws reaches the registry's
     /// caller.
     std::function<std::shared_ptr<const Model>(const lora::adapter&, const lora::pack_progress&)> pack;
     /// Returns the bytes that `pack` will need, known before packing.

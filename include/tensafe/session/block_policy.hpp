@@ -8,9 +8,8 @@
 
 namespace tensafe::session {
 
-/// The blocks of a group that a server keeps for a session while they are not used up: the one in use and the
-/// next one. A client asks for a third when it has used up the first, and goes on without blocks if the
-/// server refuses it.
+/// The blocks of a group that a server keeps for a session until they are used up: the one in use and the
+/// next one. A client asks for a third when the first is used up, and goes on without blocks if refused.
 inline constexpr std::size_t most_blocks = 2;
 
 /// The bytes of replies that a client may leave unanswered, and that a server keeps until they are

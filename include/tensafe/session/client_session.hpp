@@ -151,8 +151,8 @@ class basic_client_session {
     using block_place = typename std::list<block>::iterator;
 
   public:
-    /// A message that goes up: of a hidden state alone, of a block or of a token in one. Stays in place until
-    /// it is answered.
+    /// A message that goes up: a hidden state alone, a block or a token in one. Stays in place until it is
+    /// answered.
     class message {
       public:
         wire::kind what() const noexcept { return what_; }

@@ -139,8 +139,7 @@ struct sequence_state {
 /// for assignment and destruction only.
 class sequence_handle {
   public:
-    /// Whether the sequence runs, or how it ended: then its code and captures are gone, on a thread that ran
-    /// it.
+    /// The state of the sequence. Once it is over, its code and what it captured are gone.
     sequence_status status() const {
         return over_.wait_for(std::chrono::seconds(0)) == std::future_status::ready
                    ? state_->status

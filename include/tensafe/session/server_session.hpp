@@ -254,8 +254,7 @@ class basic_server_session {
     struct kept_reply {
         std::uint64_t number;
         std::shared_ptr<message> bytes;
-        /// Whether it may go again over this connection: that costs no work, but many times the request's
-        /// bytes.
+        /// Whether it may go again over this connection, at no work but many times the request's bytes.
         bool may_repeat = false;
     };
 

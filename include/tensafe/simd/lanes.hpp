@@ -56,8 +56,7 @@ TENSAFE_INLINE auto bit_cast(const lanes<From, W>& x) noexcept {
     return result{__builtin_bit_cast(typename result::native, x.v)};
 }
 
-/// Lane i of the result is lane number i of the list of a and b one after the other. (nvcc expands no pack in
-/// the builtin.)
+/// Lane i of the result is number i of the lanes of a, then of b. (nvcc expands no pack in the builtin.)
 template <int i0, int i1, class T>
 TENSAFE_INLINE lanes<T, 2> shuffle(const lanes<T, 2>& a, const lanes<T, 2>& b) noexcept {
     return {__builtin_shufflevector(a.v, b.v, i0, i1)};
@@ -81,8 +80,8 @@ TENSAFE_INLINE lanes<T, 16> shuffle(const lanes<T, 16>& a, const lanes<T, 16>& b
 template <class T, std::size_t Bytes>
 inline constexpr std::size_t width_of = Bytes < sizeof(T) ? 1 : Bytes / sizeof(T);
 
-/// The operations of a target without a branch and without vectors of its own; other targets replace what
-/// they do better.
+/// The operations of a target without a branch and without vectors; other targets replace what they do
+/// better.
 template <std::size_t Bytes>
 struct generic_target {
     template <class T>

@@ -102,8 +102,7 @@ inline std::string set_name(std::uint64_t id) {
     return "an unknown parameter set (id " + identifier_text(id) + ')';
 }
 
-/// The name of a set that the caller has: "a parameter set without a name (N = 1024, ...)" if the library
-/// does not name it.
+/// The name of the caller's set, "a parameter set without a name (N = 1024, ...)" if it is not a named one.
 template <ckks::parameter_set P>
 std::string set_name() {
     for (const detail::named_set& set : detail::named_sets) {

@@ -84,8 +84,7 @@ class block_weights {
     std::size_t inputs() const noexcept { return ceil_divide(d_, columns_); }
     std::size_t padded_outputs() const noexcept { return whole_lanes(outputs_); }
 
-    /// Multiplies a token: sums[I][o] = row o times its coefficients, modulo prime I, for padded_outputs()
-    /// rows.
+    /// Multiplies a token: sums[I][o] = row o times its coefficients, modulo prime I, for padded_outputs().
     template <class Token, class Sums>
     void multiply_token(const Token& token, Sums& sums) const {
         const auto products = [&]<int... I>(std::integer_sequence<int, I...>) {
@@ -309,9 +308,8 @@ struct block_workspace {
     work_count work;              ///< added up over calls
 };
 
-/// Applies A to the tokens of blocks. `prepare` does all that takes time before the tokens exist; `answer` is
-/// inner products of 32-bit integers. Immutable: any number of threads may use it, each with its own
-/// workspace.
+/// Applies A to the tokens of blocks. `prepare` does what takes time before the tokens exist; `answer` is
+/// inner products of 32-bit integers. Immutable; thread-safe, with a workspace for each thread.
 template <ckks::parameter_set P, class Protection>
 class server<P, token_blocks, Protection> {
     using basis = typename traced_product<P>::basis;

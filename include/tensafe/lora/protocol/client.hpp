@@ -76,8 +76,7 @@ class client_block {
         return ::getpid() == owner_ && !masks_.front().empty() ? request_.tokens - next_ : 0;
     }
 
-    /// Hides a hidden state at the next position: additions, no transform. Allocates nothing from the second
-    /// token on.
+    /// Hides a hidden state at the next position: no transform, and no allocation from the second token on.
     /// @param overflow_margin  the scale is divided by it: for another try after range_exceeded_error
     /// @throws shape_error if h has another size; parameter_error for an overflow margin below 1, and if no
     ///         position is left; encoding_error, naming the entry, for NaN and infinity. None uses up a
@@ -198,14 +197,12 @@ class client {
     /// Makes a client with a fresh secret key.
     TENSAFE_COMPILED_MEMBER client() : key_(generator_) {}
 
-    /// Makes a client with an existing key. It draws from the operating system unless another generator is
-    /// given, which only tests should do: two hidden states encrypted with the same randomness show their
-    /// difference.
+    /// Makes a client with an existing key. Only tests should give another generator than the operating
+    /// system's: two hidden states encrypted with the same randomness show their difference.
     explicit client(ckks::secret_key<P> key, random::generator generator = random::generator())
         : generator_(std::move(generator)), key_(std::move(key)) {}
 
-    /// Makes the key with which one server makes encryptions of zero: sent once a session, for its fresh
-    /// nonce.
+    /// Makes the key for one server's encryptions of zero: sent once a session, for its fresh nonce.
     TENSAFE_COMPILED_MEMBER ckks::rerandomization_key<P, request_level<P>> rerandomization_key(
         const random::seed& server_nonce) {
         return ckks::make_rerandomization_key<request_level<P>>(key_, server_nonce, generator_);
@@ -364,8 +361,8 @@ class client {
     }
 
     /// Decrypts with all bits of the noise, a tenth more precisely. **About 2 N answers and their replies,
-    /// which the server and everybody on the line have, are the secret key**: only the client may see what is
-    /// made of these.
+    /// which the server and everybody on the line have, are the secret key**: only the client may see what
+    /// comes of these.
     /// @throws as decrypt
     template <class Packing, class Protection>
     void decrypt_exposing_key(const packing_plan<P, Packing, Protection>& plan,

@@ -233,8 +233,7 @@ class server {
     }
 
     /// The number of requests that go through the weights together: one while the weights stay in cache by
-    /// themselves; for large matrices so many that their ciphertexts, which each panel reads again, take 8
-    /// MiB.
+    /// themselves; else so many that their ciphertexts, which each panel reads again, take 8 MiB.
     std::size_t tasks_at_once() const noexcept {
         constexpr std::size_t cached_weights = std::size_t{1} << 19;
         constexpr std::size_t cached_ciphertexts = std::size_t{1} << 20;

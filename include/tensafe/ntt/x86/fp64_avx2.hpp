@@ -49,8 +49,8 @@ struct fp64 {
 
         static constexpr int lowest_inverse_level() noexcept { return 0; }
         static constexpr int highest_inverse_level() noexcept { return 2; }
-        /// The bound after two stages. Level 1 reduces the sums of four entries, level 2 those of two
-        /// products too.
+        /// The bound after two stages. Level 1 reduces sums of four entries, level 2 sums of two products
+        /// too.
         double inverse(double bound, int level) const noexcept {
             if (4 * bound > limit_) {
                 return std::numeric_limits<double>::infinity();

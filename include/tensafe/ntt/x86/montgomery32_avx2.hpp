@@ -61,8 +61,8 @@ struct montgomery32 {
         bool tight() const noexcept { return capacity_ < 8; }
 
         double forward_stage(double bound) const noexcept { return bound + product(bound); }
-        /// The bound after two stages. Level 1 halves the entries that are not multiplied in the first, level
-        /// 2 in both.
+        /// The bound after two stages. Level 1 halves entries that are not multiplied in the first, level 2
+        /// in both.
         double forward(double bound, int level) const noexcept {
             const double between = (level == 0 ? bound : capacity_ / 2) + product(bound);
             const double result = (level < 2 ? between : capacity_ / 2) + product(between);

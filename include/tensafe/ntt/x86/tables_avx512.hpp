@@ -22,8 +22,7 @@ inline constexpr int max_bits = shoup104::max_bits;
 inline constexpr int leaf_log_n = 6;
 inline constexpr std::size_t leaf_size = std::size_t{1} << leaf_log_n;
 
-/// The stages above the leaves, grouped into passes: eight blocks first, then as many at a time as the rest
-/// allows.
+/// The stages above the leaves, grouped into passes: eight blocks first, then as many as the rest allows.
 struct pass_plan {
     static constexpr int most = 4;
 

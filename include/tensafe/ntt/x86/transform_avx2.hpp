@@ -51,8 +51,7 @@ class passes {
     }
 
   private:
-    /// The words of a block that is finished at once: half of the smallest first-level cache, beside the
-    /// factors.
+    /// The words of a block that is finished at once: half of the smallest L1 cache; the rest is for factors.
     static constexpr std::size_t cached_words = 2048;
 
     // ---- forward ----

@@ -33,14 +33,14 @@ struct below {
     }
 };
 
-/// a + b, not reduced: in [0, (A+B)*q).
+/// Returns a + b, not reduced: in [0, (A+B)*q).
 template <unsigned A, unsigned B, class Modulus, class Representation>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representation> operator+(
     below<A, Modulus, Representation> a, below<B, Modulus, Representation> b) noexcept {
     return {a.value + b.value};
 }
 
-/// a - b modulo q, made non-negative by adding B*q: in [0, (A+B)*q).
+/// Returns a - b modulo q, made non-negative by adding B*q: in [0, (A+B)*q).
 template <unsigned A, unsigned B, class Modulus, class Representation>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representation> subtract(
     const Modulus& m, below<A, Modulus, Representation> a, below<B, Modulus, Representation> b) noexcept {

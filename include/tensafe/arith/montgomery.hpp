@@ -22,12 +22,12 @@ class montgomery : public word_representation {
 
     TENSAFE_HOST_DEVICE constexpr Modulus modulus() const noexcept { return modulus_; }
 
-    /// @pre w in [0, q).  A 128-bit division: for tables.
+    /// Makes the factor for w by a 128-bit division: for tables.  @pre w in [0, q)
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept {
         return {static_cast<word>((static_cast<uint128>(w) << 64) % modulus_.value())};
     }
 
-    /// x * w mod q, in [0, 2q). The product is below 2^64 * q, so both upper words are below q.
+    /// Returns x * w mod q, in [0, 2q). The product is below 2^64 * q, so both upper words are below q.
     template <unsigned K>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> multiply(
         below<K, Modulus> x, factor w) const noexcept {

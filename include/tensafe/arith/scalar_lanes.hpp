@@ -134,7 +134,7 @@ class factors : public sums {
         const word negative = word{0} - static_cast<word>(std::signbit(*from));
         return words{subtract_if_not_below((r ^ negative) - negative + (q & negative), q)};
     }
-    /// x - shift, for any word and shift in [0, q).
+    /// Returns x - shift modulo q, in [0, q), for any word and shift in [0, q).
     TENSAFE_INLINE words reduce(const words& x, const words& shift) const noexcept {
         return subtract(words{arith::reduce<1>(p_.modulus(), p_.reduce_word(x.v, one_)).value}, shift);
     }

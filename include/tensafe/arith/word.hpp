@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-/// Before a loop over an array that must be in registers: unrolled on the device. Host compilers, which would
-/// warn of the pragma, take the loop as it is.
+/// Unrolls, on the device, the loop behind it over an array that must be in registers. Host compilers, which
+/// would warn of the pragma, take the loop as it is.
 #if defined(__CUDA_ARCH__)
 #define TENSAFE_UNROLL _Pragma("unroll")
 #else
@@ -48,7 +48,7 @@ TENSAFE_HOST_DEVICE constexpr word high_word(uint128 x) noexcept {
     return static_cast<word>(x >> 64);
 }
 
-/// a * b + c modulo 2^64, one instruction of a GPU: compilers lose sight of the width of a and b.
+/// Returns a * b + c modulo 2^64, one instruction of a GPU: compilers lose sight of the width of a and b.
 TENSAFE_HOST_DEVICE TENSAFE_INLINE std::int64_t multiply_add_signed(std::int32_t a, std::int32_t b,
                                                                     std::int64_t c) noexcept {
 #if defined(__CUDA_ARCH__)
@@ -83,13 +83,13 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void store_two(word* to, word first, word sec
 #endif
 }
 
-/// x - c if that does not wrap, else x: one conditional subtraction without a branch.
+/// Returns x - c if that does not wrap, else x: one conditional subtraction without a branch.
 TENSAFE_HOST_DEVICE constexpr word subtract_if_not_below(word x, word c) noexcept {
     const word difference = x - c;
     return difference < x ? difference : x;
 }
 
-/// a * b rounded to double, never fused with an addition that follows: the same bits on every machine.
+/// Returns a * b rounded to double, never fused with an addition that follows: the same bits everywhere.
 TENSAFE_HOST_DEVICE TENSAFE_INLINE double rounded_product(double a, double b) noexcept {
 #if defined(__CUDA_ARCH__)
     return __dmul_rn(a, b);
@@ -112,7 +112,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word residue_of_small(std::int8_t s
     return static_cast<word>(x) + (Q & static_cast<word>(x >> 63));
 }
 
-/// x + small modulo Q, in [0, Q).  @pre x < Q, |small| < Q
+/// Returns x + small modulo Q, in [0, Q).  @pre x < Q, |small| < Q
 template <word Q>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word plus_small(word x, std::int8_t small) noexcept {
     return subtract_if_not_below(x + residue_of_small<Q>(small), Q);

@@ -67,9 +67,9 @@ struct flood {
         return tensafe::detail::square_root(Terms / 12.0 * (power(2 * bits) - 1));
     }
 
-    /// How well `draws` floods hide the noises n under them, in all replies together: a bound of the total
-    /// variation distance between seeing every flood + n and seeing the floods alone, at most 1. Whoever
-    /// sees the one tells it from the other with at most this advantage, by whatever method.
+    /// Says how well `draws` floods hide the noises n under them, in all replies together: a bound of the
+    /// total variation distance between seeing every flood + n and seeing the floods alone, at most 1.
+    /// Whoever sees the one tells it from the other with at most this advantage, by whatever method.
     ///
     /// The floods must be independent of each other, of every n, and of all that the observer knows. An n may
     /// depend on anything else; given the secret and the earlier replies, its mean square must be at most

@@ -12,8 +12,8 @@
 
 namespace tensafe::ckks {
 
-/// How far obtained values lie from the expected ones. Errors are absolute, |obtained - expected|; the bits
-/// of precision are -log2 of an error, as other CKKS libraries report them: infinite for an exact value.
+/// Says how far obtained values lie from the expected ones. Errors are absolute, |obtained - expected|; the
+/// bits of precision are -log2 of an error, as other CKKS libraries report them: infinite for an exact value.
 struct precision_report {
     double worst_error = 0;
     std::size_t worst_index = 0;  ///< the first entry with the worst error

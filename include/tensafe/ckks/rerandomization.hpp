@@ -140,6 +140,7 @@ class rerandomization_pool {
   public:
     using basis = typename P::template basis_at<Level>;
 
+    /// Makes an empty pool for one client and session.
     /// @param server_nonce  fresh for each client and session, and drawn by this server, not received
     /// @param key           what the client made of that nonce
     /// @param subring_log_n    replies are traced to the subring of degree 2^subring_log_n

@@ -19,6 +19,7 @@ namespace tensafe::ckks {
 /// Secret: wiped on release, and neither branch nor index depends on it. Move-only; thread-safe for reads.
 class toeplitz_row {
   public:
+    /// Lays out a ternary polynomial.
     /// @param s  N coefficients in {-1, 0, 1}
     /// @throws shape_error unless N is a positive multiple of 32
     explicit toeplitz_row(std::span<const std::int8_t> s)

@@ -20,7 +20,7 @@ namespace tensafe::ckks {
 
 namespace detail {
 
-/// 2^-k modulo Q for k up to LogN, as factors.
+/// The factors 2^-k modulo Q for k up to LogN.
 template <int LogN, arith::word Q>
 inline constexpr auto inverse_powers_of_two = [] {
     constexpr auto policy = rns::fixed_arithmetic<Q>;

@@ -19,7 +19,7 @@ class text_part {
     constexpr text_part(const char* text) noexcept : text_(text) {}
     constexpr text_part(std::string_view text) noexcept : text_(text) {}
     text_part(const std::string& text) noexcept : text_(text) {}
-    /// show(text), when the message is made.
+    /// Makes a part that becomes show(text) when the message is made.
     constexpr text_part(std::string_view text, std::string (*show)(std::string_view)) noexcept
         : text_(text), show_(show) {}
     constexpr text_part(double number) noexcept : kind_(kind::real), real_(number) {}
@@ -88,7 +88,7 @@ struct shape_error : error {
     using error::error;
 };
 
-/// @throws shape_error "<before><got><between><expected>" unless the two counts are equal
+/// Compares two counts.  @throws shape_error "<before><got><between><expected>" unless they are equal
 inline void check_count(const char* before, std::size_t got, const char* between, std::size_t expected) {
     require<shape_error>(got == expected, {before, got, between, expected});
 }

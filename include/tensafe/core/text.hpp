@@ -87,7 +87,7 @@ inline std::string quote(std::string_view text) {
     return shown + '"';
 }
 
-/// quote(text) as a part of an error's message.
+/// Makes a part of an error's message that shows quote(text).
 constexpr text_part in_quotes(std::string_view text) noexcept {
     return {text, &quote};
 }

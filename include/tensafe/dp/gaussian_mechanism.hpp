@@ -25,7 +25,7 @@ struct privacy_budget {
     /// below one over the number of people.
     double delta;
 
-    /// @throws parameter_error unless epsilon > 0 is finite and 0 < delta < 1
+    /// Checks the budget.  @throws parameter_error unless epsilon > 0 is finite and 0 < delta < 1
     void check() const {
         if (!(epsilon > 0) || !std::isfinite(epsilon)) {
             throw parameter_error("privacy_budget: epsilon: got " + shortest_text(epsilon) +
@@ -79,8 +79,8 @@ inline double mills_ratio(double x) noexcept {
     return root_of_half_pi * std::exp(x * x / 2) * std::erfc(x / root_of_two);
 }
 
-/// How quickly Mills' ratio falls: -R'(x) = 1 - x R(x), positive; like 1/x^2 for large x. Relative error
-/// below 2^-45, under the condition of mills_ratio.
+/// The slope with which Mills' ratio falls: -R'(x) = 1 - x R(x), positive; like 1/x^2 for large x. Relative
+/// error below 2^-45, under the condition of mills_ratio.
 /// @pre  x >= -1
 inline double mills_slope(double x) noexcept {
     TENSAFE_PRECONDITION(x >= -1);

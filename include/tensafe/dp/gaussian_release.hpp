@@ -119,6 +119,7 @@ class gaussian_release {
         throw parameter_error(what + ": no deviation was found to keep them; ask for a larger delta");
     }
 
+    /// Makes a release of this norm and noise.
     /// @param clip_norm  C: vectors with a larger norm are scaled down to it; in [2^-100, 2^100]
     /// @param deviation  of the noise on each entry, in the same units; in [2^-100, 2^100]. At least C / 8;
     ///                   at most 8.6e7 C / sqrt(d), or the step would be too coarse for C

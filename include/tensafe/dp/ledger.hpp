@@ -70,6 +70,7 @@ class ledger {
     static constexpr std::size_t most_principals = 10'000;
     static constexpr std::size_t longest_name = 128;  ///< bytes, as in serving::meter
 
+    /// Opens a ledger with the state that the store has.
     /// @param each   the budget of every principal that is not named in `of`
     /// @param store  none: what is spent is forgotten with this object
     /// @param of     principals with a budget of their own

@@ -104,8 +104,9 @@ inline ledger_state read_ledger_json(std::string_view text, std::string_view nam
     return state;
 }
 
-/// What to do where there is no ledger file. Say start_empty once, where a client is set up: afterwards a
-/// file that is not there was moved or mistyped, and an empty one in its place would spend the budget again.
+/// Says what to do where there is no ledger file. Use start_empty once, where a client is set up: afterwards
+/// a file that is not there was moved or mistyped, and an empty one in its place would spend the budget
+/// again.
 enum class missing_ledger { start_empty, refuse };
 
 /// Keeps a ledger in a file: `dp::ledger spent(budget,

@@ -23,7 +23,7 @@ namespace detail {
 /// Reals below this bound are reduced without looking at their size.
 inline constexpr double fixed_time_limit = 0x1p112;
 
-/// round(x) modulo q for any finite x, by its mantissa and exponent. Takes time that depends on x.
+/// Returns round(x) modulo q for any finite x, by its mantissa and exponent. Takes time that depends on x.
 inline arith::word residue_of_large_real(arith::word q, double x) noexcept {
     int exponent = 0;
     const double fraction = std::frexp(std::round(std::fabs(x)), &exponent);
@@ -54,7 +54,7 @@ double encoding_limit() noexcept {
     return limit;
 }
 
-/// @throws parameter_error unless the scale is positive and finite
+/// Checks a scale.  @throws parameter_error unless it is positive and finite
 inline void check_scale(double scale) {
     if (!(scale > 0) || !std::isfinite(scale)) {
         throw parameter_error("encode: the scale is " + std::to_string(scale) +

@@ -50,7 +50,7 @@ struct complex_lanes {
         complex third;
     };
 
-    /// c_p = sum over c < 4 of (-i)^(p c) t_c. With +i instead of -i: hand over t0, t3, t2, t1.
+    /// Returns c_p = sum over c < 4 of (-i)^(p c) t_c. With +i instead of -i: hand over t0, t3, t2, t1.
     static TENSAFE_INLINE four sum_of_four(const complex& t0, const complex& t1, const complex& t2,
                                            const complex& t3) noexcept {
         const complex even_sum = t0 + t2;

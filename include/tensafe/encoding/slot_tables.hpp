@@ -44,7 +44,8 @@ inline constexpr std::array<std::size_t, 8> reversed_triple{0, 4, 2, 6, 1, 5, 3,
 /// stage and the bit reversal. Immutable after construction.
 class slot_tables {
   public:
-    /// Up to this many slots the definition itself is evaluated: the block structure of the stages needs 32.
+    /// The most slots for which the definition itself is evaluated: the block structure of the stages needs
+    /// 32.
     static constexpr std::size_t direct_slots = 16;
 
     explicit slot_tables(int log_slots)

@@ -44,6 +44,7 @@ class host_parallel {
   public:
     static constexpr int max_threads = 1024;
 
+    /// Makes a place with its own limit of threads.
     /// @param threads  how many threads may work at a time, the caller included; 0: as many as the process
     ///                 may use (its processor affinity, and oneTBB's global_control). More than that adds
     ///                 workers, but no threads.

@@ -177,6 +177,7 @@ class adapter_batches {
         std::size_t count = 0;
     };
 
+    /// Makes room for batches.
     /// @param largest  requests of a batch
     /// @throws shape_error beyond most_requests, or for more adapters than an int counts; device_error
     adapter_batches(std::size_t largest, std::size_t adapters) {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-/// libtorch at the library's borders. `as_...` are views: no copy, valid while the memory they show is;
+/// Shows libtorch's tensors to the library. `as_...` are views: no copy, valid while the memory they show is;
 /// `to_...` copy. A whole encrypted token with `at::Tensor h` of shape [d]:
 ///
 ///     const auto query = client.encrypt(here, place.group, interop::as_span(h));
@@ -243,6 +243,7 @@ inline std::vector<float> to_vector(const at::Tensor& vector) {
 /// Holds the tensor, so that the memory stays, and the shape that it had. Later changes of its values show.
 class hidden_states {
   public:
+    /// Shows the rows of a tensor.
     /// @throws shape_error for a tensor without dimensions or with a last one of 0, unsupported_error or
     ///         parameter_error for one that cannot be read as it is; the message says what to call
     explicit hidden_states(const at::Tensor& x) {

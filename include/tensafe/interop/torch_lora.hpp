@@ -56,7 +56,7 @@ class encrypted_lora {
     /// as it is. It does not keep the call.
     using asker = std::function<void(session::call&)>;
 
-    /// @throws parameter_error without a client or a function that asks
+    /// Makes deltas for one model.  @throws parameter_error without a client or a function that asks
     encrypted_lora(std::shared_ptr<client_type> client, asker ask)
         : client_(std::move(client)), ask_(std::move(ask)) {
         require<parameter_error>(client_ != nullptr,
@@ -199,7 +199,7 @@ class encrypted_linear : public torch::nn::Module {
   public:
     using delta_function = std::function<at::Tensor(const at::Tensor&)>;
 
-    /// @throws parameter_error without a layer or a delta
+    /// Wraps a layer.  @throws parameter_error without a layer or a delta
     encrypted_linear(torch::nn::Linear layer, delta_function delta)
         : torch::nn::Module("encrypted_linear"), base(nullptr), delta_(std::move(delta)) {
         if (layer.is_empty()) {
@@ -211,6 +211,7 @@ class encrypted_linear : public torch::nn::Module {
         base = register_module("base", std::move(layer));
     }
 
+    /// Returns base(x) + delta(x).
     /// @param x  [..., in_features]
     /// @return   [..., out_features]: the sum, in the type of both
     /// @throws shape_error or parameter_error if base(x) and delta(x) differ in shape or type, where libtorch

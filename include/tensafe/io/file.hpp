@@ -43,7 +43,7 @@ using file_handle = std::unique_ptr<std::FILE, file_closer>;
 /// Movable, not copyable. One thread at a time. Errors: io_error, naming the path and the system's reason.
 class input_file {
   public:
-    /// @throws io_error if `path` cannot be opened or is not a regular file
+    /// Opens a file.  @throws io_error if `path` cannot be opened or is not a regular file
     explicit input_file(const std::filesystem::path& path) : path_(path) {
         // The path is resolved once; what is asked below is asked of the open file. Without O_NONBLOCK a
         // pipe that nobody writes to would be waited for.

@@ -51,6 +51,7 @@ TENSAFE_COMPILED_API lora::adapter load_peft(const std::filesystem::path& direct
 /// A value type; parse does all the checking, const members may be called from any thread.
 class peft_config {
   public:
+    /// Parses the text of an adapter_config.json.
     /// @param file how messages call the text, already quoted
     /// @throws format_error if the text is not strict JSON, or a key is missing or of the wrong type
     /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers

@@ -97,7 +97,7 @@ class safetensors_file {
         return &header_.tensors[*position];
     }
 
-    /// All values of a tensor of any shape, row-major, exactly as stored.
+    /// Reads all values of a tensor of any shape, row-major, exactly as stored.
     /// @throws format_error if there is no such tensor, or a value is NaN or infinite (the message gives its
     /// index)
     /// @throws unsupported_error if its type is not F64, F32, F16 or BF16

@@ -113,6 +113,7 @@ inline std::array<std::byte, 32> public_bytes(const EVP_PKEY* key) {
 /// A value of 32 bytes, as RFC 8032 writes them. Thread safety: that of std::array.
 class verifying_key {
   public:
+    /// Makes a key of its bytes.
     /// @param what  how messages call the bytes
     /// @throws format_error for a point of small order or a coordinate that is not reduced
     explicit verifying_key(const std::array<std::byte, 32>& bytes, std::string_view what = "public key")

@@ -44,6 +44,7 @@ class passphrase {
     /// Makes no passphrase: what it would protect is not wrapped.
     passphrase() noexcept = default;
 
+    /// Makes a passphrase of a text.
     /// @param text  copied; the caller wipes the original
     /// @throws parameter_error unless it has 1 to `longest` bytes: an empty variable of the environment does
     ///         not stand for "no passphrase"

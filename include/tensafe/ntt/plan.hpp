@@ -24,6 +24,7 @@ class plan {
     using policy_type = Policy;
     using factor = typename Policy::factor;
 
+    /// Makes the tables with the smallest primitive 2N-th root of unity.
     /// @param log_n  the degree is 2^log_n, log_n in [1, 17]
     /// @throws parameter_error if log_n is out of range or the modulus is not a prime that is 1 modulo 2N
     plan(Policy policy, int log_n)

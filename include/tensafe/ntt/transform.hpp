@@ -12,7 +12,7 @@
 
 namespace tensafe::ntt {
 
-/// How the log_n stages of a transform are grouped into passes over memory: the first `GlobalStages` one at a
+/// Groups the log_n stages of a transform into passes over memory: the first `GlobalStages` one at a
 /// time over the whole limb, the others block by block, two per pass in registers (radix-4), while the block
 /// is in cache. The inverse runs the mirror image. The result does not depend on the schedule.
 template <int GlobalStages>

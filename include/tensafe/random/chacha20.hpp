@@ -62,6 +62,7 @@ inline constexpr std::uint64_t chacha20_stream_blocks = std::uint64_t{1} << 32;
 /// Thread-safe for const calls.
 class chacha20_stream {
   public:
+    /// Names a stream of a seed.
     /// @param lane   which polynomial or limb, counted by the caller
     /// @param round  rejection round; 0 for streams without rejection
     chacha20_stream(const seed& key, stream_domain domain, std::uint32_t lane,

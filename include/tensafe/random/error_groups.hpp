@@ -45,7 +45,7 @@ TENSAFE_INLINE void exchange_bits(Word& a, Word& b, std::uint64_t mask) noexcept
     b ^= difference;
 }
 
-/// exchange_bits on the four pairs of rows that are Distance apart.
+/// Exchanges bits of the four pairs of rows that are Distance apart.
 template <int Shift, int Distance, class Word>
 TENSAFE_INLINE void exchange_rows(Word* rows, std::uint64_t mask) noexcept {
     constexpr int stride = Distance == 1 ? 2 : 1;

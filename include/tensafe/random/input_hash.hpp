@@ -19,12 +19,12 @@ namespace tensafe::random {
 struct mersenne_61 {
     static constexpr arith::word prime = (arith::word{1} << 61) - 1;
 
-    /// x modulo the prime, below 2^61 + 8, for x below 2^124.
+    /// Returns x modulo the prime, below 2^61 + 8, for x below 2^124.
     TENSAFE_HOST_DEVICE static constexpr arith::word reduced(arith::uint128 x) noexcept {
         const arith::word once = (static_cast<arith::word>(x) & prime) + static_cast<arith::word>(x >> 61);
         return (once & prime) + (once >> 61);
     }
-    /// x modulo the prime, in [0, prime), for x below 2^61 + 8.
+    /// Returns x modulo the prime, in [0, prime), for x below 2^61 + 8.
     TENSAFE_HOST_DEVICE static constexpr arith::word canonical(arith::word x) noexcept {
         const arith::word once = (x & prime) + (x >> 61);
         return once & ~(arith::word{0} - ((once + 1) >> 61));  // the prime itself is 0

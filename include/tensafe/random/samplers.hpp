@@ -152,7 +152,7 @@ TENSAFE_COMPILED_INLINE void sample_uniform(const seed& key, stream_domain domai
     of_width[static_cast<std::size_t>(std::bit_width(q) - 1) / 8](key, domain, lane, q, out);
 }
 
-/// sample_uniform for a modulus that the compiler knows: it compiles draws of one width, not of eight.
+/// Samples uniform values modulo a Q that the compiler knows: it compiles draws of one width, not of eight.
 template <std::uint64_t Q>
 void sample_uniform(const seed& key, stream_domain domain, std::uint32_t lane,
                     std::span<std::uint64_t> out) noexcept {

@@ -39,7 +39,7 @@ struct basis {
     template <int I>
     static constexpr arith::word prime = primes[static_cast<std::size_t>(I)];
 
-    /// log2 of Q.
+    /// The binary logarithm of Q.
     static double log2_modulus() noexcept {
         double bits = 0;
         for (const arith::word q : primes) {
@@ -95,7 +95,7 @@ namespace detail {
 
 // The constants of Garner's algorithm: digit I becomes (digit - digit J) / q_J modulo q_I, for each J < I.
 
-/// 1/q_J modulo q_I.
+/// The inverse 1/q_J modulo q_I.
 template <class Basis, int I, int J>
 inline constexpr arith::word garner_inverse = arith::inverse_mod(Basis::template prime<J> %
                                                                      Basis::template prime<I>,

@@ -123,7 +123,7 @@ TENSAFE_INLINE void multiply_integer_rows(const std::uint32_t* a, std::size_t d,
     }
 }
 
-/// out[8 k ...] = (the integers at a - 8 k) * w.
+/// Sets out[8 k ...] = (the integers at a - 8 k) * w.
 template <class Target, arith::modulus M>
 TENSAFE_INLINE void scale_integers(arith::shoup<M> p, std::span<word> out, const std::uint32_t* a,
                                    typename arith::shoup<M>::factor w) noexcept {

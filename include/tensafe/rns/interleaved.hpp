@@ -235,7 +235,7 @@ TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std
     }
 }
 
-/// out[c * out_stride + r] = in[r * in_stride + c].
+/// Sets out[c * out_stride + r] = in[r * in_stride + c].
 template <class Target>
 TENSAFE_INLINE void transpose(const word* in, std::size_t in_stride, std::size_t rows, std::size_t columns,
                               word* out, std::size_t out_stride) noexcept {
@@ -263,7 +263,7 @@ TENSAFE_INLINE void transpose(const word* in, std::size_t in_stride, std::size_t
 
 }  // namespace detail
 
-/// out[c * out_stride + r] = in[r * in_stride + c].  @pre  columns is a multiple of eight
+/// Sets out[c * out_stride + r] = in[r * in_stride + c].  @pre  columns is a multiple of eight
 inline void transpose(const word* in, std::size_t in_stride, std::size_t rows, std::size_t columns, word* out,
                       std::size_t out_stride) noexcept {
     simd::on_active_target([&](auto target) {

@@ -41,6 +41,7 @@ class batch_dispatcher {
     /// The most tries of a hidden state; overflow margin doubles from try to try.
     static constexpr std::size_t most_tries = 21;
 
+    /// Makes a dispatcher.
     /// @param largest  members of an attempt
     /// @throws parameter_error unless tries is in [1, most_tries]
     batch_dispatcher(const char* who, std::size_t tries,

@@ -83,6 +83,7 @@ class keyword_gate {
     /// The most bytes of a keyword.
     static constexpr std::size_t longest_keyword = 256;
 
+    /// Makes a gate.
     /// @param entries   each adapter once, in the order that decides between equals; a keyword that comes
     ///                  twice in one entry counts once
     /// @param fallback  the adapter of one entry
@@ -188,6 +189,7 @@ class router {
     router(keyword_gate gate, std::vector<std::string> instead)
         : router(std::move(gate), std::move(instead), false) {}
 
+    /// Routes by a callable.
     /// @param choose   names an adapter; an empty name stands for none
     /// @param instead  adapters to take, the first that is loaded, where the named one is not; none: that is
     ///                 refused

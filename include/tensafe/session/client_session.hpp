@@ -38,6 +38,7 @@ class call {
     /// encrypted again, so all of them stay until the call is over.
     using rows_source = std::function<std::span<const float>(std::size_t row)>;
 
+    /// Makes a call of `rows` hidden states of a group.
     /// @param zeros_for_nan  rows of no finite norm are no error: 0 goes instead, and bad_rows counts them
     /// @param overflow_margin  as in lora::client::encrypt
     call(std::size_t group, std::size_t rows, rows_source source, double overflow_margin = 1,

@@ -59,6 +59,7 @@ concept answers_calls = requires(A& a, std::span<call* const> calls, std::functi
 template <class Protocol>
 class in_process {
   public:
+    /// Joins both halves of a session.
     /// @param client, server  outlive it, and nobody else uses them meanwhile
     /// @param zeros_ahead     of a model without blocks: hidden states of each group that encryptions of zero
     ///                        are made for ahead

@@ -51,6 +51,7 @@ class basic_server_session {
     using message = std::vector<std::uint8_t>;
     using shared_message = std::shared_ptr<const message>;
 
+    /// Makes the server's side of a fresh session.
     /// @param nonce, key  as for server::pool
     /// @param counts      null: nothing is counted. Must live as long
     /// @param most_spare  as for lora::server_zeros

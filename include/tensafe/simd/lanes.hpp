@@ -76,7 +76,7 @@ TENSAFE_INLINE lanes<T, 16> shuffle(const lanes<T, 16>& a, const lanes<T, 16>& b
                                     i15)};
 }
 
-/// How many T a vector of so many bytes holds, at least one.
+/// The number of T that a vector of so many bytes holds, at least one.
 template <class T, std::size_t Bytes>
 inline constexpr std::size_t width_of = Bytes < sizeof(T) ? 1 : Bytes / sizeof(T);
 
@@ -101,7 +101,7 @@ struct generic_target {
         std::memcpy(&x, from, sizeof x);
         return {x & 0xffffffffffff};
     }
-    /// a * b, which no compiler fuses with an addition that follows: every target rounds twice.
+    /// Returns a * b, which no compiler fuses with an addition that follows: every target rounds twice.
     static TENSAFE_INLINE vector<double> product(const vector<double>& a, const vector<double>& b) noexcept {
         auto x = a.v * b.v;
 #if TENSAFE_X86_64

@@ -28,7 +28,7 @@ TENSAFE_INLINE lanes<T, W> zip(const lanes<T, W>& a, const lanes<T, W>& b,
 }
 }  // namespace detail
 
-/// a becomes a0, b0, a2, b2, ... and b the odd lanes, in turn.
+/// Makes a the lanes a0, b0, a2, b2, ... and b the odd lanes, in turn.
 template <class T, std::size_t W>
 TENSAFE_INLINE void unpack(lanes<T, W>& a, lanes<T, W>& b) noexcept {
     const lanes<T, W> even = detail::unpack<0>(a, b, std::make_index_sequence<W>());

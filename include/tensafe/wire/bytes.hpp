@@ -27,7 +27,7 @@ concept wire_number = std::same_as<T, std::uint8_t> || std::same_as<T, std::uint
 /// is allocated or moved while a message is written. One thread at a time.
 class byte_writer {
   public:
-    /// @param what  how errors call the bytes; must stay as long as the writer
+    /// Writes over these bytes.  @param what  how errors call the bytes; must stay as long as the writer
     byte_writer(std::span<std::uint8_t> bytes, std::string_view what) noexcept : left_(bytes), what_(what) {}
 
     /// Writes a number, the lowest byte first; a double as its 64 bits.  @throws shape_error without room
@@ -67,7 +67,7 @@ class byte_writer {
 /// and never allocates: it looks at the bytes where they are, and they must stay. One thread at a time.
 class byte_reader {
   public:
-    /// @param what  how errors call the bytes; must stay as long as the reader
+    /// Reads these bytes.  @param what  how errors call the bytes; must stay as long as the reader
     byte_reader(std::span<const std::uint8_t> bytes, std::string_view what) noexcept
         : left_(bytes), what_(what) {}
 

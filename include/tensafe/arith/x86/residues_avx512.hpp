@@ -109,7 +109,7 @@ class reduction : public sums {
         return to_lanes(subtract_if_not_below(add_if_negative(signed_r, twice_q_), q_));
     }
 
-    /// x - shift, for any words and shift in [0, q).
+    /// Returns x - shift modulo q, in [0, q), for any words and shift in [0, q).
     TENSAFE_AVX512 words reduce(const words& x, const words& shift) const noexcept {
         const vector estimate = _mm512_cvtpd_epi64(_mm512_mul_pd(_mm512_cvtepu64_pd(raw(x)), inverse_));
         // The remainder is in (-q, q), and less the shift in (-2q, q).
@@ -154,8 +154,8 @@ class ifma52 : public word_products<2048> {
           high_quotient_(broadcast((word{1} << 60) / m.value())),
           mask_(broadcast((word{1} << 52) - 1)) {}
 
-    /// a * b in [0, q), for a and b in [0, q): Barrett's estimate, with the product cut where both errors of
-    /// the quotient are about equal, so that together they are below one up to 49 bits.
+    /// Returns a * b in [0, q), for a and b in [0, q): Barrett's estimate, with the product cut where both
+    /// errors of the quotient are about equal, so that together they are below one up to 49 bits.
     TENSAFE_AVX512 words multiply(const words& a, const words& b) const noexcept {
         const vector zero = _mm512_setzero_si512();
         const vector low = _mm512_madd52lo_epu64(zero, raw(a), raw(b));
@@ -201,11 +201,11 @@ class ifma52 : public word_products<2048> {
     TENSAFE_AVX512 static factor prepare(typename shoup<M>::factor w) noexcept {
         return {broadcast(w.value), broadcast(w.quotient >> 12)};
     }
-    /// x * w in [0, q), for x below 2^52.
+    /// Returns x * w modulo q, in [0, q), for x below 2^52.
     TENSAFE_AVX512 words scale(const words& x, const factor& w) const noexcept {
         return to_lanes(multiply(raw(x), w));
     }
-    /// (a - b) * w in [0, q), for a and b in [0, q).
+    /// Returns (a - b) * w modulo q, in [0, q), for a and b in [0, q).
     TENSAFE_AVX512 words scale_difference(const words& a, const words& b, const factor& w) const noexcept {
         return to_lanes(multiply(_mm512_add_epi64(_mm512_sub_epi64(raw(a), raw(b)), q_), w));
     }
@@ -225,8 +225,8 @@ class ifma52 : public word_products<2048> {
         return subtract_if_not_below(r, q_);
     }
 
-    /// (high * 2^52 + low mod 2^52) modulo q, in [0, q), for high below 2^52. Two Shoup products, of high
-    /// with 2^52 mod q and of low with 1, each below 2q, share the multiplication by q.
+    /// Returns (high * 2^52 + low mod 2^52) modulo q, in [0, q), for high below 2^52. Two Shoup products, of
+    /// high with 2^52 mod q and of low with 1, each below 2q, share the multiplication by q.
     TENSAFE_AVX512 TENSAFE_INLINE vector reduce_folded(vector low, vector high) const noexcept {
         const vector first = _mm512_madd52hi_epu64(_mm512_setzero_si512(), low, one_quotient_);
         const vector estimate = _mm512_madd52hi_epu64(first, high, fold_quotient_);
@@ -266,8 +266,8 @@ class barrett_fp64 : public word_products<512> {
           inverse_31_(_mm512_set1_pd(0x1p31 / static_cast<double>(m.value()))),
           inverse_52_(_mm512_set1_pd(0x1p52 / static_cast<double>(m.value()))) {}
 
-    /// a * b in [0, q), for a in (-q, q) and b in [0, q): a times the upper 30 bits of b first, the remainder
-    /// times 2^31 and a times the lower 31 bits after it.
+    /// Returns a * b in [0, q), for a in (-q, q) and b in [0, q): a times the upper 30 bits of b first, the
+    /// remainder times 2^31 and a times the lower 31 bits after it.
     TENSAFE_AVX512 words multiply(const words& a, const words& b) const noexcept {
         const vector upper = shift_right<31>(raw(b));
         const vector lower = _mm512_and_si512(raw(b), broadcast((word{1} << 31) - 1));
@@ -324,21 +324,21 @@ class barrett_fp64 : public word_products<512> {
     TENSAFE_AVX512 static factor prepare(typename shoup<M>::factor w) noexcept {
         return to_lanes(broadcast(w.value));
     }
-    /// x * w in [0, q), for x in [0, q).
+    /// Returns x * w modulo q, in [0, q), for x in [0, q).
     TENSAFE_AVX512 words scale(const words& x, const factor& w) const noexcept { return multiply(x, w); }
-    /// (a - b) * w in [0, q), for a and b in [0, q).
+    /// Returns (a - b) * w modulo q, in [0, q), for a and b in [0, q).
     TENSAFE_AVX512 words scale_difference(const words& a, const words& b, const factor& w) const noexcept {
         return multiply(to_lanes(_mm512_sub_epi64(raw(a), raw(b))), w);
     }
 
   private:
-    /// x - h*q, h the integer nearest to the estimate.
+    /// Returns x - h*q, h the integer nearest to the estimate.
     TENSAFE_AVX512 TENSAFE_INLINE vector subtract_multiple(vector x, __m512d estimate) const noexcept {
         return _mm512_sub_epi64(x, _mm512_mullo_epi64(_mm512_cvtpd_epi64(estimate), q_));
     }
 
-    /// high * 2^52 + low modulo q, in (-2q, 2q), for |high| < 2^29 or at most 0.6q, and low in [0, 2^63). In
-    /// (-0.6q, 0.6q) for |high| < 2^29.
+    /// Returns high * 2^52 + low modulo q, in (-2q, 2q), for |high| < 2^29 or at most 0.6q, and low in [0,
+    /// 2^63); in (-0.6q, 0.6q) for |high| < 2^29.
     TENSAFE_AVX512 TENSAFE_INLINE vector append(vector high, vector low) const noexcept {
         const __m512d estimate = _mm512_fmadd_pd(_mm512_cvtepi64_pd(high), inverse_52_,
                                                  _mm512_mul_pd(_mm512_cvtepi64_pd(low), inverse_));

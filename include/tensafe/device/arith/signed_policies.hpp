@@ -55,13 +55,13 @@ class balanced {
         return {value, value * (1 / q)};
     }
 
-    /// x as a residue of this arithmetic.  @pre x < q
+    /// Returns x as a residue of this arithmetic.  @pre x < q
     TENSAFE_HD_INLINE static arith::within<balanced, arith::bound_of_q> from_word(arith::word x) noexcept {
         // Put into the mantissa of 2^52. A word that is none of ours must not reach the exponent.
         return {__builtin_bit_cast(double, (x & 0x000fffffffffffffU) | 0x4330000000000000U) - 0x1p52};
     }
 
-    /// y * w modulo q. Every operation but the rounding of the quotient is exact.
+    /// Returns y * w modulo q. Every operation but the rounding of the quotient is exact.
     template <int Bound>
     TENSAFE_HD_INLINE static arith::within<balanced, product(Bound)> multiply(
         arith::within<balanced, Bound> y, factor w) noexcept {
@@ -78,7 +78,7 @@ class balanced {
         return {std::fma(-h, q, x.value)};
     }
 
-    /// x modulo q, in [0, q).
+    /// Returns x modulo q, in [0, q).
     template <int Bound>
     TENSAFE_HD_INLINE static arith::word canonical(arith::within<balanced, Bound> x) noexcept {
         // The integer in the mantissa of 1.5 * 2^52 + r: no conversion instruction.
@@ -146,13 +146,13 @@ class signed_montgomery {
         return {low(w.a), high(w.a), low(w.b), high(w.b)};
     }
 
-    /// x as a residue of this arithmetic.  @pre x < q
+    /// Returns x as a residue of this arithmetic.  @pre x < q
     TENSAFE_HD_INLINE static arith::within<signed_montgomery, arith::bound_of_q> from_word(
         arith::word x) noexcept {
         return {static_cast<std::int64_t>(x)};
     }
 
-    /// y * w modulo q. No sum passes 63 bits.
+    /// Returns y * w modulo q. No sum passes 63 bits.
     template <int Bound>
     TENSAFE_HD_INLINE static arith::within<signed_montgomery, product(Bound)> multiply(
         arith::within<signed_montgomery, Bound> y, factor w) noexcept {
@@ -174,7 +174,7 @@ class signed_montgomery {
         return {subtract_multiple(x.value, quotient(x.value, std::int64_t{1} << (bits - 3)))};
     }
 
-    /// x modulo q, in [0, q): with a quotient that is never too large.
+    /// Returns x modulo q, in [0, q), with a quotient that is never too large.
     template <int Bound>
     TENSAFE_HD_INLINE static arith::word canonical(arith::within<signed_montgomery, Bound> x) noexcept {
         const std::int32_t h = quotient(x.value, -(std::int64_t{1} << 31));
@@ -188,12 +188,12 @@ class signed_montgomery {
     TENSAFE_HD_INLINE static constexpr std::int32_t high(arith::word x) noexcept {
         return static_cast<std::int32_t>(static_cast<std::uint32_t>(x >> 32));
     }
-    /// x/q from the upper half of x, `shift` added at 2^(bits - 2), rounded down.
+    /// Returns x/q from the upper half of x, `shift` added at 2^(bits - 2), rounded down.
     TENSAFE_HD_INLINE static std::int32_t quotient(std::int64_t x, std::int64_t shift) noexcept {
         return static_cast<std::int32_t>(
             arith::multiply_add_signed(high(static_cast<arith::word>(x)), ratio, shift) >> (bits - 2));
     }
-    /// x - h*q, modulo 2^64.
+    /// Returns x - h*q, modulo 2^64.
     TENSAFE_HD_INLINE static std::int64_t subtract_multiple(std::int64_t x, std::int32_t h) noexcept {
         const std::uint32_t upper = static_cast<std::uint32_t>(h) * static_cast<std::uint32_t>(q1);
         const std::int64_t lower = arith::multiply_add_signed(-h, q0, x);

@@ -139,7 +139,7 @@ inline device_properties properties_of(int device) {
 struct device_space {
     static constexpr bool host_accessible = false;
 
-    /// @throws device_error
+    /// Allocates memory of the GPU.  @throws device_error
     static void* allocate(std::size_t bytes) {
         void* data = nullptr;
         check_cuda(cudaMalloc(&data, bytes), "device memory");
@@ -155,11 +155,11 @@ struct device_space {
         static_cast<void>(cudaMemset(data, 0, bytes));
         static_cast<void>(cudaDeviceSynchronize());
     }
-    /// @throws device_error
+    /// Sets bytes to 0.  @throws device_error
     static void fill_zero(void* data, std::size_t bytes) {
         alone([&] { return cudaMemset(data, 0, bytes); });
     }
-    /// @throws device_error
+    /// Copies bytes on the GPU.  @throws device_error
     static void copy(void* to, const void* from, std::size_t bytes) {
         alone([&] { return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice); });
     }
@@ -176,7 +176,7 @@ struct device_space {
 
 /// Host memory that a GPU reads and writes by itself: for everything that is uploaded or downloaded.
 struct pinned_space : memory::host_space {
-    /// @throws device_error
+    /// Allocates pinned memory.  @throws device_error
     static void* allocate(std::size_t bytes) {
         void* data = nullptr;
         check_cuda(cudaMallocHost(&data, bytes), "pinned memory");

@@ -38,7 +38,7 @@ struct owned {
 /// stream may only be destroyed or assigned to. Work that is in it when it goes runs to its end.
 class stream {
   public:
-    /// @throws device_error: "no CUDA device: ..." where there is none
+    /// Makes a stream of the current GPU.  @throws device_error: "no CUDA device: ..." where there is none
     stream() {
         require_device();
         check_cuda(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "stream");
@@ -59,7 +59,7 @@ enum class event_use { order, time };
 /// Move-only; a moved-from event may only be destroyed or assigned to. Counts as passed before `record`.
 class event {
   public:
-    /// @throws device_error
+    /// Makes an event.  @throws device_error
     explicit event(event_use use = event_use::order) {
         require_device();
         check_cuda(cudaEventCreateWithFlags(
@@ -209,6 +209,7 @@ graph capture(const cuda& where, F&& f) {
 template <class Key>
 class graph_cache {
   public:
+    /// Makes an empty cache.
     /// @param capacity  shapes that are kept
     /// @throws parameter_error unless there is room for one
     explicit graph_cache(std::size_t capacity = 4) : capacity_(capacity) {
@@ -262,6 +263,7 @@ class graph_cache {
 /// end in the reverse order of their making, as they do in scopes.
 class l2_window {
   public:
+    /// Opens the window, or does nothing where the GPU refuses.
     /// @param wanted  false: does nothing, for comparisons
     /// @throws device_error if the GPU cannot be asked
     l2_window(const cuda& where, const void* data, std::size_t bytes, bool wanted = true)

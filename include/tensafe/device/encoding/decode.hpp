@@ -65,8 +65,8 @@ TENSAFE_HD_INLINE double garner_to_double(const word* residues, std::integer_seq
 
 }  // namespace detail
 
-/// rns::to_double for kernels: the same integer in (-Q/2, Q/2), rounded by the same steps to the same
-/// bits. No branch, no index depends on a residue.  @pre residues[i] in [0, q_i)
+/// Does what rns::to_double does, in kernels: the same integer in (-Q/2, Q/2), rounded by the same steps to
+/// the same bits. No branch, no index depends on a residue.  @pre residues[i] in [0, q_i)
 template <class Basis>
 TENSAFE_HD_INLINE double to_double_of(const word (&residues)[Basis::limbs]) noexcept {
     static_assert(

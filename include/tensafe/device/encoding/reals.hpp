@@ -53,7 +53,8 @@ struct squared_norms_kernel {
 
 }  // namespace detail
 
-/// norms[r] = sum_of_squares of row r, for `count` rows of d values each, with the same bits. One launch.
+/// Sets norms[r] = sum_of_squares of row r, for `count` rows of d values each, with the same bits. One
+/// launch.
 /// @param values [count][d], norms [count]: in the memory of `where`
 template <class Where, class Real>
 void squared_norms(const Where& where, const Real* values, std::size_t d, std::size_t count, double* norms) {

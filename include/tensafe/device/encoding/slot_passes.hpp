@@ -200,7 +200,7 @@ inline constexpr int values_per_thread = 16;
 /// The largest thread block's slots, as a power of two: 128 KiB of shared memory.
 inline constexpr int largest_log_block = 13;
 
-/// How 2^LogSlots slots are cut up: `outer_bits` of a slot's number say in which part it stands. The
+/// Says how 2^LogSlots slots are cut up: `outer_bits` of a slot's number say in which part it stands. The
 /// coefficients of a part lie 2^outer_bits apart; a thread block has four parts, or two if there is no more
 /// room, whose coefficients are neighbours.
 template <int LogSlots>

@@ -167,7 +167,7 @@ struct to_coefficients_kernel {
     }
 };
 
-/// 5^j modulo a power of two, by its last bits.
+/// Returns 5^j modulo a power of two, by its last bits.
 TENSAFE_HD_INLINE std::uint32_t power_of_five(std::uint32_t j, std::uint32_t mask) noexcept {
     std::uint32_t power = 1;
     for (std::uint32_t i = 0; i < j; ++i) {

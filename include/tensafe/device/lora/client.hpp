@@ -194,6 +194,7 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         typename base::template secret<double> values_;
     };
 
+    /// Makes clients for one layout and copies their keys to the device.
     /// @param layout     of the server that will answer
     /// @param keys       of each client, number 0 on; copied to the device
     /// @param generator  to give an explicit one is for tests

@@ -55,6 +55,7 @@ class engine {
         std::uint32_t number = 0;  ///< of that client at the server, as add_client gave it
     };
 
+    /// Makes an engine for these groups.
     /// @param largest_batch  round trips of a group that are enqueued at once; longer batches are cut
     /// @param enqueue        called with a key that belongs to group and number of round trips
     /// @throws parameter_error without groups, for a null pointer, a client or key that does not exist, or

@@ -158,6 +158,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
         typename base::template secret<word> sums_;
     };
 
+    /// Makes clients for one layout and copies their keys to the device.
     /// @param keys       of each client, number 0 on; copied to the device
     /// @param generator  to give an explicit one is for tests
     /// @throws as layout::check; parameter_error without keys, or for a stride above 32

@@ -196,7 +196,7 @@ void erase(const Where& where, const std::uint32_t* status, std::uint8_t* messag
 /// The number of tokens that a batch holds, and the number that it has room for.
 class batch_size {
   public:
-    /// @throws shape_error unless there is room for a token
+    /// Makes an empty batch.  @throws shape_error unless there is room for a token
     batch_size(const char* who, std::size_t largest) : who_(who), largest_(largest) {
         detail::throw_if<shape_error>(largest == 0, who, ": got room for 0 tokens, expected 1 or more");
     }

@@ -25,6 +25,7 @@ struct alignas(16) trace_factor {
 template <class Basis, class Space>
 class trace_tables {
   public:
+    /// Makes the tables for subrings of degree 2^log_n and waits until they are uploaded.
     /// @param of_block_sums  divides by N, for sums over blocks of N/n values of the ring; else by n
     /// @throws parameter_error unless log_n is in [0, 6] and below the ring's
     template <class Where>

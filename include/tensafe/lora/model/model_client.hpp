@@ -66,6 +66,7 @@ class model_client {
     /// One vector for each site of a group, in the order of layout().groups[group].sites: d_out entries each.
     using site_deltas = std::vector<std::vector<double>>;
 
+    /// Makes a client of a model with keys that others may share.
     /// @param layout  from the server: checked here, also against the parameter set
     /// @param held    of client_part; sites that the layout does not name are applied in the clear
     /// @param norms   each site's gain, row norm * |scale| * norm of B, must not pass its norm here: a server

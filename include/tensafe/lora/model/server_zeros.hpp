@@ -33,6 +33,7 @@ class server_zeros {
     using rerandomization_pool = lora::rerandomization_pool<P>;
     using workspace = server_workspace<P>;
 
+    /// Makes the supply for one session; `fill` makes zeros beforehand.
     /// @param nonce, key  as for server::pool; the client answers by model_client::rerandomization_key
     /// @param most_spare  the used encryptions of zero that each pool keeps for their memory, at most
     /// @throws as server::pool

@@ -69,7 +69,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
     constexpr std::size_t outputs() const noexcept {
         return row_outputs() + checks(rank) / checksums_per_output;
     }
-    /// log2 of the coefficients of a product that count.
+    /// The subring's degree, as a power of two, of which a product's coefficients count.
     static constexpr int subring_log_n() noexcept { return std::countr_zero(rows); }
 
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {

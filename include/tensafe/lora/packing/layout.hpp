@@ -107,7 +107,7 @@ inline double public_row_norm(const matrix& a) {
     return norm > 0 ? std::ldexp(std::ceil(mantissa * 0x1p10), exponent - 10) : 0;
 }
 
-/// x, or 0 where no bit of `kept` is set: no branch, and no arithmetic on what may be NaN.
+/// Returns x, or 0 where no bit of `kept` is set: no branch, and no arithmetic on what may be NaN.
 inline double masked(double x, std::uint64_t kept) noexcept {
     return bit_cast<double>(bit_cast<std::uint64_t>(x) & kept);
 }

@@ -74,7 +74,7 @@ struct replicated_slots {
 
 namespace detail {
 
-/// How the rows of a rank x d matrix and the entries of h stand in slots.
+/// The places of the rows of a rank x d matrix and of the entries of h in slots.
 template <ckks::parameter_set P, class Packing>
 struct slot_geometry {
     std::size_t rank = 0;
@@ -153,7 +153,7 @@ struct slot_layout : layout_base<Layout> {
     constexpr std::size_t inputs() const noexcept { return slots().inputs; }
     constexpr std::size_t outputs() const noexcept { return slots().outputs; }
     constexpr std::size_t entries_per_input() const noexcept { return slots().entries_per_input(); }
-    /// log2 of the degree of the ring that replies trace to: 2 * stride.
+    /// The degree, as a power of two, of the ring that replies trace to: 2 * stride.
     constexpr int subring_log_n() const noexcept { return std::countr_zero(slots().stride) + 1; }
 
   protected:

@@ -55,9 +55,9 @@ struct bits_avx512 {
 /// The truth table of (a & b) | (~a & c) for ternary logic.
 inline constexpr int bitwise_select = 0xca;
 
-/// How the packed bytes come from values that were rotated to the left by `shift`, the number of each value's
-/// first bit in its byte. The sources are bytes of the rotated values: `starts_source` for the bits of a
-/// value that starts within the byte, `rest_source` for the others, which `rest_mask` has. Computed by
+/// Says how the packed bytes come from values that were rotated to the left by `shift`, the number of each
+/// value's first bit in its byte. The sources are bytes of the rotated values: `starts_source` for the bits
+/// of a value that starts within the byte, `rest_source` for the others, which `rest_mask` has. Computed by
 /// vectors: with scalars it would cost as much as packing a hundred values.
 template <class T>
 struct packing_avx512 {

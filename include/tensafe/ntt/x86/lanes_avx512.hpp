@@ -18,7 +18,7 @@ using arith::word;
 using arith::avx512::broadcast;
 using arith::avx512::vector;
 
-/// floor(w * 2^52 / q) for w < q.
+/// Returns floor(w * 2^52 / q) for w < q.
 constexpr word quotient52(word w, word q) noexcept {
     return static_cast<word>((static_cast<arith::uint128>(w) << 52) / q);
 }
@@ -83,7 +83,7 @@ class butterflies {
     TENSAFE_AVX512 TENSAFE_INLINE vector lazy_operand(vector x) const noexcept {
         return self().template reduce<lazy_bound, A::forward_bound>(x);
     }
-    /// x and y become x + w*y and x - w*y, for x below K*q after `lazy_operand`.
+    /// Makes x and y x + w*y and x - w*y, for x below K*q after `lazy_operand`.
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE void forward_butterfly(vector& x, vector& y, const auto& w) const noexcept {
         const vector a = self().template reduce<after_forward(K) - A::product, K>(x);
@@ -91,7 +91,7 @@ class butterflies {
         x = _mm512_add_epi64(a, t);
         y = _mm512_sub_epi64(_mm512_add_epi64(a, broadcast(word{A::product} * q_)), t);
     }
-    /// x and y become x + y and (x - y) * w, for both below K*q.
+    /// Makes x and y x + y and (x - y) * w, for both below K*q.
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE void inverse_butterfly(vector& x, vector& y, const auto& w) const noexcept {
         const vector a = self().template reduce<summand(K), K>(x);

@@ -112,7 +112,7 @@ class tables {
     /// The level of the forward pass whose first stage this is.
     int forward_level(int stage) const noexcept { return forward_levels_[static_cast<std::size_t>(stage)]; }
     int inverse_level(int stage) const noexcept { return inverse_levels_[static_cast<std::size_t>(stage)]; }
-    /// No entry passes this multiple of q at the end of the forward transform.
+    /// The multiple of q that no entry passes at the end of the forward transform.
     double forward_bound() const noexcept { return forward_bound_; }
 
   private:

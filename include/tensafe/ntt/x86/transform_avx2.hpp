@@ -299,7 +299,7 @@ class passes {
         Lanes::store(to + 3 * distance, x.r[3].v);
     }
 
-    /// (x + y, x - y).
+    /// Makes x and y x + y and x - y.
     TENSAFE_AVX2 TENSAFE_INLINE static void add_subtract(vector& x, vector& y) noexcept {
         const vector difference = Lanes::subtract(x, y);
         x = Lanes::add(x, y);

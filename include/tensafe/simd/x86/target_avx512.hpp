@@ -52,12 +52,12 @@ struct avx512 {
             _mm512_setr_epi64(byte(0), byte(1), byte(2), byte(3), byte(4), byte(5), byte(6), byte(7));
         return to_lanes(_mm512_maskz_permutexvar_epi8(0x3f3f3f3f3f3f3f3f, sources, _mm512_loadu_si512(from)));
     }
-    /// x - c where that does not wrap, else x.
+    /// Returns x - c where that does not wrap, else x.
     TENSAFE_AVX512 static vector<std::uint64_t> subtract_if_not_below(
         const vector<std::uint64_t>& x, const vector<std::uint64_t>& c) noexcept {
         return to_lanes(_mm512_maskz_min_epu64(0xff, raw(x), _mm512_sub_epi64(raw(x), raw(c))));
     }
-    /// x * c modulo 2^64.
+    /// Returns x * c modulo 2^64.
     TENSAFE_AVX512 static vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
                                                              std::uint64_t c) noexcept {
         return to_lanes(_mm512_mullo_epi64(raw(x), spread(c)));
@@ -73,7 +73,7 @@ struct avx512 {
             _mm512_add_epi64(upper_upper, _mm512_add_epi64(_mm512_maskz_srli_epi64(0xff, upper_lower, 32),
                                                            _mm512_maskz_srli_epi64(0xff, lower_upper, 32))));
     }
-    /// x - centre as doubles, for differences of magnitude below 2^60.
+    /// Returns x - centre as doubles, for differences of magnitude below 2^60.
     TENSAFE_AVX512 static vector<double> to_reals(const vector<std::uint64_t>& x,
                                                   std::uint64_t centre) noexcept {
         return {_mm512_maskz_cvtepi64_pd(0xff, _mm512_sub_epi64(raw(x), spread(centre)))};

@@ -38,7 +38,7 @@ struct rerandomization_key {
 
     random::seed client_nonce;
     rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> b;
-    random::seed server_nonce;  ///< of this key's session: lets the server notice a key of another one
+    random::seed server_nonce;  ///< the session's: lets the server notice a key of another one
 };
 
 /// Makes the client's re-randomization key for the nonce that the server sent. Takes two fresh seeds.

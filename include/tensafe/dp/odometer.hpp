@@ -28,7 +28,7 @@ namespace tensafe::dp {
 /// odometer::epsilon. Such slacks must not be stored under a budget that may grow.
 struct release_cost {
     double mu = 0;           ///< sensitivity / standard deviation; above 0, finite
-    double delta_slack = 0;  ///< in [0, 1); what discretisation and sampling add to delta
+    double delta_slack = 0;  ///< what discretisation and sampling add to delta, in [0, 1)
 
     friend bool operator==(const release_cost&, const release_cost&) = default;
 
@@ -115,7 +115,7 @@ class release_charge {
 struct odometer {
     double mu_squared = 0;       ///< the sum over all releases: Gaussian mechanisms compose exactly so
     double delta_slack = 0;      ///< the sum over all releases
-    std::uint64_t releases = 0;  ///< that were charged, made or not
+    std::uint64_t releases = 0;  ///< releases that were charged, made or not
 
     friend bool operator==(const odometer&, const odometer&) = default;
 

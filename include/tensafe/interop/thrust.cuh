@@ -53,7 +53,7 @@ inline auto execution_policy(const device::cuda& where) {
 /// the memory is. `begin` and `end` are for Thrust's algorithms.
 template <class T>
 struct device_rows {
-    T* values = nullptr;  ///< in the GPU's memory
+    T* values = nullptr;  ///< the first row, in the GPU's memory
     std::size_t rows = 0;
     std::size_t columns = 0;
 

@@ -24,11 +24,11 @@ struct json_value {
     enum class kind : unsigned char { null, boolean, count, negative, real, string, array, object };
 
     kind is = kind::null;
-    std::uint64_t count = 0;  ///< of a whole number that is not negative; 1 for true
-    double number = 0;        ///< of any number
+    std::uint64_t count = 0;  ///< a whole number that is not negative; 1 for true
+    double number = 0;        ///< any number
     std::string text;         ///< the text of a string; otherwise null, true, false or a number's digits
-    std::vector<std::string> keys;  ///< of an object: the names of `items`
-    std::vector<json_value> items;  ///< of an array or an object
+    std::vector<std::string> keys;  ///< an object's names, of `items`
+    std::vector<json_value> items;  ///< members of an array or an object
 
     bool is_null() const noexcept { return is == kind::null; }
     bool is_boolean() const noexcept { return is == kind::boolean; }

@@ -105,7 +105,7 @@ constexpr std::optional<std::size_t> tensor_bytes(dtype type,
 }
 
 struct safetensors_header {
-    std::vector<tensor_info> tensors;  ///< in the order of their bytes
+    std::vector<tensor_info> tensors;  ///< tensors in the order of their bytes
     std::vector<std::size_t> by_name;  ///< indices into `tensors`, sorted by name
     std::map<std::string, std::string> metadata;
 };

@@ -56,10 +56,10 @@ inline sha256_digest commitment_to(const sha256_digest& weights, const sha256_di
 struct adapter_pin {
     verifying_key key;
     ed25519_signature signature{};
-    std::string name;        ///< on the server: UTF-8, at most 128 bytes, no control characters
-    sha256_digest layout{};  ///< of the bytes of the model layout message (wire), which has length and set
-    sha256_digest held{};    ///< of the bytes of the held adapter message: B and scales
-    sha256_digest commitment{};  ///< to the integers that stand for A
+    std::string name;            ///< name on the server: UTF-8, at most 128 bytes, no control characters
+    sha256_digest layout{};      ///< digest of the model layout message (wire), which has length and set
+    sha256_digest held{};        ///< digest of the held adapter message: B and scales
+    sha256_digest commitment{};  ///< commitment to the integers that stand for A
 
     /// Makes and signs a pin.
     /// @param weights  the weights_digest

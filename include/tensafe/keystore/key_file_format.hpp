@@ -27,7 +27,7 @@ struct key_info {
     std::array<std::byte, 16> id{};
     std::uint64_t generation = 1;        ///< 1, and one more with each rotation
     std::uint64_t set = 0;               ///< wire::set_id of the parameter set
-    std::chrono::sys_seconds created{};  ///< when this generation was made, by the clock of the machine
+    std::chrono::sys_seconds created{};  ///< the time of this generation, by the clock of the machine
     bool wrapped = false;                ///< whether the key needs a passphrase
     scrypt_cost cost{};                  ///< the cost of each guess, if it does
 

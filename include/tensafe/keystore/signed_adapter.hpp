@@ -229,7 +229,7 @@ struct adapter_provenance {
     bool trusted = false;                 ///< the signer is one of the policy's keys
     std::string name;
     std::uint64_t revision = 0;
-    package_digest content;  ///< of the very bytes that were parsed
+    package_digest content;  ///< digest of the very bytes that were parsed
 };
 
 /// An adapter, and who answers for it.

@@ -19,14 +19,14 @@ namespace tensafe::serving {
 
 /// Counters of what was served, of 64 bits each; sums stay at the largest value instead of wrapping around.
 struct usage {
-    std::uint64_t requests = 0;  ///< answered
-    std::uint64_t refused = 0;   ///< not answered: malformed, not allowed, no such adapter
+    std::uint64_t requests = 0;  ///< requests that were answered
+    std::uint64_t refused = 0;   ///< requests that were not: malformed, not allowed, no such adapter
     /// The hidden states answered: for a generated token one for each input of the model, 160 of the default
     /// one.
     std::uint64_t tokens = 0;
-    std::uint64_t products = 0;    ///< of a plaintext, or a number, with a ciphertext
-    std::uint64_t bytes_up = 0;    ///< of requests, refused ones included
-    std::uint64_t bytes_down = 0;  ///< of replies
+    std::uint64_t products = 0;    ///< products of a plaintext, or a number, with a ciphertext
+    std::uint64_t bytes_up = 0;    ///< bytes of requests, refused ones included
+    std::uint64_t bytes_down = 0;  ///< bytes of replies
 
     friend bool operator==(const usage&, const usage&) = default;
 

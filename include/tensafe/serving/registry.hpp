@@ -96,16 +96,16 @@ struct registry_entry {
     std::uint64_t version = 0;
     bool packed = false;                             ///< false: evicted, and packed again by the next find
     std::size_t bytes = 0;                           ///< bytes that the packed form takes, or would take
-    std::size_t handles = 0;                         ///< of this packed form
+    std::size_t handles = 0;                         ///< handles of this packed form
     std::chrono::steady_clock::time_point last_use;  ///< the last find or load
 };
 
 /// The state of a registry at one moment.
 struct registry_status {
-    std::vector<registry_entry> entries;  ///< by name
+    std::vector<registry_entry> entries;  ///< adapters, sorted by name
     std::size_t memory_budget = 0;
-    std::size_t bytes_packed = 0;    ///< of the packed forms that the registry keeps
-    std::size_t bytes_retained = 0;  ///< of replaced, evicted or unloaded forms that handles still hold
+    std::size_t bytes_packed = 0;    ///< bytes of the packed forms that the registry keeps
+    std::size_t bytes_retained = 0;  ///< bytes of replaced, evicted or unloaded forms that handles still hold
 };
 
 template <packed_model Model>
@@ -122,7 +122,7 @@ struct cache_entry {
     std::uint64_t version = 0;
     std::shared_ptr<const lora::adapter> matrices;
     std::shared_ptr<const Model> model;     ///< null: evicted
-    std::size_t bytes = 0;                  ///< of the packed form, also when it is evicted
+    std::size_t bytes = 0;                  ///< bytes of the packed form, also when it is evicted
     std::shared_ptr<const void> accounted;  ///< takes the packed form's bytes off the registry's sum
     std::shared_ptr<std::atomic<clock::rep>> last_use = std::make_shared<std::atomic<clock::rep>>(now());
 

@@ -19,7 +19,7 @@ struct request {
     std::size_t group = 0;
     std::span<const float> hidden{};  ///< d(group) entries
     std::span<double> answers{};      ///< rows(group) entries, to be written
-    std::exception_ptr error{};       ///< what went wrong with this one; its answers are NaN then
+    std::exception_ptr error{};       ///< the failure of this request, whose answers are NaN then
 };
 
 /// Something that answers batches of requests: the engine of device/lora/engine.hpp, or your own. `groups`,

@@ -28,7 +28,7 @@ struct gate_entry {
 /// The outcome of routing a query.
 struct routed {
     std::string adapter;    ///< the one to use
-    std::string chosen;     ///< what the gate or the callable named; another one if it is not loaded
+    std::string chosen;     ///< the gate's or the callable's choice; another one if it is not loaded
     std::size_t score = 0;  ///< keywords that fired for `chosen`; 0 from a callable or the fallback
     std::vector<std::string> keywords;  ///< the keywords that fired, in lower case
     /// The loaded adapters that act on every query, beside `adapter` (which may be one of them).

@@ -143,8 +143,8 @@ class basic_client_session {
 
     struct block {
         block_type positions;
-        std::uint64_t number = 0;  ///< of its request, as it was sent last
-        bool is_asked_for = true;  ///< its request has no answer
+        std::uint64_t number = 0;  ///< number of the block's request, as it was sent last
+        bool is_asked_for = true;  ///< whether the block's request has no answer
         bool is_accepted = false;
         bool is_dead = false;        ///< the server does not have it, or never will
         std::size_t unanswered = 0;  ///< the number of tokens without a reply
@@ -190,7 +190,7 @@ class basic_client_session {
         block_place block_{};
         typename Protocol::query query_;
         lora::token_query token_;
-        bool is_early_ = false;  ///< its answer is here, and waits for the answer to its block
+        bool is_early_ = false;  ///< the answer is here, and waits for the answer to the block
         lora::token_reply early_;
     };
 
@@ -830,7 +830,7 @@ class basic_client_session {
     bool has_blocks_ = false;
     pid_t owner_ = ::getpid();
     std::vector<group> groups_;
-    std::list<call*> calls_;       ///< in the order in which they began
+    std::list<call*> calls_;       ///< calls in the order in which they began
     std::list<message> messages_;  ///< without an answer: by number, then those that have none yet
     std::list<message> spare_;
     std::size_t replies_ = 0;  ///< bytes of replies to messages_

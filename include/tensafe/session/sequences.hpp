@@ -27,7 +27,7 @@ namespace tensafe::session {
 /// The next request of a sequence: a hidden state sent through a group of sites, or nothing more.
 struct step {
     std::size_t group = 0;
-    std::span<const float> hidden{};  ///< of the sequence's own memory
+    std::span<const float> hidden{};  ///< memory of the sequence's own
     bool done = false;
 
     /// Asks for the answers to a hidden state.
@@ -484,7 +484,7 @@ class sequences {
     std::condition_variable session_ready_;
     std::condition_variable room_;
     std::condition_variable idle_;
-    queue forwards_;            ///< with answers, or at their start
+    queue forwards_;            ///< sequences with answers, or at their start
     queue requests_;            ///< waiting for answers
     std::vector<call*> calls_;  ///< being answered
     std::size_t in_flight_ = 0;

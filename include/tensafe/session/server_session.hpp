@@ -302,7 +302,7 @@ class basic_server_session {
     mutable std::mutex mutex_;  // of all below; two connections may have the session for a moment
     /// The blocks by group and number of the block's request.
     std::map<std::pair<std::size_t, std::uint64_t>, typename Protocol::server_block> blocks_;
-    std::list<kept_reply> kept_;  ///< by number
+    std::list<kept_reply> kept_;  ///< kept replies, by number
     std::size_t kept_bytes_ = 0;
     std::uint64_t next_number_ = 1;
 };

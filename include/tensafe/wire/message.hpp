@@ -193,7 +193,7 @@ struct opened_message {
 /// The parameter set, packing and protection that a reader wants, and how errors call them.
 struct wanted_ids {
     std::uint64_t set = 0;
-    std::string (*set_text)() = [] { return std::string("none"); };  ///< of `set`
+    std::string (*set_text)() = [] { return std::string("none"); };  ///< `set` in words
     std::uint64_t scheme = 0;
     std::string (*scheme_text)(std::uint64_t) = [](std::uint64_t id) {  ///< of any scheme
         return "scheme id " + identifier_text(id);

@@ -46,7 +46,7 @@ struct fold_kernel {
     stack_view c0;
     stack_view c1;
     stack_view key;
-    std::uint32_t sums;  ///< of a limb
+    std::uint32_t sums;  ///< sums of a limb
     std::uint32_t blocks_per_polynomial;
     int log_block;  ///< at least 1: words are read in pairs
     int log_group;

@@ -86,7 +86,7 @@ struct device_properties {
     std::string name;
     int sm = 0;  ///< compute capability as nvcc writes it: 90 for sm_90
     int multiprocessors = 0;
-    double clock_hertz = 0;         ///< of the multiprocessors, at most
+    double clock_hertz = 0;         ///< highest rate of the multiprocessors
     double memory_clock_hertz = 0;  ///< 0 where the driver does not tell
     int memory_bus_bits = 0;
     std::size_t memory_bytes = 0;
@@ -94,8 +94,8 @@ struct device_properties {
     std::size_t l2_persisting_bytes = 0;        ///< the most that a window may reserve; 0 where there is none
     std::size_t l2_window_bytes = 0;            ///< the most that a window may cover
     std::size_t shared_bytes_of_block = 0;      ///< the most of one thread block
-    std::size_t shared_bytes_of_processor = 0;  ///< for all thread blocks that run on it at a time
-    int registers_of_processor = 0;             ///< of 32 bits
+    std::size_t shared_bytes_of_processor = 0;  ///< bytes of all thread blocks that run on it at a time
+    int registers_of_processor = 0;             ///< registers of 32 bits
 
     /// The bytes a second between the GPU and its memory, if every clock edge carried data.
     double peak_memory_rate() const noexcept { return 2 * memory_clock_hertz * memory_bus_bits / 8; }

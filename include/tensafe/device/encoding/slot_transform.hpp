@@ -358,7 +358,7 @@ struct load_replicated {
     std::size_t d;          ///< entries of a state
     const double* scales;   ///< one for each state
     std::uint32_t inputs;   ///< polynomials of a state: ceil(d / entries)
-    std::uint32_t entries;  ///< of a polynomial: N/2 / 2^log_stride
+    std::uint32_t entries;  ///< entries of a polynomial: N/2 / 2^log_stride
     int log_stride;
 
     /// The slots of one polynomial.

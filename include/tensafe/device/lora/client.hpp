@@ -80,7 +80,7 @@ struct answer_kernel {
 
     const double* coefficients;  ///< [token][output * rows + k]
     const double* scales;
-    const double* weights;  ///< of checksum rows: [check of a group][row of the group]; not for worst-case
+    const double* weights;  ///< checksum weights: [check of a group][row of the group]; not for worst-case
     double* answers;        ///< [token][rank]
     std::uint32_t* status;
     double row_norm;

@@ -52,7 +52,7 @@ class engine {
         client_type* client = nullptr;
         server_type* server = nullptr;
         std::uint32_t key = 0;     ///< the place of the key among those of the client
-        std::uint32_t number = 0;  ///< of that client at the server, as add_client gave it
+        std::uint32_t number = 0;  ///< the client's number at the server, as add_client gave it
     };
 
     /// Makes an engine for these groups.

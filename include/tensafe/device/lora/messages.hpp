@@ -259,9 +259,9 @@ class request_batch : public batch_size {
 
 /// The place of an output's bytes in the reply to a token.
 struct output_place {
-    std::uint32_t bits = 0;        ///< of each coefficient
+    std::uint32_t bits = 0;        ///< bits of each coefficient
     std::uint32_t wanted = 0;      ///< coefficients of c0
-    std::uint32_t noise_bits = 0;  ///< of each coefficient, rounded away at decryption
+    std::uint32_t noise_bits = 0;  ///< bits of each coefficient that decryption rounds away
     std::uint64_t c0_offset = 0;   ///< in bytes, a multiple of 16
     std::uint64_t c1_offset = 0;
 };

@@ -34,7 +34,7 @@ struct rerandomization {
     const word* c1 = nullptr;         ///< [product][limb][N], coefficient form, with the zero's a*v
     const std::int8_t* e1 = nullptr;  ///< the errors of c1, [product][N]
 
-    const output_place* places = nullptr;  ///< of each output
+    const output_place* places = nullptr;  ///< the place of each output
     std::uint32_t tokens = 0;
     std::uint32_t outputs = 0;
     std::uint8_t* replies = nullptr;  ///< one for each token, 16-byte aligned

@@ -149,7 +149,7 @@ struct erase_kernel {
     const std::uint32_t* status;
     std::uint8_t* messages;
     std::size_t stride;    ///< bytes of a token's message, a multiple of 4
-    std::uint32_t blocks;  ///< for one token
+    std::uint32_t blocks;  ///< thread blocks for one token
     std::uint32_t bits;
 
     template <class Context>

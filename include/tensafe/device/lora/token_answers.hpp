@@ -45,11 +45,11 @@ struct token_places {
 /// The operands of device::multiply_tokens: rows of A times tokens.
 template <class Basis>
 struct token_products {
-    const std::uint8_t* requests;  ///< of each token, at `places`; 16-byte aligned
+    const std::uint8_t* requests;  ///< requests of the tokens, at `places`; 16-byte aligned
     token_places<Basis> places;
     const std::int32_t* integers;  ///< eight rows at a time, [d][8]: magnitudes below 2^27, 16-byte aligned
     word* sums;                    ///< [token][limb][output]
-    std::uint32_t* status;  ///< of each token: bit I for a residue of limb I that is not below its prime
+    std::uint32_t* status;         ///< words of the tokens: bit I for a residue of limb I not below its prime
     std::uint32_t tokens;
     std::uint32_t d;
     std::uint32_t outputs;
@@ -57,7 +57,7 @@ struct token_products {
 
 /// A token's place in its block. Secret.
 struct block_position {
-    word* zeros;              ///< of limb 0: a word for each output; wiped when it was read
+    word* zeros;              ///< limb 0's: a word for each output; wiped when it was read
     std::uint32_t secret[8];  ///< the block's, for floods
     std::uint64_t position;
 };
@@ -70,10 +70,10 @@ struct token_answers {
     std::size_t limb_stride = 0;  ///< words of a block from one limb to the next
     std::uint32_t outputs = 0;
     std::uint32_t rows = 0;        ///< outputs with `bits`; the others have `check_bits`
-    std::uint32_t bits = 0;        ///< of an answer
+    std::uint32_t bits = 0;        ///< width of an answer
     std::uint32_t check_bits = 0;  ///< the width of checksum outputs
     std::uint8_t* replies = nullptr;
-    std::size_t stride = 0;  ///< from one reply to the next
+    std::size_t stride = 0;  ///< bytes from one reply to the next
 };
 
 namespace detail {
@@ -96,7 +96,7 @@ struct multiply_tokens_kernel {
     token_products<Basis> p;
     std::uint32_t tiles;
     std::uint32_t token_tiles;
-    std::uint32_t lanes;  ///< that share the entries of a tile: a power of two, 32 to 256
+    std::uint32_t lanes;  ///< lanes that share the entries of a tile: a power of two, 32 to 256
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {

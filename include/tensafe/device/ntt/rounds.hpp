@@ -158,7 +158,7 @@ TENSAFE_HOST_DEVICE constexpr int forward_bound(int bound, int stages) noexcept 
 /// Says which values an inverse round reduces, and the bound of its results: 2^Radix values of one bound.
 struct inverse_bounds {
     std::uint32_t reduced_before[5] = {};  ///< by stage, counted from the first of the forward transform
-    int largest[5] = {};                   ///< of the operands of that stage
+    int largest[5] = {};                   ///< largest bound of the operands of each stage
     std::uint32_t reduced_at_end = 0;
     int result = 0;
 };

@@ -34,7 +34,7 @@ struct draw_group {
     std::uint32_t lanes = 1;  ///< polynomials per seed
     std::uint32_t polynomials = 0;
     std::uint32_t size = 0;               ///< values of each
-    const random::seed* seeds = nullptr;  ///< at least polynomials / lanes of them, rounded up
+    const random::seed* seeds = nullptr;  ///< polynomials / lanes of them or more, rounded up
     void* out = nullptr;                  ///< polynomials * size values
     // uniform
     std::uint32_t moduli_count = 0;

@@ -70,7 +70,7 @@ struct multiply_kernel {
     };
 
     product_batch p;
-    std::uint32_t tiles;        ///< for all tokens and outputs
+    std::uint32_t tiles;        ///< tiles of all tokens and outputs
     std::uint32_t tile_groups;  ///< tiles / tiles_at_once, rounded up
     std::uint32_t steps;        ///< coefficients of a lane
     std::uint32_t segment;      ///< lanes that share a sum of c0, a power of two; 32 if steps > 1

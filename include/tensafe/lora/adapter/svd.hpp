@@ -25,7 +25,7 @@ namespace tensafe::lora {
 struct svd_report {
     std::vector<double> singular_values;  ///< descending; min(r, d_in, d_out) of the original site
     double variance_kept = 1;   ///< sum of the kept singular values' squares over the sum of all squares
-    double relative_error = 0;  ///< of the product, in the Frobenius norm: sqrt(1 - variance_kept)
+    double relative_error = 0;  ///< error of the product in the Frobenius norm: sqrt(1 - variance_kept)
 };
 
 /// A site of smaller rank, and what the truncation did to it.

@@ -41,11 +41,11 @@ struct row_statistics {
 struct site_estimate {
     std::string site;
     token_cost cost;      ///< bytes, products, transforms, statistical distance
-    row_statistics rows;  ///< of the matrix that is served
+    row_statistics rows;  ///< the norms of the matrix that is served
     /// Deviation of the error of the answers over their norm, for hidden states without a preferred
     /// direction; rows of unequal norms make it larger than `cost.relative_error`.
     double relative_error = 0;
-    double milliseconds = 0;  ///< of a hidden state, client and server, on one core of this machine
+    double milliseconds = 0;  ///< a hidden state, client and server, on one core of this machine
 };
 
 /// The row statistics of a matrix.  O(rows * columns).  @throws as lora::server for entries not finite
@@ -243,7 +243,7 @@ struct transformer_shape {
     std::size_t d_mlp = 512;     ///< outputs of gate_proj and up_proj, inputs of down_proj
     std::size_t rank = 32;
     double scale = 2;
-    std::string mlp = "mlp.experts.7";  ///< where gate_proj, up_proj and down_proj stand in a layer
+    std::string mlp = "mlp.experts.7";  ///< the place of gate_proj, up_proj and down_proj in a layer
 };
 
 /// The sites of such a model, layer after layer, with matrices that have rows and columns but no values.
@@ -276,17 +276,17 @@ struct group_forecast {
     std::string input;
     std::optional<std::size_t> layer;  ///< layer_of the input
     std::vector<std::string> sites;
-    std::size_t packed_bytes = 0;   ///< of the server's memory
+    std::size_t packed_bytes = 0;   ///< bytes of the server's memory
     token_cost decode;              ///< the cost of one hidden state
-    double milliseconds = 0;        ///< of one hidden state, client and server, without a filled pool
-    double delta_milliseconds = 0;  ///< of B, in client_held_b, which decrypting does not include
+    double milliseconds = 0;        ///< one hidden state, client and server, without a filled pool
+    double delta_milliseconds = 0;  ///< a product with B, in client_held_b; decrypting leaves it out
     token_cost block;               ///< the cost of one block of tokens; all 0 without blocks
     double block_milliseconds = 0;
 };
 
 /// Sums over groups: one generated token, and one block of tokens, through all of them.
 struct forecast_totals {
-    std::size_t requests = 0;  ///< as many as there are groups
+    std::size_t requests = 0;  ///< requests, as many as there are groups
     std::size_t sites = 0;
     std::size_t packed_bytes = 0;
     std::size_t zeros = 0;  ///< encryptions of zero
@@ -311,7 +311,7 @@ struct forecast_totals {
 /// The forecast of serving a model, group by group in its order.
 struct forecast_of_model {
     std::vector<group_forecast> groups;
-    std::size_t block_tokens = 0;  ///< in a block
+    std::size_t block_tokens = 0;  ///< tokens in a block
 
     /// The sums over the groups that `choose` says yes to: "what if only these layers were protected?"
     forecast_totals totals(const std::function<bool(const group_forecast&)>& choose = {}) const {

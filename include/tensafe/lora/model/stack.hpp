@@ -144,7 +144,7 @@ inline adapter stack_adapters(std::initializer_list<named_adapter> adapters) {
 /// A delta and how much of it counts: the weight that a model's router gives an expert, or 1.
 struct weighted_delta {
     double weight = 1;
-    std::span<const double> delta;  ///< from apply_b, with its site's own scale
+    std::span<const double> delta;  ///< the delta from apply_b, with its site's own scale
 };
 
 /// Returns the sum of weight * delta, which several adapters add to the output of one site. In double

@@ -101,16 +101,16 @@ struct reply_budget {
     double modulus = 0;          ///< Q
     double weight_norm = 0;      ///< the integers that stand for a row of A have this Euclidean norm
     double longest_row = 0;      ///< their norm after rounding to integers, at most
-    double noise_deviation = 0;  ///< of e*A in a target coefficient, which the flood has to cover
+    double noise_deviation = 0;  ///< deviation of e*A in a target coefficient, which the flood covers
     double noise_worst = 0;      ///< largest magnitude of e*A and the rounding of h, in checksum rows too
-    double zero_deviation = 0;   ///< of the noise of the encryption of zero in a target coefficient
+    double zero_deviation = 0;   ///< deviation of the noise of the encryption of zero in one
     double zero_worst = 0;
     ckks::irwin_hall_smudging flood{};
     int reply_bits = 0;     ///< width of a coefficient of the reply
     int checksum_bits = 0;  ///< width in the output of checksum rows; 0 if the range is worst-case
     double range = 0;       ///< largest target coefficient before noise, so that the sum stays below Q/2
     double typical = 0;     ///< root mean square of a target coefficient when the client fills the range
-    double rounding_deviation = 0;  ///< of the switch to `reply_bits`
+    double rounding_deviation = 0;  ///< deviation of the switch to `reply_bits`
     /// The lowest bits of a coefficient, those of the reply if it is switched, are noise. Answers are rounded
     /// to multiples of 2^noise_bits: exact ones are linear equations in the key.
     int noise_bits = 0;

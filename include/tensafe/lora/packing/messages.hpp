@@ -64,7 +64,7 @@ auto make_room(Buffer& buffer, std::size_t count) {
 
 /// Counts of the work done, to compare with what the cost model says.
 struct work_count {
-    std::size_t products = 0;    ///< of a plaintext or a number with a ciphertext
+    std::size_t products = 0;    ///< products of a plaintext or a number with a ciphertext
     std::size_t transforms = 0;  ///< NTTs of N points modulo one prime, either direction
 
     friend constexpr bool operator==(const work_count&, const work_count&) = default;
@@ -170,7 +170,7 @@ template <class Output>
 struct reply_of {
     std::size_t rank = 0;
     std::size_t d = 0;
-    std::vector<Output> outputs;  ///< one for each product
+    std::vector<Output> outputs;  ///< products of the reply
 
     std::size_t bytes() const noexcept {
         std::size_t sum = message_overhead_bytes;

@@ -28,7 +28,7 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     using detail::layout_base<layout>::rank;
     using detail::layout_base<layout>::d;
     using detail::layout_base<layout>::row_norm;
-    std::size_t tokens = 32;  ///< in a block: a power of two, from 2 to N
+    std::size_t tokens = 32;  ///< tokens in a block: a power of two, from 2 to N
 
     /// Makes a checked layout.  @throws as check
     static layout of(std::size_t rank, std::size_t d, double row_norm, std::size_t tokens) {

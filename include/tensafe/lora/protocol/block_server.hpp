@@ -294,17 +294,17 @@ struct block_workspace {
     /// The memory of one worker.
     struct worker {
         detail::block_products_workspace work;
-        detail::of_each_limb<P, memory::secret_buffer<arith::word>> products;  ///< of eight outputs
+        detail::of_each_limb<P, memory::secret_buffer<arith::word>> products;  ///< products of eight outputs
         memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
     };
 
     std::vector<worker> workers = std::vector<worker>(1);
-    detail::of_each_limb<P, memory::buffer<arith::word>> windows;  ///< of the inputs of a block
+    detail::of_each_limb<P, memory::buffer<arith::word>> windows;  ///< windows of a block's inputs
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     detail::of_each_limb<P, memory::buffer<arith::word>> tokens;
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> sums;
-    memory::buffer<std::uint32_t> switched;  ///< for outputs, which may be more than a polynomial has
-    random::generator generator;  ///< of flood secrets; to give one that is not the default is for tests
+    memory::buffer<std::uint32_t> switched;  ///< outputs, which may be more than a polynomial has
+    random::generator generator;  ///< draws flood secrets; to give one that is not the default is for tests
     work_count work;              ///< added up over calls
 };
 

@@ -19,7 +19,7 @@ namespace tensafe::lora {
 struct token_cost {
     std::size_t inputs = 0;   ///< ciphertexts of the request
     std::size_t outputs = 0;  ///< products in the reply
-    work_count server;        ///< with encryptions of zero made on the spot
+    work_count server;        ///< the server's work, encryptions of zero made on the spot included
     /// The transforms of the server's that a filled pool has done before.
     std::size_t pooled_transforms = 0;
     std::size_t client_transforms = 0;
@@ -27,11 +27,11 @@ struct token_cost {
     std::size_t bytes_down = 0;
     std::size_t online_up = 0;  ///< bytes of one token of a block, once it is prepared
     std::size_t online_down = 0;
-    std::size_t session_bytes = 0;  ///< once: the server's nonce and the re-randomization key with both
+    std::size_t session_bytes = 0;  ///< bytes of the server's nonce and the re-randomization key, once
     std::size_t hidden_states = 1;  ///< the hidden states that all this serves
     std::size_t targets = 0;        ///< coefficients that a reply shows, for budget.statistical_distance
     reply_budget budget{};
-    double relative_error = 0;  ///< of an answer, typically: budget.relative_error
+    double relative_error = 0;  ///< the typical one of an answer: budget.relative_error
     /// The distance of `default_replies` replies from replies that are made of the answers alone.
     double statistical_distance = 0;
     double word_multiplications = 0;  ///< products of two words, butterflies included, both sides

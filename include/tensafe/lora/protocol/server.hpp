@@ -82,7 +82,7 @@ class server {
     /// One hidden state of a client. Each task has a reply of its own.
     struct task {
         const request_type* from = nullptr;
-        lora::rerandomization_pool<P>* zeros = nullptr;  ///< not for replies that reveal A
+        lora::rerandomization_pool<P>* zeros = nullptr;  ///< null for replies that reveal A
         reply_type* to = nullptr;
     };
 

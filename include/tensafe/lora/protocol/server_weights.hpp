@@ -45,9 +45,9 @@ struct product_workspace {
 template <ckks::parameter_set P>
 struct server_workspace {
     std::vector<expanded_request<P>> requests;
-    std::vector<product_workspace<P>> workers;  ///< one for each worker
-    random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
-    memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
+    std::vector<product_workspace<P>> workers;  ///< memory of each worker
+    random::generator generator;  ///< draws flood seeds; to give one that is not the default is for tests
+    memory::secret_buffer<random::seed> seeds;  ///< seeds of floods, one for each request
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     work_count work;  ///< added up over calls
 };

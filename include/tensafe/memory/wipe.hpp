@@ -12,7 +12,7 @@ inline void wipe(void* data, std::size_t bytes) noexcept {
         return;
     }
     std::memset(data, 0, bytes);
-    // The barrier makes the compiler assume that the zeros are read.
+    // The barrier makes the compiler assume that the bytes are read.
     __asm__ __volatile__("" : : "r"(data) : "memory");
 }
 

@@ -80,7 +80,7 @@ int first_zero_limb(const rns::poly<Basis, rns::evaluation_form>& p) noexcept {
 
 namespace detail {
 
-// The first 12 bytes of bodies that hold polynomials: level and scale, or level and zeros.
+// The first 12 bytes of bodies that hold polynomials: level and scale, or level and 0.
 
 inline constexpr std::size_t shape_bytes = 12;
 

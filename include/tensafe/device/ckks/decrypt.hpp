@@ -193,7 +193,8 @@ void decrypt_trace(const Where& where, const secret_keys<P, typename Where::spac
     }
     const stack_view key = keys.shared_by(ciphertexts);
     const int log_block = P::log_n - log_n;
-    // Four pairs of words a thread where that makes whole sums; more threads than a block has, it has not.
+    // Four pairs of words a thread where that makes whole sums; more threads than a thread block has, it has
+    // not.
     const int log_group = log_block < 3                         ? 0
                           : log_block - 3 < kernel::log_threads ? log_block - 3
                                                                 : kernel::log_threads;

@@ -131,7 +131,7 @@ struct slot_view {
 };
 
 /// The roots of the slot transform of one degree, in the memory of a machine: those of slot_tables, in the
-/// order in which blocks read them. 8N bytes. Immutable.
+/// order in which thread blocks read them. 8N bytes. Immutable.
 template <class Space>
 class slot_tables {
   public:
@@ -219,7 +219,7 @@ struct slot_cut {
     static constexpr int first_bits = LogSlots % 2 == 0 ? 4 : 3;
     static constexpr std::size_t first_quarter = LogSlots % 2 == 0 ? 4 : 8;
 
-    /// The number of the slot that stands at place `i` of a block: part after part.
+    /// The number of the slot that stands at place `i` of a thread block: part after part.
     TENSAFE_HD_INLINE static std::uint32_t slot(std::uint32_t block, std::uint32_t i) noexcept {
         const auto part =
             static_cast<std::uint32_t>(ntt::bit_reverse(block << log_parts | i >> log_part, outer_bits));

@@ -261,7 +261,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         begin_batch(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_);
         draw(where, work);
         const std::size_t polynomials = work.tokens_ * plan_.outputs();
-        // v of the zeros.
+        // v of the encryptions of zero.
         forward<basis>(where, transforms_, load_small<basis>{work.ternary_.data()},
                        store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
         product_batch products;

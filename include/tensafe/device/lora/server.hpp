@@ -269,7 +269,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         const std::size_t polynomials = work.tokens_ * layout_.outputs();
         unpack<basis>(where, from.bytes(), work.tokens_ * layout_.inputs(), work.c0_.data(),
                       work.status_.data(), inputs);
-        // v of the zeros.
+        // v of the encryptions of zero.
         forward<basis>(where, plan_, load_small<basis>{work.ternary_.data()},
                        store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
         product_batch products;

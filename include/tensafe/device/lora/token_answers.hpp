@@ -21,8 +21,8 @@
 
 namespace tensafe::device {
 
-// Tokens of blocks: what becomes of the d residues of each modulo each prime, and of what was prepared for
-// its position. Pointers are into the memory of the device.
+// Tokens of token blocks: what becomes of the d residues of each modulo each prime, and of what was prepared
+// for its position. Pointers are into the memory of the device.
 
 /// The places of packed residues modulo each prime in a token's request as it is staged: each limb begins a
 /// word pair, and a word follows it that is read and not used.
@@ -55,7 +55,7 @@ struct token_products {
     std::uint32_t outputs;
 };
 
-/// A token's place in its block. Secret.
+/// A token's place in its token block. Secret.
 struct block_position {
     word* zeros;              ///< limb 0's: a word for each output; wiped when it was read
     std::uint32_t secret[8];  ///< the block's, for floods
@@ -210,7 +210,7 @@ struct multiply_tokens_kernel {
             }
             for (std::uint32_t j = 0; j < Tokens; ++j) {
                 for (std::uint32_t g = 0; g < rows_at_once; ++g) {
-                    // One after the other, for two blocks at once on a multiprocessor.
+                    // One after the other, for two thread blocks at once on a multiprocessor.
                     const int at =
                         Tokens == 1 ? static_cast<int>(t) : arith::rematerialized(static_cast<int>(t));
                     word& sum = sums[j * rows_at_once + g][at];

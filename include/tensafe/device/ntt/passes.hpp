@@ -8,7 +8,7 @@
 #include <cstdint>
 
 // The kernels of the schedules that keep values in registers: one launch is one pass over all limbs of all
-// polynomials. x = polynomial * blocks of a limb + block, y = limb.
+// polynomials. x = polynomial * thread blocks of a limb + thread block, y = limb.
 
 namespace tensafe::device::detail {
 

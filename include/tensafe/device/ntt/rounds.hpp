@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// Which entries of a limb a block holds, and which of them each of its threads, round by round.
+// Which entries of a limb a thread block holds, and which of them each of its threads, round by round.
 
 namespace tensafe::device::detail {
 

@@ -59,7 +59,7 @@ struct draw_kernel {
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        // One warp finds out what the block is to draw, with a few divisions, for the others.
+        // One warp finds out what the thread block is to draw, with a few divisions, for the others.
         ctx.each([&](int t) {
             if (t < 8) {
                 const std::uint8_t* key = nullptr;

@@ -95,7 +95,7 @@ struct stack_view {
     std::uint32_t cycle = 0xffffffffU;  ///< the number of them after which the first one comes again
 
     TENSAFE_HD_INLINE const word* polynomial(std::uint32_t p) const noexcept {
-        // The same branches for a whole block, which spare most launches the divisions.
+        // The same branches for a whole thread block, which spare most launches the divisions.
         std::uint32_t number = p;
         if (repeat != 1) {
             number /= repeat;

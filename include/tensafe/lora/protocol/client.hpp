@@ -137,7 +137,7 @@ class client_block {
         }
     }
 
-    // Compiled apart, for with zeros instead no branch may ask whether the state is kept.
+    // Compiled apart, for with 0 in its place no branch may ask whether the state is kept.
     template <bool zeros_instead, class Real>
     bool hide(std::span<const Real> state, token_query& to, double overflow_margin) {
         detail::check_overflow_margin(overflow_margin);

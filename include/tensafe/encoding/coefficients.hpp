@@ -145,7 +145,7 @@ void decode_coefficients(const rns::poly<Basis, rns::coefficient_form, Space, R>
         throw shape_error("decode_coefficients: got room for " + std::to_string(values.size()) +
                           " values, expected at most N = " + std::to_string(Basis::degree));
     }
-    // In blocks, so that the division finds its operands in cache.
+    // In chunks, so that the division finds its operands in cache.
     rns::residue_spans<Basis> residues;
     for (std::size_t first = 0; first < values.size(); first += detail::values_per_chunk) {
         const std::size_t count = std::min(detail::values_per_chunk, values.size() - first);

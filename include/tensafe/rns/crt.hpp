@@ -60,7 +60,7 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
 namespace detail {
 
 /// Does to_double for a vector of numbers at a time, as bodies of kernels: with the same digits, and the same
-/// roundings in roundings in the same order. All words are below 2^63.
+/// roundings in the same order. All words are below 2^63.
 template <class Target, class Basis>
 struct crt_lanes {
     using word = arith::word;

@@ -171,7 +171,7 @@ class server_zeros {
         return false;
     }
 
-    /// Answers, prepares or fills on the calling thread, like the functions that take `where`.
+    /// Answers on the calling thread, like the apply that takes `where`.
     template <class Packing, class Protection, class... Rest>
     void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
                Rest&... work_and_reply) {

@@ -103,7 +103,7 @@ struct reply_budget {
     double longest_row = 0;      ///< their norm after rounding to integers, at most
     double noise_deviation = 0;  ///< deviation of e*A in a target coefficient, which the flood covers
     double noise_worst = 0;      ///< largest magnitude of e*A and the rounding of h, in checksum rows too
-    double zero_deviation = 0;   ///< deviation of the noise of the encryption of zero in one
+    double zero_deviation = 0;   ///< deviation of an encryption of zero's noise in a target coefficient
     double zero_worst = 0;
     ckks::irwin_hall_smudging flood{};
     int reply_bits = 0;     ///< width of a coefficient of the reply

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-/// The loops over limbs, panels and transforms for a class of widths (arith::modulus_class). `How` is
-/// `template` in the library and `extern template` elsewhere.
+/// Instantiates the loops over limbs, panels and transforms for a class of widths (arith::modulus_class).
+/// `How` is `template` in the library and `extern template` elsewhere.
 #define TENSAFE_KERNELS(How, Bits)                                                                           \
     namespace tensafe::rns::limb {                                                                           \
     using class_##Bits = arith::modulus_class<Bits>;                                                         \
@@ -48,7 +48,7 @@
     How void inverse(const plan<arith::shoup<rns::limb::class_##Bits>>&, std::span<arith::word>) noexcept;   \
     }
 
-/// Client and server of a parameter set, with the packing and protection that they have if none is named.
+/// Instantiates client and server of a parameter set, with the default packing and protection.
 #define TENSAFE_CLIENT_AND_SERVER(How, Set)                                                              \
     namespace tensafe::lora {                                                                            \
     using Set##_plan = packing_plan<ckks::Set>;                                                          \

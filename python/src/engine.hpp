@@ -24,13 +24,13 @@ namespace lora = tensafe::lora;
 using bytes = std::vector<std::uint8_t>;
 using message = std::span<const std::uint8_t>;
 
-/// How an adapter is served.
+/// The options with which an adapter is served.
 struct server_options : lora::model_options {
     int rows = 0;  ///< of a tile: 4 or 32; 0: 32 in mode blind, else 4
 };
 
-/// The products of a model's rows with hidden states, from wherever the server is. One thread at a time, and
-/// not in the child of a fork.
+/// Asks for the products of a model's rows with hidden states, wherever the server is. One thread at a time,
+/// and not in the child of a fork.
 class session {
   public:
     virtual ~session() = default;
@@ -40,15 +40,16 @@ class session {
     virtual void ask(tensafe::session::call& asked, const std::function<void()>& between) = 0;
     virtual void deltas(std::size_t group, std::span<const double> product,
                         std::vector<std::vector<double>>& to) const = 0;
-    /// Hidden states that the server still answers, of the input with the fewest. Nothing: there is no limit.
+    /// The hidden states that the server still answers, of the input with the fewest; nothing without a
+    /// limit.
     virtual std::optional<std::uint64_t> queries_left() const = 0;
 };
 
-/// What a server keeps for one client. One thread at a time.
+/// The server's side of a session with one client. One thread at a time.
 class server_session {
   public:
     virtual ~server_session() = default;
-    /// The reply to a request of any kind.
+    /// Returns the reply to a request of any kind.
     virtual bytes answer(message request) = 0;
 };
 
@@ -60,16 +61,16 @@ class server {
     virtual ~server() = default;
     virtual const lora::model_layout& layout() const = 0;
     virtual std::size_t memory() const = 0;
-    /// For the client.
+    /// The messages for the client: the layout, and its part of the adapter.
     virtual bytes layout_message() const = 0;
     virtual bytes held_message() const = 0;
-    /// A client in this process, without the messages.
+    /// Makes a client in this process, without the messages.
     virtual std::unique_ptr<client> make_client() const = 0;
     /// @param key  the client's re-randomization key for this nonce
     virtual std::unique_ptr<server_session> open(const tensafe::random::seed& nonce, message key) const = 0;
 };
 
-/// A hidden state on its way: the request travels, the rest reads the reply.
+/// A hidden state on its way: the request goes to the server, and the rest reads the reply.
 class query {
   public:
     virtual ~query() = default;
@@ -85,9 +86,9 @@ class client {
     virtual std::unique_ptr<query> encrypt(std::size_t group, std::span<const float> h,
                                            double overflow_margin) = 0;
     virtual std::vector<std::vector<double>> decrypt(const query& of, message reply) const = 0;
-    /// With a server of this process.
+    /// Opens a session with a server of this process.
     virtual std::unique_ptr<session> connect(std::shared_ptr<const server> to) = 0;
-    /// With one that is elsewhere: `carry` sends a message and returns what answers it.
+    /// Opens a session with a server that is elsewhere: `carry` sends a message and returns what answers it.
     virtual std::unique_ptr<session> connect(std::function<bytes(message)> carry) = 0;
 };
 

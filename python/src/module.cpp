@@ -58,7 +58,7 @@ py::bytes to_python(message b) {
     return {reinterpret_cast<const char*>(b.data()), b.size()};
 }
 
-/// f(), which computes, without the interpreter's lock.
+/// Calls f, which computes, without the interpreter's lock.
 template <class F>
 auto computed(F f) {
     const py::gil_scoped_release released;
@@ -141,7 +141,7 @@ class states {
     std::size_t count() const noexcept { return count_; }
     number type() const noexcept { return type_; }
 
-    /// Row i; in `room` unless it lies as floats already. Without the interpreter's lock.
+    /// Returns row i, in `room` unless it lies as floats already. Without the interpreter's lock.
     std::span<const float> row(std::size_t i, std::vector<float>& room) const {
         const char* const at = data_ + static_cast<std::ptrdiff_t>(i) * stride_;
         if (type_ == number::float32) {
@@ -197,7 +197,7 @@ class results {
     }
     const py::array& array() const noexcept { return array_; }
 
-    /// Entries beyond the type's largest number become that. Without the interpreter's lock.
+    /// Writes a row; entries beyond the type's largest number become that. Without the interpreter's lock.
     void write(std::size_t row, std::span<const double> delta) const {
         with_type(type_, [&](auto zero, auto, auto narrow, double largest) {
             auto* const to = static_cast<decltype(zero)*>(data_) + row * d_out_;
@@ -291,7 +291,7 @@ py::list groups_of(const lora::model_layout& layout) {
     return groups;
 }
 
-/// What a message says of itself. @throws as open_frame
+/// Returns what a message says of itself. @throws as open_frame
 py::dict inspect_message(const py::bytes& b) {
     namespace wire = tensafe::wire;
     const message from = view_of(b);
@@ -311,7 +311,7 @@ bool is(const tensafe::error& e) {
     return dynamic_cast<const E*>(&e) != nullptr;
 }
 
-/// What the texts of C++ advise, and what that is in Python; longer ones first.
+/// The advice in the texts of C++, and what it is in Python; longer ones first.
 constexpr std::pair<std::string_view, std::string_view> advice[] = {
     {"encrypt this hidden state again with more overflow margin, or use the range policy lora::worst_case",
      "ask again with overflow_margin=2, then 4 and so on, or take the set private_n4096"},
@@ -320,13 +320,13 @@ constexpr std::pair<std::string_view, std::string_view> advice[] = {
     {"(--trust)", "(ca=)"},
 };
 
-/// The names of docs/service.md for what a client can go on after, with another encryption.
+/// The names in docs/service.md of refusals after which a client can go on, with another encryption.
 constexpr std::pair<tensafe::session::refusal, const char*> codes[] = {
     {tensafe::session::refusal::replayed, "replayed"},
     {tensafe::session::refusal::unknown_block, "unknown_block"},
     {tensafe::session::refusal::block_limit, "block_limit"}};
 
-/// What a transport raised, as the session reads it.
+/// Throws the refusal that a transport raised, as the session reads it.
 void throw_refusal(py::error_already_set& raised) {
     if (raised.matches(py::module_::import("tensafe.errors").attr("RefusedError"))) {
         const auto code = py::cast<std::string>(py::str(raised.value().attr("code")));
@@ -339,7 +339,7 @@ void throw_refusal(py::error_already_set& raised) {
     throw;
 }
 
-/// Exceptions are classes of tensafe/errors.py.
+/// Raises C++ exceptions as the classes of tensafe/errors.py.
 void translate(std::exception_ptr thrown) {
     try {
         std::rethrow_exception(std::move(thrown));

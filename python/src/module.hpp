@@ -18,10 +18,11 @@ namespace tensafe_python {
 
 namespace py = pybind11;
 using float_array = py::array_t<float, py::array::c_style | py::array::forcecast>;
-/// Name, A, B, scale.
+/// A site: name, A, B, scale.
 using site_values = std::tuple<std::string, float_array, float_array, double>;
 
-/// Of a secret key: one thread encrypts at a time. A transport may ask for another re-randomization key.
+/// The lock of a secret key: one thread encrypts at a time. A transport may ask for another re-randomization
+/// key.
 using key_lock = std::recursive_mutex;
 
 /// A session as Python holds it: one call at a time, whatever threads call.
@@ -42,7 +43,7 @@ class session_object {
     py::list groups() const;
 
   private:
-    /// With the lock held. @throws closed_error after close
+    /// The session; the caller holds the lock. @throws closed_error after close
     session& open() const;
 
     py::object owner_;
@@ -54,7 +55,7 @@ class session_object {
 };
 
 #ifdef TENSAFE_PYTHON_NETWORK
-/// tensafe.connect
+/// Defines tensafe.connect.
 void add_connect(py::module_& m);
 #endif
 

@@ -27,7 +27,7 @@ namespace {
 
 namespace keystore = tensafe::keystore;
 
-/// Ctrl-C ends what waits. In pieces, without the interpreter's lock between them.
+/// Waits in pieces, without the interpreter's lock between them, so that Ctrl-C ends it.
 void wait(std::chrono::milliseconds time) {
     constexpr std::chrono::milliseconds piece{50};
     for (; time.count() > 0; time -= piece) {
@@ -107,7 +107,7 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
     return std::make_unique<session_object>(std::move(made), std::make_shared<key_lock>(), py::none());
 }
 
-/// What a key file says of its key; nothing of the key.
+/// Returns what a key file says of its key, but nothing of the key.
 py::dict inspect_key(const std::string& file) {
     const keystore::key_info info = keystore::read_key_info(file);
     return py::dict(py::arg("kind") = "key file", py::arg("parameters") = tensafe::wire::set_name(info.set),

@@ -45,7 +45,7 @@ using protocol = tensafe::session::lora_protocol<P, tiles<Rows>, protection>;
 using of_blocks = lora::block_protection<protection>;
 using rerandomization_key = ckks::rerandomization_key<P, lora::request_level<P>>;
 
-/// Asks by calls of tensafe::session.
+/// A session that asks by calls of tensafe::session.
 template <int Rows>
 class asking : public session {
   public:
@@ -57,14 +57,14 @@ class asking : public session {
     std::optional<std::uint64_t> queries_left() const override { return client_.queries_left(); }
 
   protected:
-    /// Blocks of as many tokens as the model has: their memory is what whoever made it chose.
+    /// Uses blocks of as many tokens as the model has: whoever made the model chose their memory.
     explicit asking(std::shared_ptr<client_of_model<Rows>> client)
         : client_(std::move(client), {.most_tokens = std::numeric_limits<std::size_t>::max()}) {}
 
     tensafe::session::basic_client_session<protocol<Rows>> client_;
 };
 
-/// Of a server in this process: no message is written.
+/// A session with a server in this process: no message is written.
 template <int Rows>
 class asking_here final : public asking<Rows> {
   public:
@@ -82,7 +82,7 @@ class asking_here final : public asking<Rows> {
     typename protocol<Rows>::workspace work_;
 };
 
-/// Of one that is elsewhere: each message is a connection of its own.
+/// A session with a server that is elsewhere: each message is a connection of its own.
 template <int Rows>
 class asking_elsewhere final : public asking<Rows> {
   public:

@@ -1,4 +1,4 @@
-"""Hidden states in whatever holds them, to numpy arrays and back, without a copy."""
+"""Turns hidden states, whatever holds them, into numpy arrays and back without a copy."""
 
 import sys
 

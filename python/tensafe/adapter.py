@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT stores them."""
+"""Holds LoRA adapters as PEFT stores them."""
 
 import collections.abc
 import dataclasses
@@ -16,8 +16,8 @@ from .errors import FileError, ParameterError, ShapeError
 class Site:
     """One linear layer's adapter: it adds ``scale * B @ A @ h``.
 
-    a: shape [rank, d_in].  b: shape [d_out, rank].  Real numbers in whatever numpy reads; kept as float32.
-    Raises ShapeError for other shapes, TypeError for what is no such thing.
+    a, b: real numbers of shape [rank, d_in] and [d_out, rank], in whatever numpy reads; kept as float32.
+    Raises ShapeError for other shapes, TypeError for values that are not real numbers.
     """
 
     name: str
@@ -36,18 +36,21 @@ class Site:
 
     @property
     def rank(self) -> int:
+        """The number of rows of A."""
         return self.a.shape[0]
 
     @property
     def d_in(self) -> int:
+        """The number of entries of a hidden state."""
         return self.a.shape[1]
 
     @property
     def d_out(self) -> int:
+        """The number of entries of a delta."""
         return self.b.shape[0]
 
     def delta(self, x):
-        """The delta in the clear, for comparison: [..., d_in] to [..., d_out], in float64."""
+        """Returns the delta in the clear, for comparison: [..., d_in] to [..., d_out], in float64."""
         return (np.asarray(x, np.float64) @ self.a.T.astype(np.float64)) @ self.b.T.astype(np.float64) * self.scale
 
     def __repr__(self):
@@ -55,7 +58,7 @@ class Site:
 
 
 class Adapter(collections.abc.Mapping):
-    """Sites by name, in the order of the file. A name may be cut to its last parts if they are of one site only.
+    """Maps names to sites, in the order of the file. A name may be cut to its last parts if they fit one site only.
 
     >>> adapter = tensafe.load_peft("path/to/peft_directory")
     >>> adapter["self_attn.q_proj"]
@@ -119,7 +122,7 @@ def _float32(value, what):
 
 
 def find(name, names):
-    """The one of `names` that is `name` or ends with "." + name.  Raises KeyError, which says what there is."""
+    """Returns the one of `names` that is `name` or ends with "." + name. Raises KeyError, which says what there is."""
     if expect(name, str, "site", "the name of one, or its last parts") in names:
         return name
     found = [other for other in names if other.endswith("." + name)]
@@ -133,7 +136,8 @@ def find(name, names):
 def load_peft(directory: "str | os.PathLike[str]") -> Adapter:
     """Reads adapter_config.json and adapter_model.safetensors of a PEFT directory.
 
-    Raises FileError, FormatError, or UnsupportedError for what is no plain LoRA on linear layers.
+    Raises FileError if a file cannot be read, FormatError if it is malformed, UnsupportedError for anything but plain
+    LoRA on linear layers.
     """
     path = os.fsdecode(directory)
     if not os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""The command `tensafe`."""
+"""Runs the command `tensafe`."""
 
 import argparse
 import os
@@ -28,7 +28,7 @@ def main(arguments=None):
     serve = commands.add_parser("serve", help="start tensafe-server with an adapter, for anybody who can reach it",
                                 epilog="After --: options of tensafe-server (docs/service.md).")
     serve.add_argument("adapter", type=pathlib.Path, help="PEFT directory")
-    serve.add_argument("--name", help="of the adapter; by default that of the directory")
+    serve.add_argument("--name", help="name of the adapter; by default that of the directory")
     serve.add_argument("--state", type=pathlib.Path, default="server_state", help="folder of certificate and counts")
     serve.set_defaults(run=_serve)
 

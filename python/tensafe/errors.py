@@ -1,4 +1,4 @@
-"""What this package raises. Every error of its own is an `Error`, and the built-in exception that fits."""
+"""Defines what this package raises. Each of its errors is an `Error` and the built-in exception that fits."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from typing import Any
 class Error(Exception):
     """Base of all errors of this package.
 
-    answered, partial: if a call for several hidden states had answers already, which and what (`Session.delta`).
+    answered, partial: the answers that a call for several hidden states had before it failed (`Session.delta`).
     """
 
     answered: Any = None
@@ -14,19 +14,19 @@ class Error(Exception):
 
 
 class ParameterError(Error, ValueError):
-    """A parameter set, name or option that the operation cannot work with."""
+    """The operation cannot work with a parameter set, name or option."""
 
 
 class ShapeError(Error, ValueError):
-    """A number of entries, rows or columns that does not fit its counterpart."""
+    """A number of entries, rows or columns does not fit its counterpart."""
 
 
 class EncodingError(Error, ValueError):
-    """A value that cannot be encrypted: NaN or infinite."""
+    """A value is NaN or infinite and cannot be encrypted."""
 
 
 class FormatError(Error, ValueError):
-    """A file or message that is malformed."""
+    """A file or message is malformed."""
 
 
 class RangeExceededError(Error, ArithmeticError):
@@ -38,11 +38,11 @@ class FileError(Error, OSError):
 
 
 class UnsupportedError(Error, RuntimeError):
-    """Well-formed input that asks for what this package does not do."""
+    """Well-formed input asks for what this package does not do."""
 
 
 class SignatureError(Error, RuntimeError):
-    """A signature that is missing, does not fit, or is not by somebody who is trusted."""
+    """A signature is missing, does not fit, or is not by somebody who is trusted."""
 
 
 class ClosedError(Error, RuntimeError):
@@ -54,9 +54,10 @@ class ConnectionLost(Error, ConnectionError):
 
 
 class RefusedError(Error, RuntimeError):
-    """The server said no; the session goes on, if there was one.
+    """The server refused a request; the session goes on, if there was one.
 
-    code: why, as in docs/service.md.  retry_after: seconds until it is worth trying again, or None.
+    code: the reason, as in docs/service.md.
+    retry_after: the seconds until it is worth trying again, or None.
     """
 
     code = "internal"
@@ -64,16 +65,16 @@ class RefusedError(Error, RuntimeError):
 
 
 class RateLimitError(RefusedError):
-    """Too many requests in too short a time."""
+    """This client sent too many requests in too short a time."""
 
     code = "rate_limit"
 
 
 class QueryLimitError(RefusedError):
-    """This client has had all the answers that it gets of this adapter, or fewer are left than a call asks for."""
+    """This client may ask this adapter no more, or fewer answers are left than a call asks for."""
 
     code = "query_limit"
 
 
 class AdapterChangedError(Error, RuntimeError):
-    """After a reconnection the server has another adapter under this name: begin again."""
+    """The server has another adapter under this name after a reconnection: begin again."""

@@ -1,4 +1,4 @@
-"""Client, server and what is between them."""
+"""Holds client, server and the session between them."""
 
 import collections.abc
 import os
@@ -23,7 +23,7 @@ def _options(parameters, rows, tokens_ahead, mode, trusts_clients):
 
 
 class _Secret:
-    """Keys and sessions stay in their process."""
+    """Base of keys and sessions, which stay in their process."""
 
     __slots__ = ()
 
@@ -34,13 +34,14 @@ class _Secret:
 class Server:
     """A packed adapter, ready to answer encrypted hidden states. Thread-safe; cannot hold a secret key.
 
-    adapter: give it as it was read.
+    adapter: the adapter as it was read.
     parameters: one of `tensafe.parameter_sets`.
     mode: "client_held_b" (the client multiplies by B) or "blind" (the server holds B too).
-    rows: of A in a plaintext, 4 or 32; by default 4, and 32 in mode "blind".
-    tokens_ahead: tokens of a block whose answers are prepared before they exist: a power of two, or 0.
-    protect: function of a site that says whether the server keeps it to itself; the client gets others whole.
-    trusts_clients: lets `tokens_ahead` pass what protects A from clients that cheat.
+    rows: the rows of A in a plaintext, 4 or 32; by default 4, and 32 in mode "blind".
+    tokens_ahead: the tokens of a block, whose answers are prepared before the tokens exist: a power of two, or 0.
+    protect: a function of a site that says whether the server keeps it to itself; the client gets others whole.
+    trusts_clients: whether `tokens_ahead` may pass what protects A from clients that cheat.
+    Raises ParameterError, ShapeError or EncodingError for an adapter or options that cannot be packed.
     """
 
     def __init__(self, adapter: Adapter, parameters: str = "private_n4096", *, mode: str = "client_held_b",
@@ -53,23 +54,25 @@ class Server:
 
     @property
     def parameters(self) -> str:
+        """The name of the parameter set."""
         return self._core.parameters
 
     @property
     def layout(self) -> bytes:
-        """For the client: shapes and names, as a message."""
+        """The shapes and names of the sites, as a message for the client."""
         return self._core.layout_message()
 
     @property
     def held(self) -> bytes:
-        """For the client: its part of the adapter (B, unless the mode is "blind"), as a message."""
+        """The client's part of the adapter (B, unless the mode is "blind"), as a message."""
         return self._core.held_message()
 
     def open(self, nonce: bytes, key: bytes) -> "ServerSession":
-        """What answers one client.
+        """Opens a session for one client.
 
-        nonce: 32 bytes of `tensafe.fresh_nonce()`, drawn here for this client and session.
+        nonce: the 32 bytes of `tensafe.fresh_nonce()` that the server drew for this client and session.
         key: the client's `rerandomization_key(nonce)`.
+        Raises ParameterError for the key of another nonce, FormatError for a malformed one.
         """
         expect(nonce, bytes, "nonce", "bytes")
         return ServerSession(self._core.open(nonce, expect(key, bytes, "key", "bytes")))
@@ -82,7 +85,7 @@ class Server:
 
 
 class ServerSession(_Secret):
-    """Answers the requests of one client, in any thread, one at a time. It limits nothing: count before `answer`."""
+    """Answers the requests of one client, in any thread, one at a time. Sets no limits: count before `answer`."""
 
     __slots__ = ("_core", "_lock")
 
@@ -91,13 +94,13 @@ class ServerSession(_Secret):
         self._lock = threading.Lock()
 
     def answer(self, request: bytes) -> bytes:
-        """The reply to a request. A request that is malformed or another set's raises, and nothing is lost."""
+        """Returns the reply to a request. Raises for one that is malformed or another set's; nothing is lost then."""
         with self._lock:
             return self._core.answer(expect(request, bytes, "request", "bytes"))
 
 
 class Query(_Secret):
-    """An encrypted hidden state: `request` travels, the rest reads the reply."""
+    """An encrypted hidden state: `request` goes to the server, and the query reads the reply."""
 
     __slots__ = ("_core", "sites")
 
@@ -107,11 +110,12 @@ class Query(_Secret):
 
     @property
     def request(self) -> bytes:
+        """The message for the server."""
         return self._core.request()
 
 
 class _Sites:
-    """Where the sites of a model stand: group and place by name."""
+    """Finds group and place of a model's sites by name."""
 
     def __init__(self, groups):
         self.groups = [tuple(name for name, _, _ in sites) for _, _, sites in groups]
@@ -122,9 +126,10 @@ class _Sites:
 
 
 class Client(_Secret):
-    """Owns the secret key, a fresh one, which cannot be read.
+    """Owns a fresh secret key, which cannot be read.
 
-    layout, held: of the server (`Server.layout`, `Server.held`), or a `Server` of this process alone.
+    layout, held: the server's messages `Server.layout` and `Server.held`, or a `Server` of this process alone.
+    Raises FormatError for malformed messages, ParameterError or ShapeError for those of no server.
     """
 
     __slots__ = ("_core", "_sites")
@@ -137,20 +142,22 @@ class Client(_Secret):
 
     @property
     def parameters(self) -> str:
+        """The name of the parameter set."""
         return self._core.parameters
 
     @property
     def sites(self) -> tuple:
+        """The names of the sites."""
         return tuple(self._sites.places)
 
     def rerandomization_key(self, nonce: bytes) -> bytes:
-        """For the server, once a session: with it the server makes encryptions of zero that hide A."""
+        """Makes the key with which the server makes encryptions of zero that hide A, once for each session."""
         return self._core.rerandomization_key(expect(nonce, bytes, "nonce", "bytes"))
 
     def encrypt(self, site: str, h: Any, *, overflow_margin: float = 1.0) -> Query:
         """Encrypts one hidden state, shape [d], for the site and those that share its input.
 
-        Never send a request twice: encrypt again.
+        Never send a request twice: encrypt again. Raises KeyError, TypeError, ShapeError or EncodingError.
         """
         group, _ = self._sites.place(site)
         array, bfloat16, _ = as_array(h)
@@ -158,16 +165,16 @@ class Client(_Secret):
         return Query(self._core.encrypt(group, array, bfloat16, margin), self._sites.groups[group])
 
     def decrypt(self, query: Query, reply: bytes) -> dict:
-        """Deltas by site from the reply to this query: float64, shape [d_out]."""
+        """Returns the deltas by site from the reply to this query: float64, shape [d_out]."""
         expect(query, Query, "query", "what Client.encrypt gave")
         return dict(zip(query.sites, self._core.decrypt(query._core, expect(reply, bytes, "reply", "bytes"))))
 
     def connect(self, to: Union[Server, ServerSession, Callable[[bytes], bytes]]) -> "Session":
-        """A session with a `Server` of this process, or with one that is elsewhere.
+        """Opens a session with a `Server` of this process, or with one that is elsewhere.
 
         to: a Server; a ServerSession, which must be this client's; or a function that sends a request (bytes) to a
             `ServerSession.answer` and returns its reply (bytes). It is called once for each message, and the next one
-            waits for the reply. What it raises comes through, but for RefusedError with a `code` after which the
+            waits for the reply. What it raises comes through, except a RefusedError with a `code` after which the
             session encrypts anew (docs/python.md).
         """
         to = to.answer if isinstance(to, ServerSession) else to
@@ -179,9 +186,9 @@ class Client(_Secret):
 
 
 class Session(_Secret):
-    """An encrypted adapter: hidden states in, deltas out. Threads may share it; one is served at a time.
+    """Turns hidden states into deltas with an encrypted adapter. Threads may share it; one is served at a time.
 
-    Not for the child of a fork, which raises UnsupportedError.
+    A session does not work in the child of a fork and raises UnsupportedError there.
     """
 
     __slots__ = ("_core", "_sites", "_is_closed")
@@ -193,32 +200,33 @@ class Session(_Secret):
 
     @property
     def sites(self) -> tuple:
+        """The names of the sites."""
         return tuple(self._sites.places)
 
     @property
     def bad_states(self) -> int:
-        """Hidden states so far for which zeros were sent, with `zeros_for_nan`."""
+        """The number of hidden states so far for which 0 was sent, with `zeros_for_nan`."""
         return self._core.bad_states
 
     @property
     def queries_left(self) -> Optional[int]:
-        """Hidden states that limits of this client alone leave, of the input with the fewest.
+        """The number of hidden states that limits of this client alone leave, of the input with the fewest.
 
-        None: there are none; in process; or over a transport of your own, whatever its server limits. Limits of an
-        address or of all clients are not counted here.
+        None if there are no limits, in process, and over a transport of your own, whatever its server limits. Limits of
+        an address or of all clients are not counted here.
         """
         return self._core.queries_left
 
     def delta(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> Any:
-        """What the adapter adds to the site's output for x.
+        """Returns what the adapter adds to the site's output for x.
 
-        site: its name, or the last parts of it.
-        x: hidden states, shape [..., d]: numpy or torch (CPU), or what numpy reads as such; floats only: float16,
+        site: the name of a site, or its last parts.
+        x: hidden states, shape [..., d], of numpy or torch (CPU), or in whatever numpy reads; floats only: float16,
            bfloat16, float32, or float64, which is rounded to float32.
-        overflow_margin: for another try after RangeExceededError.
-        zeros_for_nan: a row with NaN or infinity is no error: zeros are sent, so that the server sees no difference,
-           and its delta is zeros.
-        Returns the deltas, shape [..., d_out], of the kind and type of x. The error is about 1e-4 of the delta
+        overflow_margin: 2, 4 and so on for another try after RangeExceededError.
+        zeros_for_nan: whether a row with NaN or infinity is no error: 0 is sent, so that the server sees no difference,
+           and its delta is 0.
+        The deltas have shape [..., d_out] and the kind and type of x. Their error is about 1e-4 of the delta
         (`tensafe.estimate`); docs/security.md says what must not be shown to the server.
         Raises TypeError, ShapeError, EncodingError, and QueryLimitError if limits of this client leave the site's
         input fewer than the rows of x, all before anything is sent; RangeExceededError, ClosedError. What is raised
@@ -229,7 +237,7 @@ class Session(_Secret):
         return self._ask(group, place, 1, x, zeros_for_nan, overflow_margin, lambda deltas: deltas[0])
 
     def deltas(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> dict:
-        """The deltas, by name, of all sites that share the input of this one, as q, k and v do: x goes up once."""
+        """Returns the deltas by name of all sites that share this one's input, as q, k and v do: x goes up once."""
         group, _ = self._sites.place(site)
         names = self._sites.groups[group]
         return self._ask(group, 0, len(names), x, zeros_for_nan, overflow_margin,
@@ -252,6 +260,7 @@ class Session(_Secret):
                 for name, _, d_out in sites]
 
     def close(self) -> None:
+        """Ends the session; calls after it raise ClosedError."""
         self._core.close()
         self._is_closed = True
 
@@ -266,7 +275,7 @@ class Session(_Secret):
 
 
 def fresh_nonce() -> bytes:
-    """32 bytes that the server draws for each session of a client."""
+    """Returns 32 fresh random bytes, which the server draws for each session of a client."""
     return _core.fresh_nonce()
 
 
@@ -276,17 +285,19 @@ _Path = Union[str, "os.PathLike[str]"]
 def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
             publisher: str = "", tokens_ahead: int = 128, timeout: float = 60.0,
             insecure_plaintext: bool = False) -> Session:
-    """A session with a `tensafe-server`, with a fresh secret key. It goes on over connections that break, and fetches its
-    part of the adapter.
+    """Opens a session with a `tensafe-server`, with a fresh secret key, and fetches the client's part of the adapter.
 
-    url: "wss://host:port".  adapter: its name on the server.
-    ca: file of the certificates that are trusted, and no others.
-    identity: file of this client's Ed25519 key, made if there is none; by default a fresh one.
+    The session goes on over connections that break.
+    url: the address, "wss://host:port".
+    adapter: the adapter's name on the server.
+    ca: the file of the certificates that are trusted, and no others.
+    identity: the file of this client's Ed25519 key, made if there is none; by default a fresh key.
     pin, publisher: what the server must show of the adapter (docs/signed-adapters.md).
-    tokens_ahead: blocks of more hidden states are not used; 1: each hidden state goes alone.
-    timeout: seconds for connecting, and for a request with its reply. When one breaks within a call, others are
-        tried for twice as long without an answer; `connect` itself tries once.
-    Raises ConnectionLost, RefusedError, SignatureError, ParameterError, and later also RateLimitError,
+    tokens_ahead: the most hidden states of a block that is used; 1: each hidden state goes alone.
+    timeout: the seconds for connecting, and for a request with its reply. When a connection breaks within a call,
+        others are tried for twice as long without an answer; `connect` itself tries once.
+    insecure_plaintext: whether "ws://" is allowed.
+    Raises ConnectionLost, RefusedError, SignatureError, ParameterError; calls of the session also raise RateLimitError,
     QueryLimitError, AdapterChangedError.
     """
     if not hasattr(_core, "connect"):
@@ -302,12 +313,12 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
 
 def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096", *, mode: str = "client_held_b",
              rows: Optional[int] = None, tokens_ahead: int = 0, trusts_clients: bool = False) -> dict:
-    """What one hidden state costs, or with `tokens_ahead` one whole block of them.
+    """Returns the cost of one hidden state, or with `tokens_ahead` of one whole block of them.
 
-    what: an Adapter or Site, or a shape (rank, d_in, d_out). Of an Adapter the sums over inputs, each of which goes up
-    once for the sites that share it; the error is the largest.
-    Returns bytes_up, bytes_down (online_up, online_down: of a token of a block once it is prepared), relative_error,
-    statistical_distance (of 2^20 replies from replies that show A h alone).
+    what: an Adapter or Site, or a shape (rank, d_in, d_out). For an Adapter, bytes are sums over inputs, each of which
+        goes up once for the sites that share it, and errors are the largest.
+    The result has bytes_up and bytes_down, online_up and online_down (of a token of a block once it is prepared),
+    relative_error, and statistical_distance (between 2^20 replies and replies that show A h alone).
     Raises ParameterError for what a Server refuses.
     """
     if isinstance(what, Adapter):

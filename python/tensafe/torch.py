@@ -1,4 +1,4 @@
-"""Encrypted adapters in torch models: `attach`."""
+"""Puts encrypted adapters into torch models: see `attach`."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ from .model import Client, Server, Session
 
 
 class _SharedInput(threading.local):
-    """Deltas of the sites that read one input: asked once, handed out once each."""
+    """Asks for the deltas of the sites that read one input once, and hands out each once."""
 
     def __init__(self, session, sites):
         self._session = session
@@ -31,7 +31,7 @@ class _SharedInput(threading.local):
 
 
 class EncryptedLinear(torch.nn.Module):
-    """A linear layer with an adapter that is somewhere else: ``base(x) + delta(x)``, x: [..., in_features].
+    """A linear layer with an encrypted adapter: ``base(x) + delta(x)`` for x of shape [..., in_features].
 
     The delta has no gradient, so the model must run under `torch.no_grad()`. Use `attach` for a whole model: q, k and
     v of a layer then share a request.
@@ -61,7 +61,7 @@ class EncryptedLinear(torch.nn.Module):
 
 
 class Attachment(contextlib.AbstractContextManager):
-    """An adapter at its place in a model. `detach()`, or leaving a `with` block, puts the model's own layers back."""
+    """Keeps an adapter in a model until `detach()`, or the end of a `with` block, puts the model's own layers back."""
 
     def __init__(self, model, session, places):
         self.session = session
@@ -69,6 +69,7 @@ class Attachment(contextlib.AbstractContextManager):
         self._places = places  # (parent, name, layer)
 
     def detach(self):
+        """Puts the model's own layers back."""
         for parent, name, layer in self._places:
             setattr(parent, name, layer)
         self._places = []
@@ -81,8 +82,8 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", **options) -> A
     """Puts an encrypted adapter into a model: each site's `torch.nn.Linear` becomes an `EncryptedLinear`.
 
     adapter: a `Session`; or an `Adapter`, which is then served in this process, with the options of `tensafe.Server`.
-    Hidden states with NaN or infinity go as zeros and are counted in `Attachment.session.bad_states`.
-    Sites are found by their module path, with or without what stands before it in one of both.
+    For hidden states with NaN or infinity 0 is sent, and `Attachment.session.bad_states` counts them. Sites are found by
+    their module path; one of both may have more in front of it.
     Raises ParameterError for a site that the model does not have, ShapeError for one of another shape; the model is
     unchanged then.
     """

@@ -2,21 +2,21 @@
 // stay there. docs/web.md
 // @ts-check
 
-/** What a server may say is wrong (docs/service.md): session::refusal has the first ones, in its order. */
+/** The codes of a server's errors (docs/service.md): session::refusal has the first ones, in its order. */
 export const codes = ["replayed", "unknown_block", "block_limit", "query_limit", "rate_limit", "malformed",
   "parameter_mismatch", "unsupported_version", "unknown_adapter", "not_authorised", "resume_failed", "too_large", "draining",
   "internal"];
 /** The kinds of errors that exports.hpp tells apart, by their numbers. Larger ones are what a call was told. */
 const kinds = ["", "parameter", "range", "encoding", "format", "memory", "query_limit"];
 
-/** What went wrong: `code` is the server's, or one of the client's kinds. */
+/** An error whose `code` is the server's, or one of the client's kinds. */
 export class TensafeError extends Error {
   constructor(/** @type {string} */ code, /** @type {string} */ message, /** @type {number | undefined} */ retryAfter) {
     super(message);
     this.name = "TensafeError";
     this.code = code;
     this.retryAfter = retryAfter;
-    /** The request that a server refused. @type {number | undefined} */
+    /** The number of the request that a server refused. @type {number | undefined} */
     this.number = undefined;
     /** @type {(Float32Array[] | undefined)[]} */
     this.answered = [];
@@ -30,7 +30,7 @@ export const check = (holds, code, message) => {
   }
 };
 
-/** A file beside this module, or anywhere. @param {string} url @returns {Promise<ArrayBuffer | Uint8Array>} */
+/** Reads a file beside this module, or anywhere. @param {string} url @returns {Promise<ArrayBuffer | Uint8Array>} */
 export async function read(url) {
   if (url.startsWith("file:")) {
     // @ts-ignore: there are no types of node here
@@ -48,7 +48,7 @@ const modules = new Map();
 /** An instance of a module that was compiled with Emscripten and needs of the system only randomness: exports.hpp. */
 export class Module {
   constructor(/** @type {any} */ exports) { this.exports = exports; }
-  /** Calls with an argument of these parts, and reads what is shown.
+  /** Calls a function with an argument of these parts, and returns what it shows.
    *  @param {string} name @param {(number | bigint)[]} values @param {Uint8Array[]} parts */
   call(name, values = [], ...parts) {
     const { memory, argument, result_data, result_size } = this.exports;
@@ -109,7 +109,7 @@ export async function instantiate(url) {
 
 export const bytesOf = (/** @type {ArrayBufferView} */ view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 
-/** The keys of one client and its side of a session: session.d.ts. See Session for a network. */
+/** Holds the keys of one client and its side of a session: session.d.ts. See Session for a network. */
 export class Client {
   #engine;
   #exports;
@@ -129,11 +129,11 @@ export class Client {
 
   /** The number of the parameter set. */
   get set() { return BigInt.asUintN(64, this.#exports.set_id()); }
-  /** Of a challenge's nonce, what is signed. */
+  /** Makes the seed that is signed of a challenge's nonce. */
   signedSeed(/** @type {Uint8Array} */ nonce) { return this.#engine.call("signed_seed", [], nonce); }
-  /** The message of the re-randomization key for this nonce: once a session. */
+  /** Makes the message of the re-randomization key for this nonce, once a session. */
   rerandomizationKey(/** @type {Uint8Array} */ nonce) { return this.#engine.call("rerandomization_key", [], nonce); }
-  /** Takes the server's layout and what the client holds of the adapter. Blocks of more tokens are not used. */
+  /** Takes the server's layout and the client's part of the adapter. Blocks of more than mostTokens are not used. */
   open(/** @type {Uint8Array} */ layout, /** @type {Uint8Array} */ held, mostTokens = 128) {
     const shown = this.#engine.call("open", [layout.length, mostTokens], layout, held);
     const lines = new TextDecoder().decode(shown).split("\n");

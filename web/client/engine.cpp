@@ -99,17 +99,17 @@ random_source::seed seed_of(std::span<const std::uint8_t> from) {
 
 }  // namespace
 
-/// A client with a fresh secret key.
+/// Makes a client with a fresh secret key.
 TENSAFE_EXPORT(create) int create() {
     return guarded([] { client = std::make_unique<client_state>(); });
 }
 
-/// The number of the parameter set.
+/// Returns the number of the parameter set.
 TENSAFE_EXPORT(set_id) std::uint64_t set_id() {
     return wire::set_id<params>;
 }
 
-/// Argument: a challenge's nonce. Shows the seed that is signed.
+/// Shows the seed that is signed. Argument: a challenge's nonce.
 TENSAFE_EXPORT(signed_seed) int signed_seed() {
     return guarded([] {
         random_source::generator derive(seed_of(argument));
@@ -119,7 +119,7 @@ TENSAFE_EXPORT(signed_seed) int signed_seed() {
     });
 }
 
-/// Argument: a challenge's nonce. Shows the message of the re-randomization key for it.
+/// Shows the message of the re-randomization key. Argument: a challenge's nonce.
 TENSAFE_EXPORT(rerandomization_key) int rerandomization_key() {
     return guarded([] {
         random_source::generator derive(seed_of(argument));
@@ -129,8 +129,8 @@ TENSAFE_EXPORT(rerandomization_key) int rerandomization_key() {
     });
 }
 
-/// Argument: the model layout of so many bytes, then the held adapter. Blocks are taken of at most so many
-/// tokens. `opened` comes next. Shows for each group a line: its input, its d, then of each site name and
+/// Takes the model layout and the held adapter, which are the argument. Blocks of more than so many tokens are
+/// not used. `opened` comes next. Shows for each group a line: its input, its d, then of each site name and
 /// d_out, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none.
 TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens) {
     return guarded([&] {
@@ -166,8 +166,8 @@ TENSAFE_EXPORT(end) void end() {
         client->end_call();
     }
 }
-/// Argument: hidden states of a group, one behind the other. One without a finite norm is an error of the
-/// call, or goes as zeros and is counted. An earlier call ends.
+/// Begins a call and ends an earlier one. Argument: hidden states of a group, one behind the other. One without
+/// a finite norm is an error of the call, or 0 goes for it and it is counted.
 TENSAFE_EXPORT(begin)
 int begin(std::uint32_t group, double overflow_margin, int zeros_for_nan) {
     end();
@@ -202,11 +202,11 @@ TENSAFE_EXPORT(next) int next() {
         }
     });
 }
-/// Argument: a reply.
+/// Takes a reply, the argument.
 TENSAFE_EXPORT(take) int take() {
     return guarded([] { opened_session().take(argument); });
 }
-/// The server refused the message of this number.
+/// Takes the server's refusal of the message of this number.
 /// @param why             of session::refusal; -1: other
 /// @param retry_after_ms  below 0: it was not said
 /// @param which           what a call that fails of it throws, in client.js
@@ -223,8 +223,8 @@ TENSAFE_EXPORT(refused) int refused(std::uint64_t number, int why, double retry_
 
 /// Shows as doubles: whether the call is over, how many of its hidden states were answered, whether an answer
 /// is to come on this connection, milliseconds to wait before go_on because of a limit of rates, hidden
-/// states that the limit of queries has left of the group with the least or -1, and those for which zeros
-/// were sent in the calls before.
+/// states that the limit of queries has left of the group with the least or -1, and those for which 0
+/// was sent in the calls before.
 TENSAFE_EXPORT(status) int status() {
     return guarded([] {
         const client_session& s = opened_session();
@@ -273,11 +273,12 @@ TENSAFE_EXPORT(lost) void lost() {
         client->session->lost();
     }
 }
-/// Argument: what is left of the limit of queries, 8 bytes a number; nothing: there is none.
+/// Goes on over another connection. Argument: what the limit of queries leaves, 8 bytes a number; nothing: no
+/// limit.
 TENSAFE_EXPORT(resumed) int resumed(std::uint64_t next_number) {
     return guarded([&] { opened_session().resumed(next_number, numbers<std::uint64_t>()); });
 }
-/// Argument: as resumed.
+/// Begins a fresh session. Argument: what the limit of queries leaves, as for resumed.
 TENSAFE_EXPORT(opened) int opened() {
     return guarded([] { opened_session().opened(numbers<std::uint64_t>()); });
 }

@@ -42,7 +42,7 @@ inline void show(std::string_view text) {
     show(result);
 }
 
-/// What client.js was told by the server, by its number there.
+/// An error that client.js was told by the server, by its number there.
 struct server_error : tensafe::error {
     explicit server_error(int number) : error("the server refused"), which(number) {}
     int which;
@@ -53,7 +53,7 @@ bool is(const std::exception& e) noexcept {
     return dynamic_cast<const E*>(&e) != nullptr;
 }
 
-/// The numbers stand in client.js too.
+/// The number of an error's kind; the numbers stand in client.js too.
 inline int kind_of(const std::exception& e) {
     if (const auto* const said = dynamic_cast<const server_error*>(&e)) {
         return 7 + said->which;
@@ -66,7 +66,7 @@ inline int kind_of(const std::exception& e) {
                                                     : 1;
 }
 
-/// 0, or what went wrong: then the text is shown.
+/// Returns 0, or the kind of what went wrong: then its text is shown.
 template <class F>
 int guarded(F f) noexcept {
     try {
@@ -79,7 +79,7 @@ int guarded(F f) noexcept {
     }
 }
 
-/// The argument as numbers.
+/// Returns the argument as numbers.
 template <class T>
 std::span<const T> numbers() {
     tensafe::require<tensafe::parameter_error>(
@@ -88,7 +88,7 @@ std::span<const T> numbers() {
     return {reinterpret_cast<const T*>(argument.data()), argument.size() / sizeof(T)};
 }
 
-/// Where the next call's argument of so many bytes goes; null: there is no such memory.
+/// Returns where the next call's argument of so many bytes goes; null: there is no such memory.
 TENSAFE_EXPORT(argument) inline std::uint8_t* argument_of(std::size_t size) {
     try {
         if (size > argument.capacity()) {

@@ -1,15 +1,15 @@
 /** A private client of split inference: docs/web.md. Keys are made inside and stay there. */
 
-/** The linears that share an input, and what the server calls them. */
+/** A group of linears that share an input, with the server's names. */
 export interface Group {
   input: string;
-  /** Entries of a hidden state. */
+  /** The number of entries of a hidden state. */
   d: number;
   sites: { name: string; dOut: number }[];
 }
 
 /**
- * What went wrong. `code` is one of the server's, as "query_limit" or "not_authorised" (docs/service.md), or the
+ * An error. Its `code` is one of the server's, as "query_limit" or "not_authorised" (docs/service.md), or the
  * client's: "lost" (no connection), "closed", "adapter_changed", "parameter", "encoding" (a hidden state with no finite
  * norm), "range" (ask again with a larger overflow margin), "format" (the server's messages are none), "memory",
  * "network", "unsupported".
@@ -17,34 +17,34 @@ export interface Group {
 export class TensafeError extends Error {
   constructor(code: string, message: string, retryAfter?: number);
   code: string;
-  /** Milliseconds after which to ask again, if the server said so. */
+  /** The milliseconds after which to ask again, if the server said so. */
   retryAfter?: number;
-  /** Of a call that failed after it began: for each hidden state its deltas, which were paid for, if they came. Else empty. */
+  /** For each hidden state of a call that failed after it began, its deltas if they came and were paid for; else empty. */
   answered: (Float32Array[] | undefined)[];
 }
 
 export interface ConnectOptions {
   /** The adapter's name on the server. */
   adapter: string;
-  /** What is signed, and what the WebSocket sends as Origin. Default: the page's own. Outside of a page without TLS: none. */
+  /** The origin that is signed and that the WebSocket sends. Default: the page's own; none outside of a page without TLS. */
   origin?: string;
-  /** Default: the platform's. */
+  /** The class that makes connections. Default: the platform's. */
   WebSocket?: typeof WebSocket;
-  /** Blocks of more hidden states are not used; 1: none. A block takes 16 bytes for each and entry. Default 128. */
+  /** The most hidden states of a block that is used; 1: none. Each takes 16 bytes for each of its entries. Default 128. */
   tokensAhead?: number;
   /**
-   * Zeros go instead of a hidden state with no finite norm, and `badStates` counts them: a server that is not trusted learns
-   * nothing from silence. False: such a state fails the call when its turn comes, after earlier ones were sent and paid for.
-   * Default true.
+   * Whether 0 is sent for a hidden state without a finite norm, and `badStates` counts it: a server that is not trusted learns
+   * nothing from silence. If false, such a state fails the call when its turn comes, after earlier ones were sent and paid
+   * for. Default true.
    */
   zerosForNan?: boolean;
-  /** Milliseconds in which the next reply must come, and for connecting. Default 60000. */
+  /** The milliseconds for connecting, and in which the next reply must come. Default 60000. */
   stepLimit?: number;
-  /** After so many tries to connect beyond a first one the call fails with "lost". Each takes stepLimit at most. Default 10. */
+  /** The tries to connect beyond a first one, of stepLimit each, before a call fails with "lost". Default 10. */
   attempts?: number;
-  /** What happens to the connection, for people. */
+  /** Is told what happens to the connection, for people. */
   report?: (what: string) => void;
-  /** Where engine.wasm is. Default: beside this module. */
+  /** The URL of engine.wasm. Default: beside this module. */
   wasm?: string;
 }
 
@@ -52,21 +52,22 @@ export interface ConnectOptions {
 export class Session {
   static connect(url: string, options: ConnectOptions): Promise<Session>;
   readonly groups: Group[];
-  /** Hidden states in a block; 0 or 1: each goes alone. */
+  /** The number of hidden states in a block; 0 or 1: each goes alone. */
   readonly tokensAhead: number;
-  /** Hidden states that limits of this client alone leave, of the group with the least; null: there are none. */
+  /** The hidden states that limits of this client alone leave, in the group with the least; null: there are no limits. */
   readonly queriesLeft: number | null;
+  /** The version of the adapter on the server. */
   readonly version: number;
-  /** Hidden states for which zeros were sent, with `zerosForNan`. */
+  /** The number of hidden states for which 0 was sent, with `zerosForNan`. */
   readonly badStates: number;
-  /** Bytes are those of messages, without frames and handshakes. */
+  /** Counts since the start. Bytes are those of messages, without frames and handshakes. */
   readonly counts: { replies: number; bytesUp: number; bytesDown: number; sessions: number; resumed: number };
   /**
-   * What the adapter adds to the outputs of a group's linears: one array for each site; of many hidden states, such a list
-   * for each. Many go up before earlier replies came, as many as the windows of docs/service.md hold. Calls wait for
-   * each other. If limits of this client cannot pay them all, none is sent ("query_limit", with both numbers); after another
+   * Returns what the adapter adds to the outputs of a group's linears: one array for each site; for many hidden states, such a
+   * list for each. Many go up before earlier replies come, as many as the windows of docs/service.md hold. Calls wait
+   * for each other. If limits of this client cannot pay them all, none is sent ("query_limit", with both numbers); after another
    * error `error.answered` has those that were answered.
-   * @param group its number, or its input's name
+   * @param group the group's number, or its input's name
    * @param h a hidden state of `d` finite numbers, or an array of them
    */
   deltas(group: number | string, h: ArrayLike<number>[], overflowMargin?: number): Promise<Float32Array[][]>;
@@ -79,49 +80,56 @@ export class Session {
 export function connect(url: string, options: ConnectOptions): Promise<Session>;
 
 /**
- * A client's side of a session and its keys, for a transport of your own: messages of docs/wire-format.md in and out. After
- * `open` say `opened`. A call goes from `begin` to `end`: until it `isOver` send what `next` gives, and while it
+ * Holds a client's side of a session and its keys, for a transport of your own: messages of docs/wire-format.md in and out.
+ * After `open` say `opened`. A call goes from `begin` to `end`: until it `isOver` send what `next` gives, and while it
  * `awaitsReply` `take` what comes.
  */
 export class Client {
-  /** With a fresh secret key. */
+  /** Makes a client with a fresh secret key. */
   static create(wasm?: string): Promise<Client>;
+  /** The number of the parameter set. */
   readonly set: bigint;
   readonly groups: Group[];
   readonly tokensAhead: number;
+  /** Makes the seed that is signed of a challenge's nonce. */
   signedSeed(nonce: Uint8Array): Uint8Array;
+  /** Makes the message of the re-randomization key for this nonce, once a session. */
   rerandomizationKey(nonce: Uint8Array): Uint8Array;
+  /** Takes the server's layout and the client's part of the adapter. Blocks of more than mostTokens are not used. */
   open(layout: Uint8Array, held: Uint8Array, mostTokens?: number): void;
-  /** @param states hidden states, one behind the other. An earlier call ends, and so does this one if this fails. */
+  /** Begins a call and ends an earlier one; if this fails, no call is left. @param states hidden states, one behind the other */
   begin(group: number, states: Float32Array, overflowMargin?: number, zerosForNan?: boolean): void;
-  /** The next message to send now, if there is one. */
+  /** Returns the next message to send now, if there is one. */
   next(): Uint8Array | undefined;
   /** Takes a reply. After an error the connection must be given up. */
   take(reply: Uint8Array): void;
-  /** The server refused the message of this number. If the call fails of it, that is what `rethrow` throws. */
+  /** Takes the server's refusal of the message of this number. If the call fails of it, `rethrow` throws it. */
   refused(number: number, why: TensafeError): void;
   readonly status: {
     isOver: boolean;
-    /** Hidden states of the call. */
+    /** The number of the call's hidden states that were answered. */
     answered: number;
     /** Whether an answer is to come on this connection: also when the call is over, that to the next block. */
     awaitsReply: boolean;
-    /** Milliseconds in which `next` gives nothing, because of a limit of rates, until `goOn`; 0: none. */
+    /** The milliseconds in which `next` gives nothing, because of a limit of rates, until `goOn`; 0: none. */
     heldFor: number;
     queriesLeft: number | null;
     badStates: number;
   };
+  /** Lets messages go up again after a limit of rates. */
   goOn(): void;
   /** Throws what the call failed with. */
   rethrow(): void;
-  /** For the call's hidden state of this number, if it was answered. */
+  /** Returns the deltas of the call's hidden state of this number, if it was answered. */
   deltas(row: number): Float32Array[] | undefined;
+  /** Ends the call, over or not, and wipes its hidden states and products. */
   end(): void;
-  /** The connection is lost: what has no answer goes again over the next one. */
+  /** Notes that the connection is lost: what has no answer goes again over the next one. */
   lost(): void;
-  /** The session goes on over another one. @param left of queries, for each group or one number for all; none: no limit */
+  /** Goes on over another connection. @param left queries left of each group, or one number for all; empty: no limit */
   resumed(nextNumber: number, left: number[]): void;
-  /** A fresh session began. */
+  /** Notes that a fresh session began. @param left queries left, as for `resumed` */
   opened(left: number[]): void;
+  /** Wipes the keys. */
   close(): void;
 }

@@ -30,14 +30,14 @@ function checkedNumber(value, what) {
   return value;
 }
 
-/** What `welcome` and `resumed` say of the limit of queries. @param {unknown} left @returns {number[]} */
+/** Checks what `welcome` and `resumed` say of the limit of queries. @param {unknown} left @returns {number[]} */
 function checkedLeft(left) {
   check(left === null || (Array.isArray(left) && left.length > 0 && left.length <= mostLimits), "format",
     `session: got no queries_left, expected null or 1 to ${mostLimits} numbers`);
   return (left ?? []).map((each) => checkedNumber(each, "queries_left"));
 }
 
-/** The object of a text frame. @param {string} frame @returns {any} */
+/** Parses the object of a text frame. @param {string} frame @returns {any} */
 function parsed(frame) {
   let said;
   try {
@@ -80,7 +80,7 @@ class Connection {
     socket.onclose = ({ code, reason }) => this.close(`the connection closed: ${code}${reason ? ` ${reason}` : ""}`);
     socket.onerror = () => this.close("the connection failed");
   }
-  /** What goes nowhere is found out by `receive`. @param {Uint8Array | string} frame */
+  /** Sends a frame; if it goes nowhere, `receive` finds out. @param {Uint8Array | string} frame */
   send(frame) {
     if (this.#socket.readyState === 1) {
       this.#socket.send(frame);
@@ -112,7 +112,7 @@ class Connection {
   }
 }
 
-/** The same session over connections that may break. Calls wait for each other. */
+/** A session over connections that may break. Calls wait for each other. */
 export class Session {
   #options;
   /** @type {Client} */ #client;
@@ -122,7 +122,7 @@ export class Session {
   /** @type {string | undefined} */ #adapter;  // a hash of what the server handed out
   #isClosed = false;
   /** @type {Promise<any>} */ #last = Promise.resolve();
-  /** Hidden states that the client's own limits have left, of the group with the least; null: there are none. */
+  /** The hidden states that the client's own limits leave, in the group with the least; null: there are no limits. */
   /** @type {number | null} */ queriesLeft = null;
   badStates = 0;
   version = 0;
@@ -227,7 +227,7 @@ export class Session {
     }
   }
 
-  /** Until the call is over: sends all that may go up, then takes an answer. */
+  /** Sends all that may go up, then takes an answer, until the call is over. */
   async #pump() {
     const client = this.#client;
     for (let before = 0, losses = 0, waits = 0; ;) {
@@ -278,7 +278,7 @@ export class Session {
     }
   }
 
-  /** A message; JSON of `type` if that is given. @param {string} [type] @returns {Promise<any>} */
+  /** Returns the next message, which must be JSON of `type` if that is given. @param {string} [type] @returns {Promise<any>} */
   async #reply(type) {
     for (let goesAway = false; ; goesAway = true) {
       const frame = await /** @type {Connection} */ (this.#connection).receive();

@@ -26,7 +26,7 @@ class barrett : public word_representation {
     TENSAFE_HOST_DEVICE constexpr Modulus modulus() const noexcept { return modulus_; }
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept { return w; }
 
-    /// x * w mod q, in [0, 3q), for x below max_multiple*q and w in [0, q).
+    /// Returns x * w mod q, in [0, 3q), for x below max_multiple*q and w in [0, q).
     template <unsigned K>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> multiply(
         below<K, Modulus> x, factor w) const noexcept {
@@ -34,19 +34,19 @@ class barrett : public word_representation {
         return reduce_wide(mul_wide(x.value, w));
     }
 
-    /// x mod q, in [0, 3q).  @pre x < 2^(63 + least_bits)
+    /// Returns x mod q, in [0, 3q).  @pre x < 2^(63 + least_bits)
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> reduce_wide(
         uint128 x) const noexcept {
         const word estimate = mul_hi(low_word(x >> shift), ratio_);
         return {low_word(x) - estimate * modulus_.value()};
     }
 
-    /// x mod q, in [0, q).  @pre x < 2^(63 + least_bits)
+    /// Returns x mod q, in [0, q).  @pre x < 2^(63 + least_bits)
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word reduce_fully(uint128 x) const noexcept {
         return arith::reduce<1>(modulus_, reduce_wide(x)).value;
     }
 
-    /// x mod q in [0, q) for any 128-bit x: the upper word is folded in with 2^64 mod q first.
+    /// Returns x mod q in [0, q) for any 128-bit x: the upper word is folded in with 2^64 mod q first.
     TENSAFE_HOST_DEVICE constexpr word reduce_any(uint128 x) const noexcept {
         const word q = modulus_.value();
         const word upper = reduce_fully(high_word(x));
@@ -56,8 +56,8 @@ class barrett : public word_representation {
     }
 
   private:
-    /// Where 2^63 times the least modulus begins: the upper part of what is below it is a word, and so is the
-    /// ratio of every modulus of the type.
+    /// Operands are shifted right by this before their quotient is estimated: the upper part of every operand
+    /// below 2^(63 + least_bits) is then a word, and so is the ratio of every modulus of the type.
     static constexpr int shift = Modulus::least_bits - 1;
 
     [[no_unique_address]] Modulus modulus_;

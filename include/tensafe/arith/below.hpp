@@ -33,21 +33,21 @@ struct below {
     }
 };
 
-/// In [0, (A+B)*q).
+/// Returns a + b, not reduced: in [0, (A+B)*q).
 template <unsigned A, unsigned B, class Modulus, class Representation>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representation> operator+(
     below<A, Modulus, Representation> a, below<B, Modulus, Representation> b) noexcept {
     return {a.value + b.value};
 }
 
-/// a - b modulo q, made non-negative by adding B*q: in [0, (A+B)*q).
+/// Returns a - b modulo q, made non-negative by adding B*q: in [0, (A+B)*q).
 template <unsigned A, unsigned B, class Modulus, class Representation>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representation> subtract(
     const Modulus& m, below<A, Modulus, Representation> a, below<B, Modulus, Representation> b) noexcept {
     return {a.value + (static_cast<Representation>(B * m.value()) - b.value)};
 }
 
-/// The same residue in [0, To*q), by conditional subtractions without branches; none if K <= To.
+/// Brings x into [0, To*q) modulo q, by conditional subtractions without branches; none if K <= To.
 template <unsigned To, unsigned K, class Modulus, class Representation>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<To, Modulus, Representation> reduce(
     const Modulus& m, below<K, Modulus, Representation> x) noexcept {

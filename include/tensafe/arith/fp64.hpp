@@ -39,8 +39,8 @@ class fp64 {
         return static_cast<word>(static_cast<std::int64_t>(x));
     }
 
-    /// x * w mod q, in [0, 3q). The estimated quotient is off by less than two, and both differences below
-    /// are exact.
+    /// Returns x * w mod q, in [0, 3q). The estimated quotient is off by less than two, and both differences
+    /// below are exact.
     template <unsigned K>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus, double> multiply(
         below<K, Modulus, double> x, factor w) const noexcept {

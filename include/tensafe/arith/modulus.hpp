@@ -37,7 +37,7 @@ class runtime_modulus {
     static constexpr int least_bits = LeastBits;
     static constexpr word largest = (word{1} << Bits) - 1;
 
-    /// @throws parameter_error unless q is odd and of LeastBits to Bits bits
+    /// Makes a modulus.  @throws parameter_error unless q is odd and of LeastBits to Bits bits
     constexpr explicit runtime_modulus(word q) : value_(q) {
         if (std::bit_width(q) < LeastBits || std::bit_width(q) > Bits || q % 2 == 0) {
             throw parameter_error("runtime_modulus: got " + std::to_string(q) +
@@ -77,7 +77,7 @@ constexpr int class_begin(int bits) noexcept {
 template <int Bits>
 using modulus_class = runtime_modulus<detail::class_end(Bits), detail::class_begin(Bits)>;
 
-/// What the arithmetic needs from a modulus: its width in the type, and its value.
+/// A modulus as the arithmetic needs it: its width is in the type, and value() gives it.
 template <class M>
 concept modulus = requires(const M m) {
     { M::bits } -> std::convertible_to<int>;

@@ -22,12 +22,12 @@ class montgomery : public word_representation {
 
     TENSAFE_HOST_DEVICE constexpr Modulus modulus() const noexcept { return modulus_; }
 
-    /// @pre w in [0, q).  A 128-bit division: for tables.
+    /// Makes the factor for w by a 128-bit division: for tables.  @pre w in [0, q)
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept {
         return {static_cast<word>((static_cast<uint128>(w) << 64) % modulus_.value())};
     }
 
-    /// x * w mod q, in [0, 2q). The product is below 2^64 * q, so both upper words are below q.
+    /// Returns x * w mod q, in [0, 2q). The product is below 2^64 * q, so both upper words are below q.
     template <unsigned K>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> multiply(
         below<K, Modulus> x, factor w) const noexcept {
@@ -37,8 +37,7 @@ class montgomery : public word_representation {
     }
 
   private:
-    /// q^-1 modulo 2^64 by Newton's iteration: an odd q is its own inverse modulo 8, and each step doubles
-    /// the bits.
+    /// Returns q^-1 modulo 2^64 by Newton's iteration from q, which is its inverse modulo 8 as q is odd.
     TENSAFE_HOST_DEVICE static constexpr word inverse_of(word q) noexcept {
         word x = q;
         for (int correct_bits = 3; correct_bits < 64; correct_bits *= 2) {

@@ -10,12 +10,12 @@
 
 namespace tensafe::arith {
 
-/// a * b mod q for any words with q > 0. A 128-bit division: for tables and constants, not for inner loops.
+/// Returns a * b mod q for any words with q > 0. A 128-bit division: for tables, not for inner loops.
 constexpr word multiply_mod(word a, word b, word q) noexcept {
     return static_cast<word>(mul_wide(a, b) % q);
 }
 
-/// base^exponent mod q, by squaring. Not constant time in the exponent, which is public everywhere.
+/// Returns base^exponent mod q, by squaring. Not constant time in the exponent, which is public everywhere.
 constexpr word power_mod(word base, word exponent, word q) noexcept {
     word result = 1 % q;
     word square = base % q;

@@ -69,9 +69,9 @@ class products : public sums {
   public:
     using operand = words;
     using sum = uint128;
-    /// So many products can be added up, with one residue; one less, if there is one with each.
+    /// The number of products that add up, with one residue; one product less if each comes with a residue.
     static constexpr std::size_t terms = lazy_terms<M>;
-    /// So many, each with one residue, and one residue more are below 2^128.
+    /// The number of products, each with one residue, whose sum with one more residue stays below 2^128.
     static constexpr std::size_t any_terms = std::size_t{1} << std::min(2 * (64 - M::bits) - 1, 20);
 
     explicit products(barrett<M> p) noexcept : sums(p.modulus().value()), p_(p) {}
@@ -82,15 +82,15 @@ class products : public sums {
     }
 
     static TENSAFE_INLINE sum zero() noexcept { return 0; }
-    /// And a residue, if one is given.
+    /// Adds a * b to s, and a residue if one is given.
     static TENSAFE_INLINE void add_product(sum& s, const words& a, const words& b,
                                            const auto&... residue) noexcept {
         s += (mul_wide(a.v, b.v) + ... + residue.v);
     }
     static TENSAFE_INLINE void add_residue(sum& s, const words& a) noexcept { s += a.v; }
-    /// To one residue.
+    /// Reduces s to one residue in [0, q).
     TENSAFE_INLINE void normalize(sum& s) const noexcept { s = p_.reduce_fully(s); }
-    /// The sum modulo q.
+    /// The sum modulo q, in [0, q).
     TENSAFE_INLINE words reduce(const sum& s) const noexcept { return words{p_.reduce_fully(s)}; }
     TENSAFE_INLINE word reduce_any(const sum& s) const noexcept { return p_.reduce_any(s); }
 
@@ -114,13 +114,13 @@ class factors : public sums {
     TENSAFE_INLINE words scale(const words& x, const factor& w) const noexcept {
         return words{arith::reduce<1>(p_.modulus(), p_.multiply_word(x.v, w)).value};
     }
-    /// (a - b) * w
+    /// (a - b) * w modulo q, in [0, q).
     TENSAFE_INLINE words scale_difference(const words& a, const words& b, const factor& w) const noexcept {
         const below<2, M> difference{a.v + p_.modulus().value() - b.v};
         return words{arith::reduce<1>(p_.modulus(), p_.multiply(difference, w)).value};
     }
 
-    /// Rounded, ties away from zero, for magnitudes below 2^112.
+    /// A double of magnitude below 2^112, rounded to an integer with ties away from zero, modulo q.
     TENSAFE_INLINE words round(const double* from) const noexcept {
         const word q = p_.modulus().value();
         const double magnitude = std::fabs(*from);
@@ -134,7 +134,7 @@ class factors : public sums {
         const word negative = word{0} - static_cast<word>(std::signbit(*from));
         return words{subtract_if_not_below((r ^ negative) - negative + (q & negative), q)};
     }
-    /// x - shift, for any word and shift in [0, q).
+    /// Returns x - shift modulo q, in [0, q), for any word and shift in [0, q).
     TENSAFE_INLINE words reduce(const words& x, const words& shift) const noexcept {
         return subtract(words{arith::reduce<1>(p_.modulus(), p_.reduce_word(x.v, one_)).value}, shift);
     }

@@ -22,26 +22,26 @@ class shoup : public word_representation {
 
     TENSAFE_HOST_DEVICE constexpr Modulus modulus() const noexcept { return modulus_; }
 
-    /// @pre w in [0, q).  A 128-bit division: for tables.
+    /// Makes the factor for w by a 128-bit division: for tables.  @pre w in [0, q)
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept {
         return {w, static_cast<word>((static_cast<uint128>(w) << 64) / modulus_.value())};
     }
 
-    /// x * w mod q, in [0, 2q), whatever the bound of x.
+    /// Returns x * w mod q, in [0, 2q), whatever the bound of x.
     template <unsigned K>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> multiply(
         below<K, Modulus> x, factor w) const noexcept {
         return multiply_word(x.value, w);
     }
 
-    /// x * w mod q for any word x, in [0, 2q). With h = floor(x * quotient / 2^64), x*w/q - h lies in
+    /// Returns x * w mod q for any word x, in [0, 2q). With h = floor(x * quotient / 2^64), x*w/q - h lies in
     /// [0, 1 + x/2^64).
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> multiply_word(
         word x, factor w) const noexcept {
         return {x * w.value - mul_hi(x, w.quotient) * modulus_.value()};
     }
 
-    /// Any word modulo q, in [0, 2q): `one` must be prepare(1).
+    /// Returns any word modulo q, in [0, 2q): `one` must be prepare(1).
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> reduce_word(
         word x, factor one) const noexcept {
         return {x - mul_hi(x, one.quotient) * modulus_.value()};

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-/// Before a loop over an array that must be in registers: unrolled on the device. Host compilers, which would
-/// warn of the pragma, take the loop as it is.
+/// Unrolls, on the device, the loop behind it over an array that must be in registers. Host compilers, which
+/// would warn of the pragma, take the loop as it is.
 #if defined(__CUDA_ARCH__)
 #define TENSAFE_UNROLL _Pragma("unroll")
 #else
@@ -21,7 +21,7 @@
 
 namespace tensafe::arith {
 
-/// One machine word: every residue is stored in one.
+/// The machine word in which every residue is stored.
 using word = std::uint64_t;
 /// The product of two words.
 __extension__ typedef unsigned __int128 uint128;
@@ -48,7 +48,7 @@ TENSAFE_HOST_DEVICE constexpr word high_word(uint128 x) noexcept {
     return static_cast<word>(x >> 64);
 }
 
-/// a * b + c modulo 2^64, one instruction of a GPU: compilers lose sight of the width of a and b.
+/// Returns a * b + c modulo 2^64, one instruction of a GPU: compilers lose sight of the width of a and b.
 TENSAFE_HOST_DEVICE TENSAFE_INLINE std::int64_t multiply_add_signed(std::int32_t a, std::int32_t b,
                                                                     std::int64_t c) noexcept {
 #if defined(__CUDA_ARCH__)
@@ -61,8 +61,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE std::int64_t multiply_add_signed(std::int32_t
 #endif
 }
 
-/// x, of which the compiler knows nothing on the device: what depends on it is computed once more rather than
-/// kept in registers that are short.
+/// Returns x, but hides from the compiler of the device where it comes from: what depends on x is then
+/// computed once more instead of being kept in scarce registers.
 TENSAFE_HOST_DEVICE TENSAFE_INLINE int rematerialized(int x) noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("" : "+r"(x));
@@ -70,8 +70,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE int rematerialized(int x) noexcept {
     return x;
 }
 
-/// Two neighbouring words into memory of the device, in one piece: of most such stores nvcc would make two,
-/// for twice the sectors.  @pre `to` is 16-byte aligned
+/// Writes two neighbouring words into memory of the device with one store; nvcc would mostly make two of it,
+/// and each touches its sectors again.  @pre `to` is 16-byte aligned
 TENSAFE_HOST_DEVICE TENSAFE_INLINE void store_two(word* to, word first, word second) noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "l"(first),
@@ -83,13 +83,13 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void store_two(word* to, word first, word sec
 #endif
 }
 
-/// x - c if that does not wrap, else x: one conditional subtraction without a branch.
+/// Returns x - c if that does not wrap, else x: one conditional subtraction without a branch.
 TENSAFE_HOST_DEVICE constexpr word subtract_if_not_below(word x, word c) noexcept {
     const word difference = x - c;
     return difference < x ? difference : x;
 }
 
-/// a * b rounded to double, never fused with an addition that follows: the same bits on every machine.
+/// Returns a * b rounded to double, never fused with an addition that follows: the same bits everywhere.
 TENSAFE_HOST_DEVICE TENSAFE_INLINE double rounded_product(double a, double b) noexcept {
 #if defined(__CUDA_ARCH__)
     return __dmul_rn(a, b);
@@ -112,7 +112,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word residue_of_small(std::int8_t s
     return static_cast<word>(x) + (Q & static_cast<word>(x >> 63));
 }
 
-/// x + small modulo Q, in [0, Q).  @pre x < Q, |small| < Q
+/// Returns x + small modulo Q, in [0, Q).  @pre x < Q, |small| < Q
 template <word Q>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word plus_small(word x, std::int8_t small) noexcept {
     return subtract_if_not_below(x + residue_of_small<Q>(small), Q);

@@ -45,14 +45,14 @@ struct seeded_ciphertext {
     double scale = P::scale;
 };
 
-/// The uniform half c1.
+/// Writes the uniform half c1 that the seed of `c` stands for.
 template <parameter_set P, int Level>
 void expand_c1(const seeded_ciphertext<P, Level>& c,
                rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& c1) noexcept {
     expand_uniform(c.seed, random::stream_domain::uplink, c1);
 }
 
-/// The whole ciphertext.
+/// Returns the whole ciphertext: c0 as it is, and c1 from its seed.
 template <parameter_set P, int Level>
 ciphertext<P, Level> expand(seeded_ciphertext<P, Level> c) {
     rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> c1(memory::uninitialized);

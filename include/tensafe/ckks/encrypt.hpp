@@ -20,9 +20,9 @@ struct encryption_workspace {
     memory::buffer<arith::word> c1{P::degree, memory::uninitialized};
 };
 
-/// c0 of a secret-key encryption, m + e - c1*s, in the memory of the message; c1 is the uniform polynomial
-/// that the lanes first_lane + I of a public seed stand for. One NTT for each limb. Takes one fresh seed;
-/// allocates nothing.
+/// Computes c0 of a secret-key encryption, m + e - c1*s, in the memory of the message; c1 is the uniform
+/// polynomial that the lanes first_lane + I of a public seed stand for. One NTT for each limb. Takes one
+/// fresh seed; allocates nothing.
 /// @pre no other encryption under any key has used these lanes of the seed
 template <parameter_set P, class Basis>
 rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
@@ -46,7 +46,7 @@ rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
     return hidden;
 }
 
-/// Secret-key encryption with a seed of its own. Every call takes two fresh seeds.
+/// Encrypts with the secret key and a seed of its own. Every call takes two fresh seeds.
 template <parameter_set P, int Level>
 seeded_ciphertext<P, Level> encrypt(const secret_key<P>& key,
                                     plaintext<P, rns::coefficient_form, Level> message,
@@ -61,7 +61,7 @@ seeded_ciphertext<P, Level> encrypt(const secret_key<P>& key,
             seed, scale};
 }
 
-/// Public-key encryption: (b*v + e0 + m, a*v + e1) with a fresh ternary v. Every call takes one fresh seed.
+/// Public-key encryption (b*v + e0 + m, a*v + e1) with a fresh ternary v. Every call takes one fresh seed.
 template <parameter_set P, int Level>
 ciphertext<P, Level> encrypt(const public_key<P>& key, plaintext<P, rns::coefficient_form, Level> message,
                              random::generator& generator) {
@@ -93,9 +93,9 @@ ciphertext<P, Level> encrypt(const public_key<P>& key, plaintext<P, rns::coeffic
 template <class Key, parameter_set P, class F, int L>
 void encrypt(const Key&, plaintext<P, F, L>, random::generator&) = delete;  // inverse() it first
 
-/// c0 + c1*s: the message with its noise, at the ciphertext's scale. Whoever publishes decrypted values
-/// publishes their noise, and with enough of it the key: keep them, or flood them first (Li and Micciancio,
-/// 2021).
+/// Decrypts to c0 + c1*s: the message with its noise, at the ciphertext's scale. Whoever publishes decrypted
+/// values publishes their noise, and with enough of it the key: keep them, or flood them first (Li and
+/// Micciancio, 2021).
 template <parameter_set P, int Level>
 plaintext<P, rns::evaluation_form, Level> decrypt(const secret_key<P>& key, const ciphertext<P, Level>& c) {
     using basis = typename P::template basis_at<Level>;

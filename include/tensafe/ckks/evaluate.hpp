@@ -15,9 +15,8 @@
 
 namespace tensafe::ckks {
 
-// Everything a server computes: no key of any kind appears here, and there are no products of ciphertexts.
-// Functions without a result work in place, do not allocate, and leave their first argument unchanged when
-// they throw.
+// Everything a server computes: no key appears here, and there are no products of ciphertexts. Functions
+// without a result work in place, do not allocate, and leave their first argument unchanged when they throw.
 
 namespace detail {
 inline void check_scales(const char* operation, double a, double b) {
@@ -47,7 +46,7 @@ inline void check_rescaled(double scale, double prime, double least_scale) {
 }
 }  // namespace detail
 
-/// a += b.  @throws parameter_error if the scales differ
+/// Adds two ciphertexts: a += b.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
 void add(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     detail::check_scales("add", a.scale, b.scale);
@@ -55,7 +54,7 @@ void add(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     rns::add(a.c1, b.c1);
 }
 
-/// a -= b.  @throws parameter_error if the scales differ
+/// Subtracts ciphertexts: a -= b.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
 void subtract(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     detail::check_scales("subtract", a.scale, b.scale);
@@ -68,21 +67,21 @@ void add(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce 
 template <parameter_set P, int A, int B>
 void subtract(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
 
-/// a += p.  @throws parameter_error if the scales differ
+/// Adds a plaintext: a += p.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
 void add_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
     detail::check_scales("add_plain", a.scale, p.scale);
     rns::add(a.c0, p.value);
 }
 
-/// a -= p.  @throws parameter_error if the scales differ
+/// Subtracts a plaintext: a -= p.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
 void subtract_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
     detail::check_scales("subtract_plain", a.scale, p.scale);
     rns::subtract(a.c0, p.value);
 }
 
-/// a *= p, entry by entry in the slots; the scales multiply. No NTT.
+/// Multiplies by a plaintext, entry by entry in the slots: a *= p. The scales multiply. No NTT.
 template <parameter_set P, int Level>
 void multiply_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) noexcept {
     rns::multiply(a.c0, a.c0, p.value);
@@ -102,7 +101,7 @@ void subtract_plain(ciphertext<P, A>&, const plaintext<P, F, B>&) = delete;  // 
 template <parameter_set P, class F, int A, int B>
 void multiply_plain(ciphertext<P, A>&, const plaintext<P, F, B>&) = delete;  // encode_factor(c, slots)
 
-/// a = -a.
+/// Negates a ciphertext in place: a = -a.
 template <parameter_set P, int Level>
 void negate(ciphertext<P, Level>& a) noexcept {
     rns::for_each_limb<typename P::template basis_at<Level>>([&]<int I>() {
@@ -135,7 +134,7 @@ requires(Level >= 1) void multiply_scalar(ciphertext<P, Level>& a, double x) {
 template <parameter_set P>
 void multiply_scalar(ciphertext<P, 0>&, double) = delete;  // no level left: use a longer modulus chain
 
-/// Slots, encoded so that they can be added to `c` or subtracted from it: at its level and scale.
+/// Encodes slots so that they can be added to `c` or subtracted from it: at its level and scale.
 /// @param slots  up to N/2 values, double or std::complex<double>
 /// @throws as encode_slots
 template <parameter_set P, int Level, class Values>
@@ -143,8 +142,9 @@ plaintext<P, rns::evaluation_form, Level> encode_like(const ciphertext<P, Level>
     return forward(encode_slots<P, Level>(std::span(slots), c.scale));
 }
 
-/// The same for factors of `c`: at the scale of the prime that the next rescale drops, which then brings the
-/// product's scale back to that of `c`.
+/// Encodes slots as factors of a ciphertext of this level: at the scale of the prime that the next rescale
+/// drops, which then brings the product's scale back to that of the ciphertext.
+/// @param slots  up to N/2 values, double or std::complex<double>
 template <parameter_set P, int Level, class Values>
 requires(Level >= 1) plaintext<P, rns::evaluation_form, Level> encode_factor(const ciphertext<P, Level>&,
                                                                              const Values& slots) {
@@ -154,7 +154,7 @@ template <parameter_set P, class Values>
 void encode_factor(const ciphertext<P, 0>&, const Values&) = delete;  // no level left: use a longer chain
 
 /// Drops the last prime and divides by it, rounding exactly; the scale is divided too.
-/// @param least_scale  what the result must keep: below, precision is lost without notice
+/// @param least_scale  the least scale of the result: below it, precision is lost without notice
 /// @throws parameter_error if the scale would fall below it
 template <parameter_set P, int Level>
 requires(Level >= 1) ciphertext<P, Level - 1> rescale(const ciphertext<P, Level>& c,

@@ -34,7 +34,7 @@ struct flood {
     static constexpr int terms = Terms;
     static constexpr int max_bits = 120;
 
-    /// Width of each term.
+    /// The width in bits of each term.
     int bits;
 
     /// The widest flood whose deviation does not exceed the given one; at most max_bits wide. Widths are
@@ -52,8 +52,8 @@ struct flood {
         return result;
     }
 
-    /// What is subtracted from a sum. The mean of the flood is then -Terms/2, not 0: the terms' ranges are
-    /// even.
+    /// The centre Terms * 2^(bits-1) that is subtracted from a sum. The mean of the flood is then -Terms/2,
+    /// not 0: the terms' ranges are even.
     constexpr arith::uint128 centre() const noexcept {
         TENSAFE_PRECONDITION(bits >= 1 && bits <= max_bits);
         return static_cast<arith::uint128>(Terms) << (bits - 1);
@@ -67,9 +67,9 @@ struct flood {
         return tensafe::detail::square_root(Terms / 12.0 * (power(2 * bits) - 1));
     }
 
-    /// How well `draws` floods hide the noises n under them, in all replies together: a bound of the total
-    /// variation distance between seeing every flood + n and seeing the floods alone, at most 1. Whoever
-    /// sees the one tells it from the other with at most this advantage, by whatever method.
+    /// Says how well `draws` floods hide the noises n under them, in all replies together: a bound of the
+    /// total variation distance between seeing every flood + n and seeing the floods alone, at most 1.
+    /// Whoever sees the one tells it from the other with at most this advantage, by whatever method.
     ///
     /// The floods must be independent of each other, of every n, and of all that the observer knows. An n may
     /// depend on anything else; given the secret and the earlier replies, its mean square must be at most
@@ -121,7 +121,7 @@ struct flood {
             });
     }
 
-    /// residues += sums - centre, modulo the policy's prime. Constant time.
+    /// Adds sums, less their centre, to residues modulo the policy's prime. Constant time.
     /// @param residues  in [0, q), before and after;  @param sums  from sample()
     /// @throws shape_error unless both have one size
     template <arith::modulus M>
@@ -144,16 +144,16 @@ struct flood {
     }
 
   private:
-    /// Fisher information times variance, for the continuous sum of four uniforms: 1.03857..., rounded up. A
-    /// Gaussian has 1, the least possible.
+    /// The Fisher information times the variance of the continuous sum of four uniforms: 1.03857..., rounded
+    /// up. A Gaussian has 1, the least possible.
     static constexpr double irwin_hall_fisher = 1.0386;
 
     static constexpr double power(int exponent) noexcept { return tensafe::detail::power_of_two(exponent); }
 };
 
-/// One term: the shortest range of a given deviation, but the distance grows with the number of draws.
+/// Floods of one term: the shortest range of a given deviation, but the distance grows with the draws.
 using uniform_smudging = flood<1>;
-/// Four terms: nearly a Gaussian; the distance grows with the root of the number of draws.
+/// The flood of four terms: nearly a Gaussian; the distance grows with the root of the number of draws.
 using irwin_hall_smudging = flood<4>;
 
 /// Draws one flood per coefficient and adds it to the coefficient's residue in every limb. Constant time; no

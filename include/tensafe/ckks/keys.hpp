@@ -49,14 +49,14 @@ rns::secret_poly<Basis, rns::evaluation_form> transform_of_small(
 template <parameter_set P>
 class secret_key {
   public:
-    /// A fresh key.
+    /// Draws a fresh key, from one seed of the generator.
     explicit secret_key(random::generator& generator) : secret_key(fresh(generator)) {}
 
-    /// The key that a seed stands for: 32 secret bytes to store, used for nothing else.
-    /// @throws parameter_error if all bytes are zero: a seed that was never filled
+    /// Makes the key that a seed stands for: 32 secret bytes to store, used for nothing else.
+    /// @throws parameter_error if all bytes are 0: a seed that was never filled
     explicit secret_key(const random::seed& seed) : secret_key(expand(checked(seed))) {}
 
-    /// The key with the given coefficients, for known-answer tests and for keys made elsewhere.
+    /// Makes the key with the given coefficients, for known-answer tests and for keys made elsewhere.
     /// @throws shape_error unless there are N of them; parameter_error if one is not -1, 0 or 1
     explicit secret_key(std::span<const std::int8_t> ternary) : value_(lift(ternary)), window_(ternary) {}
 
@@ -66,9 +66,9 @@ class secret_key {
     secret_key& operator=(const secret_key&) = delete;
 
     const rns::secret_poly<typename P::basis, rns::evaluation_form>& value() const noexcept { return value_; }
-    /// For single coefficients of products with it.
+    /// The key laid out for single coefficients of products with it.
     const toeplitz_row& window() const noexcept { return window_; }
-    /// What random::generator::hedge knows the key by. As secret as the key.
+    /// The words by which random::generator::hedge knows the key; they are as secret as the key.
     std::span<const arith::word> identity() const noexcept { return value_.template limb<0>().first(8); }
 
   private:
@@ -114,7 +114,7 @@ class secret_key {
 
 namespace detail {
 
-/// The uniform half `a` of a public key: what its seed stands for.
+/// The uniform half `a` of a public key, which its seed stands for.
 template <class Basis>
 rns::poly<Basis, rns::evaluation_form> expand_public_key(const random::seed& seed) {
     rns::poly<Basis, rns::evaluation_form> a(memory::uninitialized);
@@ -122,7 +122,7 @@ rns::poly<Basis, rns::evaluation_form> expand_public_key(const random::seed& see
     return a;
 }
 
-/// b = e - a*s: the other half, public, with a fresh error. Takes one fresh seed.
+/// The public half b = e - a*s that belongs to `a`, with a fresh error. Takes one fresh seed.
 template <int Level, parameter_set P>
 rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> hide_with_error(
     const rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& a, const secret_key<P>& s,
@@ -156,14 +156,14 @@ class public_key {
         : seed_(generator.next_seed()),
           a_(detail::expand_public_key<typename P::basis>(seed_)),
           b_(detail::hide_with_error<P::max_level>(a_, s, generator)) {}
-    /// A key that was sent: `a` is expanded again. wire::read_public_key makes it of bytes.
+    /// Makes the key that was sent: `a` is expanded again. wire::read_public_key reads one from bytes.
     /// @pre  each residue of b is below its prime
     public_key(const random::seed& seed, form b)
         : seed_(seed), a_(detail::expand_public_key<typename P::basis>(seed_)), b_(std::move(b)) {}
 
     const form& b() const noexcept { return b_; }
     const form& a() const noexcept { return a_; }
-    /// `a` is lane I of this seed's public_key stream for limb I.
+    /// The seed of `a`, which is lane I of its public_key stream for limb I.
     const random::seed& seed() const noexcept { return seed_; }
 
   private:

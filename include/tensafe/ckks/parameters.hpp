@@ -20,7 +20,8 @@ constexpr int max_modulus_bits_128(int log_n) noexcept {
     constexpr std::array<int, 8> bits{26, 53, 106, 214, 430, 868, 1747, 3523};  // log_n = 10 .. 17
     return log_n < 10 || log_n > 17 ? 0 : bits[static_cast<std::size_t>(log_n - 10)];
 }
-/// The limit against quantum computers, from the quantum column of these guidelines, which ends at log_n 15.
+/// The widest modulus, in bits of Q, that keeps 128 bits against quantum computers at degree 2^log_n, from
+/// the quantum column of the same guidelines, which ends at log_n 15; 0 if the degree is not tabulated.
 constexpr int max_modulus_bits_quantum_128(int log_n) noexcept {
     constexpr std::array<int, 6> bits{20, 40, 80, 161, 322, 644};
     return log_n < 10 || log_n > 15 ? 0 : bits[static_cast<std::size_t>(log_n - 10)];
@@ -28,9 +29,9 @@ constexpr int max_modulus_bits_quantum_128(int log_n) noexcept {
 
 /// A parameter set of at least 128-bit classical security: the default, checked when the set is compiled.
 struct secure_128 {};
-/// At least 128 bits against quantum computers too, checked in the same way.
+/// A parameter set of at least 128 bits against quantum computers too, checked when the set is compiled.
 struct quantum_128 {};
-/// Skips these checks. For tests with small rings only: such a set protects nothing.
+/// A parameter set without security checks, for tests with small rings only: it protects nothing.
 struct insecure_for_tests {};
 
 /// A modulus chain by widths: for each, the largest NTT prime of that width that the chain does not have yet,
@@ -50,7 +51,7 @@ inline constexpr arith::word ntt_prime = arith::ntt_prime_below(ntt_prime<LogN, 
 template <int LogN, int Bits>
 inline constexpr arith::word ntt_prime<LogN, Bits, 0> = arith::ntt_prime_below(arith::word{1} << Bits, LogN);
 
-/// How many of the limbs before limb I have its width.
+/// The number of limbs before limb I that have its width.
 template <int... Bits>
 constexpr int repetitions_before(std::size_t index) noexcept {
     constexpr std::array<int, sizeof...(Bits)> widths{Bits...};
@@ -125,7 +126,7 @@ struct parameters {
     static constexpr std::size_t degree = basis::degree;
     static constexpr std::size_t slots = degree / 2;
     static constexpr int limbs = basis::limbs;
-    /// Rescales a fresh ciphertext can go through.
+    /// The number of rescales that a fresh ciphertext can go through.
     static constexpr int max_level = limbs - 1;
     static constexpr int scale_bits = ScaleBits;
     static constexpr double scale = static_cast<double>(arith::word{1} << ScaleBits);
@@ -160,13 +161,13 @@ using n8192_l4 = parameters<13, limb_bits<60, 40, 40, 60>, 40>;
 
 // Short chains for encrypted LoRA with protected replies, one product deep. There the client picks a scale
 // for each message, and the scale of the set is not used.
-/// Q of 89 bits: room for a flood that hides the noise of a million replies.
+/// The set with Q of 89 bits: room for a flood that hides the noise of a million replies.
 using private_n4096 = parameters<12, limb_bits<45, 44>, 40>;
-/// Q of 80 bits, which keeps the quantum limit too: the flood is nine bits narrower.
+/// The set with Q of 80 bits, which keeps the quantum limit too: the flood is nine bits narrower.
 using quantum_n4096 = parameters<12, limb_bits<45, 35>, 40, quantum_128>;
-/// Q of 70 bits: the same for average-case ranges, in smaller messages.
+/// The set with Q of 70 bits: room to hide a million replies of average-case ranges, in smaller messages.
 using compact_n4096 = parameters<12, limb_bits<35, 35>, 30>;
-/// One prime of 41 bits: the smallest messages, with a flood of a few bits.
+/// The set with one prime of 41 bits: the smallest messages, with a flood of a few bits.
 using minimal_n2048 = parameters<11, limb_bits<41>, 20>;
 
 }  // namespace tensafe::ckks

@@ -34,9 +34,9 @@ plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const std::com
     return result;
 }
 
-/// Encodes up to N/2 real slots: the same values with imaginary parts of zero.
+/// Encodes up to N/2 real slots, as complex ones with imaginary part 0.
 /// @param slots  whatever a std::span<const double> can be made of
-/// @throws as above
+/// @throws as encoding::encode_slots
 template <parameter_set P, int Level = P::max_level, std::convertible_to<std::span<const double>> Reals>
 plaintext<P, rns::coefficient_form, Level> encode_slots(const Reals& slots, double scale = P::scale) {
     const std::span<const double> reals = slots;
@@ -45,8 +45,8 @@ plaintext<P, rns::coefficient_form, Level> encode_slots(const Reals& slots, doub
     return encode_slots<P, Level>(std::span<const std::complex<double>>(values.span()), scale);
 }
 
-/// One real number in every slot, ready for a sum or a product: a constant polynomial, which is its own
-/// evaluation form. No NTT.  @throws as encoding::encode_coefficients
+/// Encodes one real number in every slot, ready for a sum or a product: a constant polynomial, which is its
+/// own evaluation form. No NTT.  @throws as encoding::encode_coefficients
 template <parameter_set P, int Level = P::max_level>
 plaintext<P, rns::evaluation_form, Level> encode_constant(double value, double scale = P::scale) {
     plaintext<P, rns::coefficient_form, Level> constant;
@@ -86,13 +86,13 @@ std::vector<double> decode_coefficients(const plaintext<P, rns::coefficient_form
     return coefficients;
 }
 
-/// To evaluation form; the memory is reused.
+/// Transforms a plaintext to evaluation form; the memory is reused.
 template <parameter_set P, int Level>
 plaintext<P, rns::evaluation_form, Level> forward(plaintext<P, rns::coefficient_form, Level> p) {
     return {rns::forward(std::move(p.value)), p.scale};
 }
 
-/// To coefficient form; the memory is reused.
+/// Transforms a plaintext to coefficient form; the memory is reused.
 template <parameter_set P, int Level>
 plaintext<P, rns::coefficient_form, Level> inverse(plaintext<P, rns::evaluation_form, Level> p) {
     return {rns::inverse(std::move(p.value)), p.scale};

@@ -12,8 +12,8 @@
 
 namespace tensafe::ckks {
 
-/// How far obtained values lie from the expected ones. Errors are absolute, |obtained - expected|; the bits
-/// of precision are -log2 of an error, as other CKKS libraries report them: infinite for an exact value.
+/// Says how far obtained values lie from the expected ones. Errors are absolute, |obtained - expected|; the
+/// bits of precision are -log2 of an error, as other CKKS libraries report them: infinite for an exact value.
 struct precision_report {
     double worst_error = 0;
     std::size_t worst_index = 0;  ///< the first entry with the worst error
@@ -52,7 +52,7 @@ precision_report measure_precision(std::span<const T> expected, std::span<const 
 }  // namespace detail
 
 /// Compares values one by one. Where one side is NaN the error counts as infinite.  O(count).
-/// @throws shape_error if the sizes differ or are zero
+/// @throws shape_error if the sizes differ or are 0
 TENSAFE_COMPILED_INLINE precision_report measure_precision(std::span<const double> expected,
                                                            std::span<const double> obtained) {
     return detail::measure_precision(expected, obtained);

@@ -28,9 +28,9 @@
 
 namespace tensafe::ckks {
 
-/// What a client sends once per session so that the server can add encryptions of zero to its replies: the
-/// public key (b, a) with b = e - a*s, without `a`, which both sides expand from the joint seed of their
-/// nonces: with an `a` of its own choice a client could take the zeros off again.
+/// The key that a client sends once per session so that the server can add encryptions of zero to its
+/// replies: the public key (b, a) with b = e - a*s, without `a`, which both sides expand from the joint seed
+/// of their nonces: with an `a` of its own choice a client could take the zeros off again.
 template <parameter_set P, int Level>
 struct rerandomization_key {
     static_assert(Level >= 0 && Level <= P::max_level,
@@ -38,10 +38,10 @@ struct rerandomization_key {
 
     random::seed client_nonce;
     rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> b;
-    random::seed server_nonce;  ///< for which it was made: lets the server notice a key of another session
+    random::seed server_nonce;  ///< the session's: lets the server notice a key of another one
 };
 
-/// The client's re-randomization key for the nonce that the server sent. Takes two fresh seeds.
+/// Makes the client's re-randomization key for the nonce that the server sent. Takes two fresh seeds.
 template <int Level, parameter_set P>
 rerandomization_key<P, Level> make_rerandomization_key(const secret_key<P>& s,
                                                        const random::seed& server_nonce,
@@ -52,7 +52,7 @@ rerandomization_key<P, Level> make_rerandomization_key(const secret_key<P>& s,
     return {client_nonce, detail::hide_with_error<Level>(a, s, generator), server_nonce};
 }
 
-/// Refuses a polynomial from outside that holds anything but residues.
+/// Throws if a polynomial from outside holds anything but residues.
 /// @throws format_error, naming who asks, what it is and the limb
 template <class Basis>
 void check_residues(const rns::poly<Basis, rns::evaluation_form>& p, const char* who, const char* what) {
@@ -70,7 +70,7 @@ template <parameter_set P, int Level>
 class rerandomization_pool;
 
 namespace detail {
-/// For servers that add up products anyway: a zero that is a factor unless it was stored.
+/// Gives servers that add up products anyway a zero that is a factor unless it was stored.
 struct zero_factors {
     template <class Pool>
     static auto acquire(Pool& pool, typename Pool::reservation t) {
@@ -100,10 +100,10 @@ struct zero {
     using basis = typename P::template basis_at<Level>;
 
     rns::secret_poly<basis, rns::evaluation_form> c1;
-    memory::secret_buffer<std::int8_t> e1;  ///< N of them
-    /// Limb I: 2^log_n residues.
+    memory::secret_buffer<std::int8_t> e1;  ///< N errors
+    /// Limb I has 2^log_n residues.
     std::array<memory::secret_buffer<arith::word>, static_cast<std::size_t>(Level) + 1> c0;
-    memory::secret_buffer<std::int8_t> e0;  ///< 2^log_n of them
+    memory::secret_buffer<std::int8_t> e0;  ///< 2^log_n errors
     int log_n;
     bool is_factor = false;
 
@@ -115,7 +115,7 @@ struct zero {
   private:
     friend class rerandomization_pool<P, Level>;
 
-    /// With everything still to be written.
+    /// Makes a zero of which everything is still to be written.
     explicit zero(int subring_log_n)
         : c1(memory::uninitialized),
           e1(P::degree, memory::uninitialized),
@@ -140,6 +140,7 @@ class rerandomization_pool {
   public:
     using basis = typename P::template basis_at<Level>;
 
+    /// Makes an empty pool for one client and session.
     /// @param server_nonce  fresh for each client and session, and drawn by this server, not received
     /// @param key           what the client made of that nonce
     /// @param subring_log_n    replies are traced to the subring of degree 2^subring_log_n
@@ -224,15 +225,16 @@ class rerandomization_pool {
         state state_ = state::empty;
     };
 
-    /// The right to the oldest stored zero, or else to a new one.
+    /// Reserves the oldest stored zero, or else a new one.
     /// @throws entropy_error if the system gives no entropy
     reservation reserve() {
         std::vector<reservation> one;
         reserve(1, {}, one);
         return std::move(one.front());
     }
-    /// So many of them, at the end of `to`.
+    /// Reserves `count` zeros, stored ones first, and appends them to `to`.
     /// @param input  what the zeros will be added to, in short: see generator::hedge
+    /// @throws entropy_error if the system gives no entropy
     void reserve(std::size_t count, std::span<const std::uint8_t> input, std::vector<reservation>& to) {
         to.reserve(to.size() + count);
         const std::lock_guard lock(mutex_);
@@ -253,8 +255,8 @@ class rerandomization_pool {
         }
     }
 
-    /// The zero of a reservation of this pool; never the same twice. Allocates only if it is neither stored
-    /// nor was another released.
+    /// Returns the zero of a reservation of this pool; never the same twice. Allocates only if the zero is
+    /// not stored and no memory was released to the pool.
     /// @throws error for a reservation that was moved from; std::bad_alloc
     zero<P, Level> acquire(reservation t) {
         zero<P, Level> result = acquire_any(std::move(t));
@@ -264,7 +266,7 @@ class rerandomization_pool {
         return result;
     }
 
-    /// Both: the oldest stored zero, or a new one.  @throws as both
+    /// Returns the oldest stored zero, or else a new one.  @throws as reserve() and acquire(reservation)
     zero<P, Level> acquire() { return acquire(reserve()); }
 
     /// Takes the memory of a used zero for the next one, in which it is overwritten: until then it keeps what
@@ -284,20 +286,20 @@ class rerandomization_pool {
         }
     }
 
-    /// Keeps the memory of so many used zeros, of all unless this is called: those that threads work with at
-    /// once make requests without stored ones as fast, and fill slower.
+    /// Keeps the memory of at most `spare` used zeros; of all, unless this is called. As many as threads work
+    /// with at once make requests without stored zeros as fast, and only fill() slower.
     void keep_at_most(std::size_t spare) {
         const std::lock_guard lock(mutex_);
         most_spare_ = spare;
     }
 
-    /// Replies are traced to the subring of degree 2^subring_log_n().
+    /// The subring's degree, as a power of two, that replies are traced to.
     int subring_log_n() const noexcept { return log_n_; }
     /// The client's public key (b, a), which factors are multiplied by.
     const rns::poly<basis, rns::evaluation_form>& a() const noexcept { return a_; }
     const rns::poly<basis, rns::evaluation_form>& b() const noexcept { return b_; }
 
-    /// How many are stored.
+    /// The number of stored zeros; 0 in the child of a fork.
     std::size_t size() const {
         const std::lock_guard lock(mutex_);
         return ::getpid() == owner_ ? stored_.size() : 0;
@@ -315,7 +317,7 @@ class rerandomization_pool {
         return subring_log_n;
     }
 
-    /// What is stored; nothing in the child of a fork, which has its parent's zeros. With the lock held.
+    /// The stored zeros; none in the child of a fork, which has its parent's. The caller holds the lock.
     std::deque<zero<P, Level>>& stock() {
         const pid_t now = ::getpid();
         if (now != owner_) {
@@ -325,14 +327,14 @@ class rerandomization_pool {
         return stored_;
     }
 
-    /// Leaves no copy on the stack. With the lock held.
+    /// Draws a seed and leaves no copy on the stack. The caller holds the lock.
     void draw_seed(random::seed& to) {
         random::seed drawn = generator_.next_seed();
         const memory::wipe_guard guard(drawn);
         to = drawn;
     }
 
-    /// Memory for one, of a used one if there is any. With the lock held.
+    /// Memory for one zero, of a used one if there is any. The caller holds the lock.
     zero<P, Level> blank() {
         if (spare_.empty()) {
             return zero<P, Level>(log_n_);
@@ -360,7 +362,7 @@ class rerandomization_pool {
         return made;
     }
 
-    /// As a factor.
+    /// Draws the zero of a seed as a factor.
     void draw(const random::seed& seed, zero<P, Level>& made) const {
         // e1 holds v at first.
         random::sample_ternary(seed, random::stream_domain::zero, 0, made.e1.span());
@@ -393,8 +395,8 @@ class rerandomization_pool {
     mutable std::mutex mutex_;  // guards the generator and both stores
     random::generator generator_;
     std::deque<zero<P, Level>> stored_;
-    pid_t owner_ = ::getpid();           ///< the process in which they were made
-    std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
+    pid_t owner_ = ::getpid();           ///< the process in which the stored zeros were made
+    std::vector<zero<P, Level>> spare_;  ///< used zeros, for their memory
     std::size_t most_spare_ = std::numeric_limits<std::size_t>::max();
 };
 

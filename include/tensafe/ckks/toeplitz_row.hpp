@@ -19,6 +19,7 @@ namespace tensafe::ckks {
 /// Secret: wiped on release, and neither branch nor index depends on it. Move-only; thread-safe for reads.
 class toeplitz_row {
   public:
+    /// Lays out a ternary polynomial.
     /// @param s  N coefficients in {-1, 0, 1}
     /// @throws shape_error unless N is a positive multiple of 32
     explicit toeplitz_row(std::span<const std::int8_t> s)
@@ -64,7 +65,8 @@ class toeplitz_row {
         return sum;
     }
 
-    /// out[k] = that of X^(k * step), four at a time where step is a multiple of 8.
+    /// Computes the coefficients of X^(k * step) of c*s modulo X^N + 1 and 2^32: out[k] gets number k. Four
+    /// at a time where step is a multiple of 8.
     /// @pre  c.size() == N, (out.size() - 1) * step < N
     void coefficients_of_product(std::span<const std::uint32_t> c, std::size_t step,
                                  std::span<std::uint64_t> out) const noexcept {
@@ -91,7 +93,7 @@ class toeplitz_row {
         }
     }
 
-    /// All 2N entries; a copy of them is as secret as s.
+    /// All 2N entries of the layout; a copy of them is as secret as s.
     std::span<const std::int8_t> entries() const noexcept {
         return window_.span();
     }

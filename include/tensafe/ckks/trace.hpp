@@ -20,7 +20,7 @@ namespace tensafe::ckks {
 
 namespace detail {
 
-/// 2^-k modulo Q for k up to LogN, as factors.
+/// The factors 2^-k modulo Q for k up to LogN.
 template <int LogN, arith::word Q>
 inline constexpr auto inverse_powers_of_two = [] {
     constexpr auto policy = rns::fixed_arithmetic<Q>;
@@ -36,8 +36,8 @@ inline constexpr auto inverse_powers_of_two = [] {
 
 }  // namespace detail
 
-/// Block sums of an evaluation form, modulo Q, to the coefficients of X^(k*N/n) that they stand for, in
-/// place: the inverse transform of the subring of degree n = 2^log_n, and the division by N/n.
+/// Turns block sums of an evaluation form, modulo Q, into the coefficients of X^(k*N/n) that they stand for,
+/// in place: the inverse transform of the subring of degree n = 2^log_n, and the division by N/n.
 /// @pre sums.size() == n, 0 <= log_n <= LogN
 template <int LogN, arith::word Q>
 void block_sums_to_coefficients(int log_n, std::span<arith::word> sums) {
@@ -91,7 +91,7 @@ trace<P, Limbs> decrypt_trace(const secret_key<P>& key, const ciphertext<P, Leve
     return result;
 }
 
-/// The g = 2^(log_n - 1) sums: entry r is the sum over t of slot r + g*t of the message.
+/// Decodes a trace to g = 2^(log_n - 1) sums: entry r is the sum over t of slot r + g*t of the message.
 template <parameter_set P, int Limbs>
 std::vector<std::complex<double>> decode_trace(trace<P, Limbs> f) {
     using basis = typename trace<P, Limbs>::basis;

@@ -4,8 +4,8 @@
 
 namespace tensafe {
 
-/// A constant that is built when it is first asked for. Thread-safe: of threads that come at once each builds
-/// its own, and all take the first. Lighter to compile than std::call_once.
+/// A constant that is built when it is first asked for. Thread-safe: threads that ask at the same time each
+/// build one, and all get the first that was finished. Lighter to compile than std::call_once.
 template <class T>
 class built_once {
   public:
@@ -17,7 +17,7 @@ class built_once {
     }
     ~built_once() { delete built_.load(std::memory_order_relaxed); }
 
-    /// What make() returned the first time.
+    /// The constant, which the first call builds by make() and which later calls return as it is.
     /// @throws what `make` throws; the next call tries again
     template <class Make>
     const T& get(Make make) const {

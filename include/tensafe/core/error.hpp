@@ -19,7 +19,7 @@ class text_part {
     constexpr text_part(const char* text) noexcept : text_(text) {}
     constexpr text_part(std::string_view text) noexcept : text_(text) {}
     text_part(const std::string& text) noexcept : text_(text) {}
-    /// show(text), when the message is made.
+    /// Makes a part that becomes show(text) when the message is made.
     constexpr text_part(std::string_view text, std::string (*show)(std::string_view)) noexcept
         : text_(text), show_(show) {}
     constexpr text_part(double number) noexcept : kind_(kind::real), real_(number) {}
@@ -52,7 +52,7 @@ class text_part {
     double real_ = 0;
 };
 
-/// The parts, one behind the other.
+/// The text of all parts, one behind the other.
 inline std::string text_of(std::initializer_list<text_part> parts) {
     std::string text;
     for (const text_part& part : parts) {
@@ -62,16 +62,15 @@ inline std::string text_of(std::initializer_list<text_part> parts) {
 }
 
 /// Base of everything this library throws. The message says what was wrong, where, what was found and what
-/// was needed. Errors are thrown at construction, input/output and host boundaries only; hot loops are
-/// noexcept.
+/// was needed. Errors are thrown at construction, input/output and host boundaries; hot loops are noexcept.
 class error : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
-    /// `throw shape_error({"got ", count, " rows"});`
+    /// Makes the message of its parts, as in `throw shape_error({"got ", count, " rows"});`.
     explicit error(std::initializer_list<text_part> parts) : std::runtime_error(text_of(parts)) {}
 };
 
-/// @throws Error of these parts unless `holds`. They are evaluated always, and put together only then.
+/// Throws an Error of these parts unless `holds`. They are evaluated always, and put together only then.
 template <class Error>
 constexpr void require(bool holds, std::initializer_list<text_part> parts) {
     if (!holds) {
@@ -89,7 +88,7 @@ struct shape_error : error {
     using error::error;
 };
 
-/// @throws shape_error "<before><got><between><expected>" unless the two counts are equal
+/// Compares two counts.  @throws shape_error "<before><got><between><expected>" unless they are equal
 inline void check_count(const char* before, std::size_t got, const char* between, std::size_t expected) {
     require<shape_error>(got == expected, {before, got, between, expected});
 }

@@ -22,14 +22,15 @@
 #define TENSAFE_HOST_DEVICE
 #endif
 
-/// For the small functions of inner loops: inlined whatever the compiler's size estimate says.
+/// Marks a small function of an inner loop, which is inlined whatever the compiler's size estimate says.
 #define TENSAFE_INLINE inline __attribute__((always_inline))
-/// Both: the small functions of kernels.
+/// Marks a small function of a kernel: it runs on the host and on the device, and is always inlined.
 #define TENSAFE_HD_INLINE TENSAFE_HOST_DEVICE TENSAFE_INLINE
 
-/// What the component `compiled` holds: a program that links it (CMake then sets TENSAFE_COMPILED) calls the
-/// library's and compiles none of it. INLINE marks functions, MEMBER those of templates that compiled.hpp
-/// lists, API the declarations of functions whose definitions stand where TENSAFE_COMPILED_BODIES is 1.
+/// Mark functions whose code the component `compiled` holds: a program that links it (CMake then sets
+/// TENSAFE_COMPILED) calls them and compiles none. INLINE marks functions, MEMBER those of templates that
+/// compiled.hpp lists, API the declarations of functions whose definitions stand where
+/// TENSAFE_COMPILED_BODIES is 1.
 #if defined(TENSAFE_COMPILED_LIBRARY)
 #define TENSAFE_COMPILED_INLINE inline __attribute__((used))
 #define TENSAFE_COMPILED_MEMBER

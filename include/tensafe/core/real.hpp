@@ -10,7 +10,7 @@
 // Functions of real numbers in constant expressions, where the standard library's are not allowed in C++20.
 namespace tensafe::detail {
 
-/// 2^exponent, exactly.  @pre  exponent in [-1022, 1023]
+/// Returns 2^exponent, exactly.  @pre  exponent in [-1022, 1023]
 constexpr double power_of_two(int exponent) noexcept {
     TENSAFE_PRECONDITION(exponent >= -1022 && exponent <= 1023);
     return bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);

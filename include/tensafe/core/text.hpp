@@ -87,12 +87,12 @@ inline std::string quote(std::string_view text) {
     return shown + '"';
 }
 
-/// quote(text) as a part of an error's message.
+/// Makes a part of an error's message that shows quote(text).
 constexpr text_part in_quotes(std::string_view text) noexcept {
     return {text, &quote};
 }
 
-/// "[2, 3]".
+/// The sizes as messages show them, for example "[2, 3]".
 template <class Sizes = std::initializer_list<std::size_t>>
 std::string shape_text(const Sizes& sizes) {
     std::string text = "[";
@@ -102,7 +102,7 @@ std::string shape_text(const Sizes& sizes) {
     return text + "]";
 }
 
-/// ASCII letters in lower case, all other bytes as they are.
+/// The text with its ASCII letters in lower case and all other bytes as they are.
 inline std::string fold_case(std::string_view text) {
     std::string folded(text);
     std::transform(folded.begin(), folded.end(), folded.begin(),

@@ -45,8 +45,8 @@ inline double finite_square_sum(const char* where, std::span<const float> h) {
     return sum;
 }
 
-/// 1 / sqrt(x) to a relative 2^-48, in multiplications alone: divisions and roots may take a time that
-/// depends on their operands.
+/// Computes 1 / sqrt(x) to a relative 2^-48, in multiplications alone: divisions and roots may take a time
+/// that depends on their operands.
 /// @pre  x >= 2^-1000, finite
 inline double inverse_root(double x) noexcept {
     TENSAFE_PRECONDITION(x >= 0x1p-1000 && x - x == 0);
@@ -66,13 +66,13 @@ inline double smaller(double a, double b) noexcept {
     return bit_cast<double>(of_b ^ ((of_a ^ of_b) & less));
 }
 
-/// Added to a sum of squares, so that zero vectors have an inverse root; lost next to the smallest float's.
+/// Added to a sum of squares, so that 0 has an inverse root too; lost next to the smallest float's.
 inline constexpr double nearly_zero = 0x1p-400;
 
-/// Integers of this magnitude or larger are never within a bound.
+/// Integers of magnitude 2^largest_grid_bits or more are never within a bound.
 inline constexpr int largest_grid_bits = 40;
 
-/// Zeros in place of a vector whose norm is larger than `bound`, exactly, whatever the integers are.
+/// Sets all entries to 0 if the norm is larger than `bound`, exactly, whatever the integers are.
 /// @pre  0 <= bound < 2^40; v.size() <= 2^40
 /// @return whether the norm was within the bound
 inline bool enforce_norm(std::span<std::int64_t> v, std::int64_t bound) noexcept {
@@ -104,7 +104,7 @@ inline bool enforce_norm(std::span<std::int64_t> v, std::int64_t bound) noexcept
 
 }  // namespace detail
 
-/// out = h, scaled down to the norm `clip_norm` if its own is larger; unchanged if not.
+/// Clips a vector: out = h, scaled down to the norm `clip_norm` if its own is larger; unchanged if not.
 ///
 /// The norm is right to a relative 2^-45: a release that promises something takes clip_to_grid, whose bound
 /// is exact.
@@ -127,8 +127,9 @@ inline void clip(std::span<const float> h, double clip_norm, std::span<double> o
     }
 }
 
-/// out = h / step, rounded to nearest, scaled down first if need be: the norm of `out` is at most `bound`,
-/// exactly and for every h. Integers prove it at the end, whatever rounding did before.
+/// Clips a vector to integers: out = h / step, rounded to nearest, scaled down first if need be, so that the
+/// norm of `out` is at most `bound`, exactly and for every h. Integers prove it at the end, whatever rounding
+/// did before.
 ///
 /// Rounding may add sqrt(d)/2 to a norm, so that scaling starts at bound - sqrt(d)/2: choose a step with
 /// bound much larger than sqrt(d).

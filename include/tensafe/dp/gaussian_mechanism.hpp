@@ -19,13 +19,13 @@ namespace tensafe::dp {
 ///
 /// A plain value. docs/design/differential-privacy.md says what counts as a neighbour here.
 struct privacy_budget {
-    /// Positive and finite. 1 is a strong promise, 10 a weak one.
+    /// The bound of the privacy loss, positive and finite. 1 is a strong promise, 10 a weak one.
     double epsilon;
-    /// In (0, 1). A chance that the promise fails altogether is within it: choose it far below one over the
-    /// number of people.
+    /// The additive part, in (0, 1). A chance that the promise fails altogether is within it: choose it far
+    /// below one over the number of people.
     double delta;
 
-    /// @throws parameter_error unless epsilon > 0 is finite and 0 < delta < 1
+    /// Checks the budget.  @throws parameter_error unless epsilon > 0 is finite and 0 < delta < 1
     void check() const {
         if (!(epsilon > 0) || !std::isfinite(epsilon)) {
             throw parameter_error("privacy_budget: epsilon: got " + shortest_text(epsilon) +
@@ -53,7 +53,7 @@ inline double normal_density(double x) noexcept {
     return one_over_root_two_pi * std::exp(-x * x / 2);
 }
 
-/// 1/(x + 2/(x + 3/(x + ...))), Laplace's continued fraction: what mills_ratio(x) = 1/(x + it) needs.
+/// Laplace's continued fraction 1/(x + 2/(x + 3/(x + ...))): what mills_ratio(x) = 1/(x + it) needs.
 /// Every term is positive, so that rounding errors shrink on their way. Relative error below 2^-51.
 /// @pre  x >= 2
 inline double laplace_fraction(double x) noexcept {
@@ -79,8 +79,8 @@ inline double mills_ratio(double x) noexcept {
     return root_of_half_pi * std::exp(x * x / 2) * std::erfc(x / root_of_two);
 }
 
-/// How quickly Mills' ratio falls: -R'(x) = 1 - x R(x), positive; like 1/x^2 for large x. Relative error
-/// below 2^-45, under the same condition.
+/// The slope with which Mills' ratio falls: -R'(x) = 1 - x R(x), positive; like 1/x^2 for large x. Relative
+/// error below 2^-45, under the condition of mills_ratio.
 /// @pre  x >= -1
 inline double mills_slope(double x) noexcept {
     TENSAFE_PRECONDITION(x >= -1);
@@ -103,9 +103,10 @@ inline double mills_slope(double x) noexcept {
 
 namespace detail {
 
-/// How far the computed delta may be from the true one, relatively: proved in the design page.
+/// The relative error that the computed delta may have: proved in the design page.
 inline constexpr double delta_error = 0x1p-40;
-/// Beyond, the error of epsilon / mu - mu / 2 would have to be bounded anew, for an epsilon of 2^79 and more.
+/// The largest mu: beyond, the error of epsilon / mu - mu / 2 is not bounded, for an epsilon of 2^79 and
+/// more.
 inline constexpr double largest_computed_mu = 0x1p40;
 
 inline void check_not_negative(const char* where, const char* what, double x) {
@@ -122,7 +123,7 @@ inline void check_delta(const char* where, double delta) {
     }
 }
 
-/// epsilon / mu - mu / 2, also where the two almost cancel.  @pre  0 < mu <= largest_computed_mu
+/// Computes epsilon / mu - mu / 2, also where the two almost cancel.  @pre  0 < mu <= largest_computed_mu
 inline double loss_threshold(double epsilon, double mu) noexcept {
     const double square = mu * mu;
     const double square_rest = std::fma(mu, mu, -square);
@@ -131,8 +132,8 @@ inline double loss_threshold(double epsilon, double mu) noexcept {
     return (difference - square_rest / 2) / mu;
 }
 
-/// R(a) - R(a + width), the integral of the slope: Gauss and Legendre's rule with eight points, whose error
-/// is below 2^-60 of the value (the design page). No cancellation, however small the width.
+/// Computes R(a) - R(a + width), the integral of the slope: Gauss and Legendre's rule with eight points,
+/// whose error is below 2^-60 of the value (the design page). No cancellation, however small the width.
 /// @pre  a >= -1/4, 0 < width <= 1/2
 inline double mills_difference(double a, double width) noexcept {
     constexpr double points[] = {0.18343464249564980494, 0.52553240991632898582, 0.79666647741362673959,
@@ -258,9 +259,9 @@ inline double gaussian_deviation(const privacy_budget& budget, double sensitivit
     return deviation;
 }
 
-/// What several releases with Gaussian noise cost together: exactly as much as one whose mu is the root of
-/// the sum of their mu^2, also where later questions depend on earlier answers. No inequality is involved, so
-/// that nothing is lost. Dong, Roth, Su, "Gaussian differential privacy" (2019), corollary 3.3.
+/// Adds up what several releases with Gaussian noise cost together: exactly as much as one whose mu is the
+/// root of the sum of their mu^2, also where later questions depend on earlier answers. No inequality is
+/// involved, so that nothing is lost. Dong, Roth, Su, "Gaussian differential privacy" (2019), corollary 3.3.
 ///
 /// The sum is one double, rounded up wherever it is rounded: it never counts too little, and n additions
 /// count at most (n + 3) * 2^-52 of it too much, unless a square is below 1e-250. It is all there is to save:
@@ -272,7 +273,7 @@ inline double gaussian_deviation(const privacy_budget& budget, double sensitivit
 /// A plain value; two threads may read one, but not while another adds.
 class gaussian_accountant {
   public:
-    /// Nothing released yet.
+    /// Makes an accountant of nothing released yet.
     gaussian_accountant() noexcept = default;
 
     /// Goes on from a saved mu_squared().

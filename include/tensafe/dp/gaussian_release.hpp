@@ -22,13 +22,13 @@
 
 namespace tensafe::dp {
 
-/// Beyond this mu, noise made of words of 126 bits does not reach far enough to hide a shift.
+/// The largest mu: beyond, noise made of words of 126 bits does not reach far enough to hide a shift.
 inline constexpr double largest_release_mu = 16;
 
-/// By how much the noise of random::sample_discrete_gaussian falls short of rounded Gaussian noise: a release
-/// of d integers that it is added to, whose two neighbours differ by at most mu deviations, is a Gaussian
-/// mechanism of that mu but for this, added to delta. For every epsilon: no factor e^epsilon belongs to it.
-/// Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.
+/// The amount by which the noise of random::sample_discrete_gaussian falls short of rounded Gaussian noise: a
+/// release of d integers that it is added to, whose two neighbours differ by at most mu deviations, is a
+/// Gaussian mechanism of that mu but for this, added to delta. For every epsilon: no factor e^epsilon belongs
+/// to it. Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.
 ///
 /// Bounds the table's last digits, its end, and the smoothing of the sums:
 /// docs/design/differential-privacy.md.
@@ -70,13 +70,13 @@ inline double discrete_noise_slack(double mu, std::size_t d) {
 /// A plain value; const calls may run at the same time, each with its own charge and generator.
 class gaussian_release {
   public:
-    /// Entries of a vector, at most.
+    /// The most entries of a vector.
     static constexpr std::size_t largest_d = std::size_t{1} << 20;
 
-    /// With the least noise for which so many releases together keep the budget `all`, what discretisation
-    /// adds to delta included: a dp::ledger of this budget allows as many, charged at once or, for a
-    /// delta of at most 1/4, in any parts, and no more. (Of very many, from some 10^5, perhaps a few more:
-    /// the norm is a whole number of steps.)
+    /// Makes a release with the least noise for which so many together keep the budget `all`, what
+    /// discretisation adds to delta included: a dp::ledger of this budget allows as many, charged at once or,
+    /// for a delta of at most 1/4, in any parts, and no more. (Of very many, from some 10^5, perhaps a few
+    /// more: the norm is a whole number of steps.)
     /// @param clip_norm  C, in the units of h; choose it without looking at the secret
     /// @param releases   at least 1
     /// @throws parameter_error for a budget that is none, or one that needs mu above 16 for each release (for
@@ -119,6 +119,7 @@ class gaussian_release {
         throw parameter_error(what + ": no deviation was found to keep them; ask for a larger delta");
     }
 
+    /// Makes a release of this norm and noise.
     /// @param clip_norm  C: vectors with a larger norm are scaled down to it; in [2^-100, 2^100]
     /// @param deviation  of the noise on each entry, in the same units; in [2^-100, 2^100]. At least C / 8;
     ///                   at most 8.6e7 C / sqrt(d), or the step would be too coarse for C
@@ -153,18 +154,18 @@ class gaussian_release {
     }
 
     double clip_norm() const noexcept { return clip_norm_; }
-    /// Of the noise on each entry, in the units of h.
+    /// The standard deviation of the noise on each entry, in the units of h.
     double deviation() const noexcept { return deviation_; }
     std::size_t d() const noexcept { return d_; }
 
-    /// What one release costs: the sensitivity in deviations of the noise, about 2C / deviation, computed
+    /// The cost of one release: the sensitivity in deviations of the noise, about 2C / deviation, computed
     /// from the integers that are released and rounded up.
     double mu() const noexcept { return mu_; }
-    /// What discretisation, the table's digits and the noise's range add to delta, at every epsilon.
+    /// The delta that discretisation, the table's digits and the noise's range add, at every epsilon.
     double delta_slack() const noexcept { return slack_; }
     release_cost cost() const noexcept { return {mu_, slack_}; }
 
-    /// One release: takes one from the charge, then makes the noise, from a seed of its own.
+    /// Releases a vector: takes one from the charge, then makes the noise, from a seed of its own.
     ///
     /// The same vector released twice costs twice. Time depends on d alone (subnormal entries are slower to
     /// read). 0.4 ms for d = 2048: docs/benchmarks.md.

@@ -18,14 +18,14 @@
 
 namespace tensafe::dp {
 
-/// All that a ledger knows: by principal, as bytes compare.
+/// The whole state of a ledger: by principal, as bytes compare.
 struct ledger_state {
     std::map<std::string, odometer, std::less<>> principals;
 
     friend bool operator==(const ledger_state&, const ledger_state&) = default;
 };
 
-/// Where a ledger keeps its state: dp::ledger_file, or your own. Called under the ledger's lock, by one
+/// Keeps the state of a ledger: dp::ledger_file, or your own. Called under the ledger's lock, by one
 /// thread at a time.
 class ledger_store {
   public:
@@ -34,18 +34,18 @@ class ledger_store {
     ledger_store& operator=(const ledger_store&) = delete;
     virtual ~ledger_store() = default;
 
-    /// What was stored last; an empty state if nothing was.
+    /// Returns the state stored last; an empty one if there is none.
     virtual ledger_state load() = 0;
-    /// Stores this state instead. If it throws, load() must still give the one before.
+    /// Stores this state instead of the last one. If it throws, load() must still give the one before.
     virtual void replace(const ledger_state& state) = 0;
     /// Returns when the state stored last outlives a power failure. If it throws, either state may.
     virtual void confirm() = 0;
 };
 
-/// What each principal may still have released: a budget of (epsilon, delta) for each, and what was spent of
-/// it. A principal is whoever the released states say something about, under a name that the caller has
-/// authenticated: each new name comes with a new budget. For each principal a privacy filter (it stops at the
-/// budget) and an odometer (it says what was spent): Rogers, Roth, Ullman, Vadhan, "Privacy odometers and
+/// Keeps what each principal may still have released: a budget of (epsilon, delta) for each, and what was
+/// spent of it. A principal is whoever the released states say something about, under a name that the caller
+/// has authenticated: each new name comes with a new budget. For each principal a privacy filter (it stops at
+/// the budget) and an odometer (it says what was spent): Rogers, Roth, Ullman, Vadhan, "Privacy odometers and
 /// filters" (2016).
 ///
 /// A charge is stored before anything is granted, so that no release is ever missing from the store,
@@ -66,10 +66,11 @@ class ledger {
   public:
     using budget_map = std::map<std::string, privacy_budget, std::less<>>;
 
-    /// Principals of one ledger. Each charge stores all of them.
+    /// The most principals of one ledger. Each charge stores all of them.
     static constexpr std::size_t most_principals = 10'000;
     static constexpr std::size_t longest_name = 128;  ///< bytes, as in serving::meter
 
+    /// Opens a ledger with the state that the store has.
     /// @param each   the budget of every principal that is not named in `of`
     /// @param store  none: what is spent is forgotten with this object
     /// @param of     principals with a budget of their own
@@ -151,14 +152,14 @@ class ledger {
         return left_of(spent(principal), cost, budget_of(principal));
     }
 
-    /// What a principal has spent; zeros if it has spent nothing.
+    /// The account of a principal; all 0 if it has spent nothing.
     odometer spent(std::string_view principal) const {
         const std::lock_guard lock(mutex_);
         const auto known = state_.principals.find(principal);
         return known == state_.principals.end() ? odometer{} : known->second;
     }
 
-    /// What each principal has spent, at one moment.
+    /// The accounts of all principals, at one moment.
     ledger_state state() const {
         const std::lock_guard lock(mutex_);
         return state_;

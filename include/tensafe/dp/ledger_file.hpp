@@ -28,7 +28,7 @@ namespace tensafe::dp {
 namespace detail {
 
 inline constexpr std::string_view ledger_format = "tensafe privacy ledger";
-/// Of one principal: its name, in which a backslash may stand before each byte, four keys and three numbers.
+/// The most bytes of a file: for each principal its name, with backslashes, four keys and three numbers.
 inline constexpr std::size_t longest_ledger_file =
     ledger::most_principals * (2 * ledger::longest_name + 256) + 1024;
 
@@ -43,8 +43,8 @@ inline double ledger_number(const io::json_value& object, const char* name, cons
 
 }  // namespace detail
 
-/// A ledger's state as JSON: {"format": "tensafe privacy ledger", "version": 1, "principals": [{"name",
-/// "mu_squared", "delta_slack", "releases"}, ...]}, a line for each member. Numbers are decimals
+/// Writes a ledger's state as JSON: {"format": "tensafe privacy ledger", "version": 1, "principals":
+/// [{"name", "mu_squared", "delta_slack", "releases"}, ...]}, a line for each member. Numbers are decimals
 /// that give exactly their values.
 inline std::string ledger_json(const ledger_state& state) {
     nlohmann::ordered_json document;
@@ -63,7 +63,7 @@ inline std::string ledger_json(const ledger_state& state) {
     return document.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
-/// A state that ledger_json wrote.
+/// Reads a state that ledger_json wrote.
 /// @param text  treated as untrusted
 /// @param name  how messages call it
 /// @throws format_error for text that is too long, not JSON or not of this form, a principal that comes twice
@@ -104,8 +104,9 @@ inline ledger_state read_ledger_json(std::string_view text, std::string_view nam
     return state;
 }
 
-/// What to do where there is no ledger file. Say start_empty once, where a client is set up: afterwards a
-/// file that is not there was moved or mistyped, and an empty one in its place would spend the budget again.
+/// Says what to do where there is no ledger file. Use start_empty once, where a client is set up: afterwards
+/// a file that is not there was moved or mistyped, and an empty one in its place would spend the budget
+/// again.
 enum class missing_ledger { start_empty, refuse };
 
 /// Keeps a ledger in a file: `dp::ledger spent(budget,
@@ -154,7 +155,7 @@ class ledger_file final : public ledger_store {
         confirm();
     }
 
-    /// The state in the file.
+    /// Reads the state in the file.
     /// @throws io_error if it cannot be read or others may; format_error if it is no ledger
     ledger_state load() override {
         static_cast<void>(is_there());
@@ -165,6 +166,7 @@ class ledger_file final : public ledger_store {
         return read_ledger_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_.string());
     }
 
+    /// Stores a state in the place of the file's.
     /// @throws io_error, with the file untouched: the system refused, this is the child of a fork, somebody
     ///         removed the lock file, or the ledger is a link or has several names by now
     void replace(const ledger_state& state) override {
@@ -174,7 +176,7 @@ class ledger_file final : public ledger_store {
                                           [&] { static_cast<void>(is_there()); });
     }
 
-    /// @throws io_error if the folder cannot be forced to the device
+    /// Forces the folder to the device.  @throws io_error if that cannot be done
     void confirm() override {
         // Not every file system can do this.
         if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
@@ -182,7 +184,7 @@ class ledger_file final : public ledger_store {
         }
     }
 
-    /// Where the ledger stood when this was made: absolute.
+    /// The absolute path at which the ledger stood when this was made.
     const std::filesystem::path& path() const noexcept { return path_; }
 
   private:
@@ -238,7 +240,7 @@ class ledger_file final : public ledger_store {
         return true;
     }
 
-    /// @throws io_error if somebody else may have locked the file as well
+    /// Checks the lock.  @throws io_error if somebody else may have locked the file as well
     void check_lock() const {
         if (::getpid() != process_) {
             throw io_error(quote(path_.string()) +

@@ -13,7 +13,7 @@
 
 namespace tensafe::dp {
 
-/// What one release costs: close to a Gaussian mechanism of this mu, in a sense that adds up.
+/// The cost of one release, which is close to a Gaussian mechanism of this mu, in a sense that adds up.
 ///
 /// Let P and P' be the distributions of what leaves for two neighbouring inputs, in either order, given
 /// everything that left before. There must be an ideal pair G, G', no easier to tell apart than N(0, 1) and
@@ -28,11 +28,11 @@ namespace tensafe::dp {
 /// odometer::epsilon. Such slacks must not be stored under a budget that may grow.
 struct release_cost {
     double mu = 0;           ///< sensitivity / standard deviation; above 0, finite
-    double delta_slack = 0;  ///< in [0, 1); what discretisation and sampling add to delta
+    double delta_slack = 0;  ///< what discretisation and sampling add to delta, in [0, 1)
 
     friend bool operator==(const release_cost&, const release_cost&) = default;
 
-    /// @throws parameter_error unless both are in range
+    /// Checks the cost.  @throws parameter_error unless both numbers are in range
     void check() const {
         if (!(mu > 0) || !std::isfinite(mu)) {
             throw parameter_error("dp::release_cost: mu: got " + shortest_text(mu) +
@@ -45,9 +45,9 @@ struct release_cost {
     }
 };
 
-/// The right to release something a number of times at one cost, paid for already: what dp::ledger
-/// gives for a charge, and gaussian_release takes one from before it draws any noise. Only a ledger makes one
-/// that is worth anything. What is left when it is destroyed is spent all the same.
+/// The right to release something a number of times at one cost, paid for already: dp::ledger gives it for a
+/// charge, and gaussian_release takes one from it before it draws any noise. Only a ledger makes one that is
+/// worth anything. What is left when it is destroyed is spent all the same.
 ///
 /// It does not know its principal: whoever holds it sees to it that what is released is that one's.
 ///
@@ -55,13 +55,13 @@ struct release_cost {
 /// move it meanwhile. Nothing allocates but the messages of errors.
 class release_charge {
   public:
-    /// Worth nothing: to be assigned to.
+    /// Makes a charge that is worth nothing, to be assigned to.
     release_charge() noexcept = default;
     release_charge(const release_charge&) = delete;
     release_charge& operator=(const release_charge&) = delete;
     release_charge(release_charge&& other) noexcept
         : cost_(std::exchange(other.cost_, {})), left_(other.left_.exchange(0)) {}
-    /// What this one had left is lost.
+    /// Takes over another charge; what this one had left is lost.
     release_charge& operator=(release_charge&& other) noexcept {
         if (this != &other) {
             cost_ = std::exchange(other.cost_, {});
@@ -71,9 +71,9 @@ class release_charge {
     }
     ~release_charge() = default;
 
-    /// Releases that may still be made.
+    /// The number of releases that may still be made.
     std::uint64_t left() const noexcept { return left_.load(); }
-    /// What each of them costs; zeros if this was moved from or never given by a ledger.
+    /// The cost of each of them; 0 and 0 if this was moved from or never given by a ledger.
     const release_cost& cost() const noexcept { return cost_; }
 
     /// Takes one release.
@@ -108,14 +108,14 @@ class release_charge {
     std::atomic<std::uint64_t> left_ = 0;
 };
 
-/// What one principal's releases have cost so far. Sums are rounded up, never down.
+/// The account of what one principal's releases have cost so far. Sums are rounded up, never down.
 ///
 /// Where earlier answers decided how many releases were made, or of which costs, only the budget was promised
 /// beforehand: what is read here afterwards is then an account, and no promise of (epsilon, delta).
 struct odometer {
     double mu_squared = 0;       ///< the sum over all releases: Gaussian mechanisms compose exactly so
     double delta_slack = 0;      ///< the sum over all releases
-    std::uint64_t releases = 0;  ///< that were charged, made or not
+    std::uint64_t releases = 0;  ///< releases that were charged, made or not
 
     friend bool operator==(const odometer&, const odometer&) = default;
 
@@ -140,7 +140,7 @@ struct odometer {
         return mu_squared > 0 ? gaussian_accountant(mu_squared).epsilon(rest) : 0.0;
     }
 
-    /// What this and further releases cost together.
+    /// The account after `times` further releases of this cost.
     /// @throws budget_error if a number does not hold it; what gaussian_accountant throws
     odometer plus(const release_cost& cost, std::uint64_t times) const {
         odometer result;
@@ -158,6 +158,7 @@ struct odometer {
         return result;
     }
 
+    /// Checks an account.
     /// @param where  what messages begin with
     /// @throws format_error unless a ledger can have come to this
     void check(const std::string& where) const {

@@ -20,7 +20,7 @@ inline double next_below(double x) noexcept {
     return std::nextafter(x, -std::numeric_limits<double>::infinity());
 }
 
-/// At least a + b; infinite if one is, or if the sum is too large.  @pre  neither is NaN nor negative
+/// The sum a + b, rounded up; infinite if one is, or if it is too large.  @pre  neither is NaN nor negative
 inline double add_up(double a, double b) noexcept {
     const double sum = a + b;
     // What rounding dropped, exactly (Knuth, "The Art of Computer Programming", 4.2.2, theorem B).
@@ -29,7 +29,7 @@ inline double add_up(double a, double b) noexcept {
     return dropped > 0 ? next_above(sum) : sum;
 }
 
-/// At least a * b; 0 if one is 0, even if the other is infinite.  @pre  neither is NaN nor negative
+/// The product a * b, rounded up; 0 if one is 0, whatever the other.  @pre  neither is NaN nor negative
 inline double multiply_up(double a, double b) noexcept {
     const double product = a * b;
     if (a == 0 || b == 0) {
@@ -40,7 +40,7 @@ inline double multiply_up(double a, double b) noexcept {
     return product < exact_from || std::fma(a, b, -product) > 0 ? next_above(product) : product;
 }
 
-/// At least the square root of x.  @pre  x >= 0
+/// The square root of x, rounded up.  @pre  x >= 0
 inline double root_up(double x) noexcept {
     const double root = std::sqrt(x);
     if (x == 0 || root == std::numeric_limits<double>::infinity()) {
@@ -50,7 +50,7 @@ inline double root_up(double x) noexcept {
     return x < exact_from || std::fma(root, root, -x) < 0 ? next_above(root) : root;
 }
 
-/// At least the integer.
+/// The integer as a double, rounded up.
 inline double to_double_up(std::uint64_t x) noexcept {
     const auto rounded = static_cast<double>(x);
     // 2^64 is not a uint64_t, but no uint64_t is above it.

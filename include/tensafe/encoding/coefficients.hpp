@@ -23,7 +23,7 @@ namespace detail {
 /// Reals below this bound are reduced without looking at their size.
 inline constexpr double fixed_time_limit = 0x1p112;
 
-/// round(x) modulo q for any finite x, by its mantissa and exponent. Takes time that depends on x.
+/// Returns round(x) modulo q for any finite x, by its mantissa and exponent. Takes time that depends on x.
 inline arith::word residue_of_large_real(arith::word q, double x) noexcept {
     int exponent = 0;
     const double fraction = std::frexp(std::round(std::fabs(x)), &exponent);
@@ -34,15 +34,15 @@ inline arith::word residue_of_large_real(arith::word q, double x) noexcept {
     return std::signbit(x) && r != 0 ? q - r : r;
 }
 
-/// "2^9.5": the exponent to a tenth, whatever the locale.
+/// The power of two as text, its exponent to a tenth, whatever the locale: "2^9.5".
 TENSAFE_COMPILED_INLINE std::string power_of_two(double exponent) {
     const long tenths = std::lround(10 * exponent);
     return "2^" + std::string(tenths < 0 ? "-" : "") + std::to_string(std::labs(tenths) / 10) + "." +
            std::to_string(std::labs(tenths) % 10);
 }
 
-/// Just below Q/2, by a relative 2^-44: room for the rounding of this product, of scaled magnitudes and of
-/// the slot transform, so that what passes never wraps around.
+/// The limit of scaled values, below Q/2 by a relative 2^-44: room for the rounding of this product, of
+/// scaled magnitudes and of the slot transform, so that what passes never wraps around.
 template <class Basis>
 double encoding_limit() noexcept {
     static_assert(rns::modulus_bits<Basis> <= 1023,
@@ -54,7 +54,7 @@ double encoding_limit() noexcept {
     return limit;
 }
 
-/// @throws parameter_error unless the scale is positive and finite
+/// Checks a scale.  @throws parameter_error unless it is positive and finite
 inline void check_scale(double scale) {
     if (!(scale > 0) || !std::isfinite(scale)) {
         throw parameter_error("encode: the scale is " + std::to_string(scale) +
@@ -78,8 +78,8 @@ template <class Basis, class Measure>
         power_of_two(std::log2(limit)) + ", at scale " + power_of_two(std::log2(scale)));
 }
 
-/// Values that go through all steps before the next ones: 4 KiB, so that they are read from cache.
-inline constexpr std::size_t values_per_block = 512;
+/// The number of values that go through all steps together: 4 KiB, so that they are read from cache.
+inline constexpr std::size_t values_per_chunk = 512;
 
 /// Rounds the coefficients from index `first` on (already scaled and checked) into residues.
 /// @pre `in_fixed_time` only if all are below fixed_time_limit
@@ -102,7 +102,7 @@ void round_coefficients(std::span<const double> scaled, std::size_t first, bool 
 
 }  // namespace detail
 
-/// Coefficient encoding: coefficient k becomes round(values[k] * scale); missing ones become zero. No
+/// Coefficient encoding: coefficient k becomes round(values[k] * scale); missing ones become 0. No
 /// allocation. Time does not depend on the values unless some |value| * scale reaches 2^112.
 /// @throws shape_error if values.size() > N; parameter_error for a bad scale; encoding_error, naming the
 ///         entry, for NaN, infinity, or |value| * scale not below Q/2 (less a relative 2^-44). `out` is
@@ -121,11 +121,11 @@ void encode_coefficients(std::span<const double> values, double scale,
         detail::refuse_entry<Basis>(values.size(), scale, limit,
                                     [&](std::size_t i) { return std::fabs(values[i]) * scale; });
     }
-    std::array<double, detail::values_per_block> block;
-    const memory::wipe_guard guard(block);
-    for (std::size_t first = 0; first < values.size(); first += block.size()) {
-        const std::size_t count = std::min(block.size(), values.size() - first);
-        const std::span<double> scaled = std::span(block).first(count);
+    std::array<double, detail::values_per_chunk> chunk;
+    const memory::wipe_guard guard(chunk);
+    for (std::size_t first = 0; first < values.size(); first += chunk.size()) {
+        const std::size_t count = std::min(chunk.size(), values.size() - first);
+        const std::span<double> scaled = std::span(chunk).first(count);
         detail::scale_values(values.subspan(first, count), scale, scaled);
         detail::round_coefficients(scaled, first, largest < detail::fixed_time_limit, out);
     }
@@ -135,8 +135,8 @@ void encode_coefficients(std::span<const double> values, double scale,
     });
 }
 
-/// values[k] = coefficient k, centred in (-Q/2, Q/2), divided by scale, for k < values.size().
-/// No allocation.
+/// Decodes values[k] = coefficient k, centred in (-Q/2, Q/2), over scale, for k < values.size(). No
+/// allocation.
 /// @throws shape_error if values.size() > N
 template <class Basis, class Space, class R>
 void decode_coefficients(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
@@ -145,16 +145,16 @@ void decode_coefficients(const rns::poly<Basis, rns::coefficient_form, Space, R>
         throw shape_error("decode_coefficients: got room for " + std::to_string(values.size()) +
                           " values, expected at most N = " + std::to_string(Basis::degree));
     }
-    // In blocks, so that the division finds its operands in cache.
+    // In chunks, so that the division finds its operands in cache.
     rns::residue_spans<Basis> residues;
-    for (std::size_t first = 0; first < values.size(); first += detail::values_per_block) {
-        const std::size_t count = std::min(detail::values_per_block, values.size() - first);
+    for (std::size_t first = 0; first < values.size(); first += detail::values_per_chunk) {
+        const std::size_t count = std::min(detail::values_per_chunk, values.size() - first);
         rns::for_each_limb<Basis>([&]<int I>() {
             residues[I] = std::span<const arith::word>(p.template limb<I>()).subspan(first, count);
         });
-        const std::span<double> block = values.subspan(first, count);
-        rns::to_doubles<Basis>(residues, block);
-        detail::divide_values(block, scale);
+        const std::span<double> chunk = values.subspan(first, count);
+        rns::to_doubles<Basis>(residues, chunk);
+        detail::divide_values(chunk, scale);
     }
 }
 

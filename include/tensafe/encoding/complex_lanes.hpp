@@ -25,13 +25,13 @@ struct complex_lanes {
         friend TENSAFE_INLINE complex operator-(const complex& a, const complex& b) noexcept {
             return {a.re - b.re, a.im - b.im};
         }
-        /// By hand: the product of std::complex tests its result for NaN.
+        /// The product by hand: that of std::complex tests its result for NaN.
         friend TENSAFE_INLINE complex operator*(const complex& a, const complex& w) noexcept {
             return {Target::product(a.re, w.re) - Target::product(a.im, w.im),
                     Target::product(a.re, w.im) + Target::product(a.im, w.re)};
         }
     };
-    /// a * conj(w)
+    /// The product a * conj(w).
     static TENSAFE_INLINE complex multiply_conjugate(const complex& a, const complex& w) noexcept {
         return {Target::product(a.re, w.re) + Target::product(a.im, w.im),
                 Target::product(a.im, w.re) - Target::product(a.re, w.im)};
@@ -50,7 +50,7 @@ struct complex_lanes {
         complex third;
     };
 
-    /// c_p = sum over c < 4 of (-i)^(p c) t_c. With +i instead of -i: hand over t0, t3, t2, t1.
+    /// Returns c_p = sum over c < 4 of (-i)^(p c) t_c. With +i instead of -i: hand over t0, t3, t2, t1.
     static TENSAFE_INLINE four sum_of_four(const complex& t0, const complex& t1, const complex& t2,
                                            const complex& t3) noexcept {
         const complex even_sum = t0 + t2;
@@ -62,8 +62,7 @@ struct complex_lanes {
                 even_sum - odd_sum,
                 {even_difference.re - odd_difference.im, even_difference.im + odd_difference.re}};
     }
-    /// Merges blocks, which stand in bit-reversed order: y.c1 holds the coefficients 2 mod 4, y.c2 those 1
-    /// mod 4.
+    /// Merges blocks in bit-reversed order: y.c1 holds the coefficients 2 mod 4, y.c2 those 1 mod 4.
     static TENSAFE_INLINE four merge_four(const four& y, const root_powers& x) noexcept {
         return sum_of_four(y.c0, y.c2 * x.first, y.c1 * x.second, y.c3 * x.third);
     }
@@ -77,22 +76,22 @@ struct complex_lanes {
     static TENSAFE_INLINE complex broadcast(double re, double im) noexcept {
         return {Target::broadcast(re), Target::broadcast(im)};
     }
-    /// Real parts at `from`, imaginary ones `distance` further.
+    /// Loads real parts from `from`, imaginary ones `distance` further.
     static TENSAFE_INLINE complex load(const double* from, std::size_t distance) noexcept {
         return {Target::load(from), Target::load(from + distance)};
     }
-    /// From a table that holds `group` real parts, then as many imaginary parts, of each power.
+    /// Loads from a table that holds `group` real parts, then as many imaginary parts, of each power.
     static TENSAFE_INLINE root_powers load_roots(const double* from, std::size_t group) noexcept {
         return {load(from, group), load(from + 2 * group, group), load(from + 4 * group, group)};
     }
 
-    /// A chunk: one vector of real parts, then one of imaginary parts.
+    /// Loads a chunk: one vector of real parts, then one of imaginary parts.
     static TENSAFE_INLINE complex load_chunk(const double* from) noexcept { return load(from, width); }
     static TENSAFE_INLINE void store_chunk(double* to, const complex& z) noexcept {
         z.re.store(to);
         z.im.store(to + width);
     }
-    /// The layout of std::complex: re0, im0, re1, im1.
+    /// Loads from the layout of std::complex: re0, im0, re1, im1.
     static TENSAFE_INLINE complex load_interleaved(const double* from) noexcept {
         complex z = load_chunk(from);
         simd::separate(z.re, z.im);

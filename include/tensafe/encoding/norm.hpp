@@ -26,7 +26,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE double partial_sum_of_squares(const Real* val
 
 }  // namespace detail
 
-/// The sum of the squares of the values, in an order that block kernels share, so that both get the same
+/// The sum of the squares of the values, in an order that GPU kernels share, so that both get the same
 /// bits: 256 partial sums, where the square of entry k goes to partial sum k mod 256, k ascending, each
 /// square rounded; then partial sum t takes up partial sum t + h for h = 128, 64, ..., 1 and all t < h. NaN,
 /// infinity and overflow spread as in any sum: the caller's to check.

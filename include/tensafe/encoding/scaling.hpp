@@ -13,19 +13,20 @@
 #include <span>
 #include <type_traits>
 
-/// One pass over the values to be encoded: multiplied with the scale, and the largest magnitude that occurs.
+/// One pass over the values to be encoded, which multiplies them with the scale and finds the largest
+/// magnitude.
 /// Time does not depend on the values. No alignment is needed.
 namespace tensafe::encoding::detail {
 
-/// Bodies of kernels. What is left behind the last whole vector is done with narrower ones.
+/// The bodies of kernels. What is left behind the last whole vector is done with narrower ones.
 template <class Target>
 struct scaling {
     using reals = typename Target::template vector<double>;
     using integers = typename Target::template vector<std::int64_t>;
     static constexpr std::size_t width = reals::width;
 
-    /// Magnitudes compare like their bits, as integers, and NaN stands above infinity: a maximum of bits
-    /// misses none.
+    /// The bits of the magnitudes. They compare as integers like the magnitudes, and NaN stands above
+    /// infinity: a maximum of bits misses none.
     static TENSAFE_INLINE integers magnitude_bits(const reals& x) noexcept {
         return simd::bit_cast<std::int64_t>(x) & Target::broadcast(std::int64_t{0x7fffffffffffffff});
     }
@@ -39,8 +40,8 @@ struct scaling {
         return largest;
     }
 
-    /// The bits of the magnitudes of scaled values from number i on. Of pairs, which are written to `out`: of
-    /// the squared magnitudes times unit, each twice.
+    /// The bits of the magnitudes of scaled values from number i on. Pairs are written to `out`, and the bits
+    /// are those of the squared magnitudes of pairs times unit, each twice.
     template <bool pairs>
     static TENSAFE_INLINE integers scaled_bits(const double* values, std::size_t i, const reals& scale,
                                                [[maybe_unused]] const reals& unit,
@@ -55,7 +56,7 @@ struct scaling {
             return magnitude_bits(scaled);
         }
     }
-    /// The largest of them.  @param count  of pairs, real and imaginary parts together
+    /// The largest of the scaled_bits.  @param count  of pairs, real and imaginary parts together
     template <bool pairs>
     static TENSAFE_INLINE std::int64_t largest(const double* values, std::size_t count, double scale,
                                                double unit, double* out) noexcept {
@@ -81,7 +82,7 @@ struct scaling {
         return result;
     }
 
-    /// `out` may be `values`.
+    /// Writes values times, or divided by, a number to `out`, which may be `values`.
     template <bool divides>
     static TENSAFE_INLINE void map_values(const double* values, std::size_t count, double by,
                                           double* out) noexcept {
@@ -109,7 +110,7 @@ TENSAFE_COMPILED_INLINE double largest_magnitude(std::span<const double> values,
     }));
 }
 
-/// out = values * scale.  @pre out.size() == values.size()
+/// Multiplies values: out = values * scale.  @pre out.size() == values.size()
 TENSAFE_COMPILED_INLINE void scale_values(std::span<const double> values, double scale,
                                           std::span<double> out) {
     simd::on_active_target([&](auto target) {
@@ -118,7 +119,7 @@ TENSAFE_COMPILED_INLINE void scale_values(std::span<const double> values, double
     });
 }
 
-/// values = values / divisor.
+/// Divides values in place: values = values / divisor.
 TENSAFE_COMPILED_INLINE void divide_values(std::span<double> values, double divisor) {
     simd::on_active_target([&](auto target) {
         target.template kernel<&scaling<decltype(target)>::template map_values<true>>(
@@ -126,8 +127,9 @@ TENSAFE_COMPILED_INLINE void divide_values(std::span<double> values, double divi
     });
 }
 
-/// out = pairs * scale, for `count` complex numbers as real and imaginary part in turn. Returns the largest
-/// squared magnitude of scaled number times unit; a NaN if there is one among them, 0 if there are none.
+/// Multiplies `count` complex numbers, as real and imaginary part in turn: out = pairs * scale. Returns the
+/// largest squared magnitude of a scaled number times unit; a NaN if there is one among them, 0 if there are
+/// none.
 TENSAFE_COMPILED_INLINE double scale_pairs(const double* pairs, std::size_t count, double scale, double unit,
                                            double* out) {
     return bit_cast<double>(simd::on_active_target([&](auto target) {

@@ -75,8 +75,9 @@ struct slot_stages : complex_lanes<Target> {
         return lanes::broadcast(tables.pair_roots()[j], tables.pair_roots()[4 + j]);
     }
 
-    /// One radix-4 stage, in place unless `from` is another array than `to`: blocks of 4 * quarter slots, of
-    /// `size` reals together.  @param group  that of the table of roots
+    /// Does one radix-4 stage, in place unless `from` is another array than `to`: blocks of 4 * quarter
+    /// slots, of `size` reals together.
+    /// @param group  the number of roots that stand together in the table
     template <auto load_one, auto butterfly, auto store_one>
     static TENSAFE_INLINE void stage(const slot_tables& tables, const double* from, double* to,
                                      std::size_t size, std::size_t quarter, std::size_t group) noexcept {
@@ -97,7 +98,7 @@ struct slot_stages : complex_lanes<Target> {
 
     // Coefficients to slots
 
-    /// Coefficients from their four quarters, merged into blocks of four: block lane by lane.
+    /// Merges coefficients from their four quarters into blocks of four: block lane by lane.
     static TENSAFE_INLINE four merge_coefficients(const double* from, std::size_t slots,
                                                   const root_powers& x) noexcept {
         const std::size_t quarter = slots / 4;
@@ -165,7 +166,7 @@ struct slot_stages : complex_lanes<Target> {
         }
     }
 
-    /// Blocks of four to blocks of eight, the radix-2 stage when log2 of the slots is odd; or back, times 2.
+    /// Merges blocks of four to eight, the radix-2 stage when log2 of the slots is odd; or back, times 2.
     template <bool merges>
     static TENSAFE_INLINE void pair_stage(const slot_tables& tables, double* at, std::size_t size) noexcept {
         for (const double* const end = at + size; at != end; at += 16) {
@@ -194,8 +195,8 @@ struct slot_stages : complex_lanes<Target> {
         return lanes::load_roots(twice, width);
     }
 
-    /// Blocks of four to blocks of sixteen, two of them at a time: the one radix-4 stage with fewer roots
-    /// than lanes, when there are eight. Or back.
+    /// Merges blocks of four into blocks of sixteen, two of them at a time, or back: the one radix-4 stage
+    /// with fewer roots than lanes, when there are eight.
     template <bool merges>
     static TENSAFE_INLINE void sixteens_stage(const slot_tables& tables, double* at,
                                               std::size_t size) noexcept {
@@ -226,7 +227,7 @@ struct slot_stages : complex_lanes<Target> {
         stage<&lanes::load_chunk, butterfly, &lanes::store_chunk>(
             tables, at, at, size, quarter, width == 8 ? 8 : slot_tables::group(quarter));
     }
-    /// Turns chunks into pairs of real and imaginary part on the way.
+    /// Does the last merging stage and turns chunks into pairs of real and imaginary part on the way.
     static TENSAFE_INLINE void last_merge(const slot_tables& tables, double* at) noexcept {
         stage<&lanes::load_chunk, &lanes::merge_four, &lanes::store_interleaved>(
             tables, at, at, tables.degree(), tables.slots() / 4, 8);
@@ -234,7 +235,7 @@ struct slot_stages : complex_lanes<Target> {
 
     // Slots to coefficients: the same stages backwards
 
-    /// Turns pairs of real and imaginary part into chunks on the way. `slots` may be `work` itself.
+    /// Does the first splitting stage and turns pairs into chunks on the way. `slots` may be `work` itself.
     static TENSAFE_INLINE void first_split(const slot_tables& tables, const double* slots,
                                            double* work) noexcept {
         stage<&lanes::load_interleaved, &lanes::split_four, &lanes::store_chunk>(
@@ -258,8 +259,8 @@ struct slot_stages : complex_lanes<Target> {
         (gather_chunk<chunk>(from + width, eighth, first, im, each_lane), ...);
     }
 
-    /// Blocks of four to single coefficients: those of quarter c to row c of 8 rows, or row 2 c of 16; their
-    /// imaginary parts to the other half of the rows.
+    /// Splits blocks of four into single coefficients: those of quarter c to row c of 8 rows, or row 2 c of
+    /// 16; their imaginary parts to the other half of the rows.
     static TENSAFE_INLINE void split_block(const four& z, const root_powers& x, const reals& factor,
                                            double* to, std::size_t row) noexcept {
         const std::size_t quarter = run / 4 * row;
@@ -277,8 +278,8 @@ struct slot_stages : complex_lanes<Target> {
         (b3.im * factor).store(to + 7 * quarter);
     }
 
-    /// The runs that share a middle, to 2 * run rows of 2 * run values, `row` values apart. Of 16 rows, odd
-    /// ones are for the second block of the runs.
+    /// Splits the runs that share a middle into 2 * run rows of 2 * run values, `row` values apart. Of 16
+    /// rows, odd ones are for the second block of the runs.
     template <bool pairs>
     static TENSAFE_INLINE void split_set(const slot_tables& tables, const double* from, double* to,
                                          std::size_t row) noexcept {
@@ -340,10 +341,10 @@ struct slot_stages : complex_lanes<Target> {
     }
 };
 
-/// Slots whose stages are done together, smallest first: with their roots they fit a cache of 32 KiB.
+/// The slots whose stages are done together, smallest first: with their roots they fit a cache of 32 KiB.
 inline constexpr std::size_t cached_slots = 1024;
 
-/// @pre at least 32 slots; with eight lanes, 128
+/// Evaluates coefficients at the slots' points.  @pre at least 32 slots; with eight lanes, 128
 template <class Target>
 void to_slots(const slot_tables& tables, const double* coefficients, double* work) noexcept {
     using stages = slot_stages<Target>;
@@ -380,7 +381,7 @@ void to_slots(const slot_tables& tables, const double* coefficients, double* wor
     Target::template kernel<&stages::last_merge>(tables, work);
 }
 
-/// `slots` may be `work` itself.  @pre at least 32 slots; with eight lanes, 128
+/// Interpolates slots. `values` may be `work` itself.  @pre at least 32 slots; with eight lanes, 128
 template <class Target>
 void to_coefficients(const slot_tables& tables, const double* values, double* work) noexcept {
     using stages = slot_stages<Target>;

@@ -14,8 +14,7 @@
 
 namespace tensafe::encoding::detail {
 
-/// exp(2 pi i * numerator / order), each part rounded once from long double: error at most 0.51 ulp on
-/// x86-64.
+/// Returns exp(2 pi i * numerator / order), rounded once from long double: at most 0.51 ulp off on x86-64.
 /// @pre order is a multiple of 4
 inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t order) {
     const std::size_t quarter = order / 4;
@@ -41,11 +40,12 @@ inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t ord
 /// Three-bit numbers with their bits reversed.
 inline constexpr std::array<std::size_t, 8> reversed_triple{0, 4, 2, 6, 1, 5, 3, 7};
 
-/// What the stages of the slot transform read, for every back-end: the sizes, the roots of each stage and the
-/// bit reversal. Immutable after construction.
+/// The tables that the stages of the slot transform read, for every back-end: the sizes, the roots of each
+/// stage and the bit reversal. Immutable after construction.
 class slot_tables {
   public:
-    /// Up to this many slots the definition itself is evaluated: the block structure of the stages needs 32.
+    /// The most slots for which the definition itself is evaluated: the block structure of the stages needs
+    /// 32.
     static constexpr std::size_t direct_slots = 16;
 
     explicit slot_tables(int log_slots)
@@ -78,7 +78,7 @@ class slot_tables {
     /// The four roots of the radix-2 stage: their real parts, then their imaginary parts.
     const double* pair_roots() const noexcept { return pair_roots_.data(); }
 
-    /// How many neighbouring roots stand together in the table of a stage.
+    /// The number of neighbouring roots that stand together in the table of a stage.
     static std::size_t group(std::size_t quarter) noexcept { return std::min<std::size_t>(quarter, 8); }
 
     /// The roots x_j, j < quarter, of the stage that merges blocks of `quarter` slots, `group` at a time: the

@@ -62,16 +62,16 @@ class slot_transform {
         });
     }
 
-    /// Interpolates: the one real polynomial of degree below N with the given slots,
-    /// coefficients[k] = 2/N * Re(sum over j of slots[j] * zeta^(-5^j k)).
-    /// @pre as to_slots
+    /// Interpolates the one real polynomial of degree below N with the given slots: coefficients[k] = 2/N *
+    /// Re(sum over j of slots[j] * zeta^(-5^j k)).
+    /// @pre N/2 slots, natural order of powers of 5; N coefficients, natural order; they do not overlap
     /// @throws shape_error if a size is not N or N/2; nothing is written then
     void to_coefficients(std::span<const std::complex<double>> slots, std::span<double> coefficients) const {
         check_sizes("slot_transform::to_coefficients", coefficients.size(), slots.size());
         interpolate(reinterpret_cast<const double*>(slots.data()), coefficients.data());
     }
 
-    /// The same in place.
+    /// Interpolates like to_coefficients, in place.
     /// @param values N values: on entry N/2 slots, real and imaginary part in turn; on return N coefficients
     /// @throws shape_error if there are not N of them; nothing is written then
     void to_coefficients_in_place(std::span<double> values) const {
@@ -99,7 +99,7 @@ class slot_transform {
         }
     }
 
-    /// `slots` may be `work` itself.
+    /// Interpolates `slots`, which may be `work` itself.
     void interpolate(const double* slots, double* work) const {
         if (tables_.is_direct()) {
             std::array<double, 2 * detail::slot_tables::direct_slots> copy;

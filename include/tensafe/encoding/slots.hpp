@@ -16,7 +16,7 @@
 namespace tensafe::encoding {
 
 /// Slot encoding: the polynomial whose value at zeta^(5^j) is slots[j] * scale, rounded to integer
-/// coefficients. Missing slots are zero. O(N log N), no allocation. Time does not depend on the values unless
+/// coefficients. Missing slots are 0. O(N log N), no allocation. Time does not depend on the values unless
 /// some |slot| * scale reaches 2^111.
 /// @param workspace N values; holds secrets afterwards, which the caller wipes
 /// @throws shape_error if slots.size() > N/2 or workspace.size() != N; parameter_error for a bad scale;
@@ -54,13 +54,13 @@ void encode_slots(std::span<const std::complex<double>> slots, double scale,
     // for the transform's rounding.
     const double fixed_time_limit = detail::fixed_time_limit / 2 * unit;
     const bool in_fixed_time = largest < fixed_time_limit * fixed_time_limit;
-    for (std::size_t first = 0; first < Basis::degree; first += detail::values_per_block) {
-        const std::size_t size = std::min(detail::values_per_block, Basis::degree - first);
+    for (std::size_t first = 0; first < Basis::degree; first += detail::values_per_chunk) {
+        const std::size_t size = std::min(detail::values_per_chunk, Basis::degree - first);
         detail::round_coefficients<Basis>(workspace.subspan(first, size), first, in_fixed_time, out);
     }
 }
 
-/// The same with a workspace of its own: one allocation of N values, wiped.
+/// Encodes like the other encode_slots, with a workspace of its own: one allocation of N values, wiped.
 template <class Basis, class Space, class R>
 void encode_slots(std::span<const std::complex<double>> slots, double scale,
                   rns::poly<Basis, rns::coefficient_form, Space, R>& out) {
@@ -68,8 +68,8 @@ void encode_slots(std::span<const std::complex<double>> slots, double scale,
     encode_slots(slots, scale, out, workspace.span());
 }
 
-/// slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2), divided by scale.
-/// @param workspace as encode_slots
+/// Slot decoding: slots[j] = the polynomial's value at zeta^(5^j), with centred coefficients, over scale.
+/// @param workspace N values; holds secrets afterwards, which the caller wipes
 /// @throws shape_error if slots.size() != N/2 or workspace.size() != N
 template <class Basis, class Space, class R>
 void decode_slots(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
@@ -80,7 +80,7 @@ void decode_slots(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, do
     shared_slot_transform(Basis::log_n).to_slots(workspace, slots);
 }
 
-/// The same with a workspace of its own: one allocation of N values, wiped.
+/// Decodes like the other decode_slots, with a workspace of its own: one allocation of N values, wiped.
 template <class Basis, class Space, class R>
 void decode_slots(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
                   std::span<std::complex<double>> slots) {

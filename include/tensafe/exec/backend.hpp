@@ -17,17 +17,17 @@ namespace tensafe::exec {
 enum class backend {
     portable,  ///< standard C++; GCC's and clang's 16-byte vectors where they help
     avx2,      ///< x86-64 with AVX2 and FMA: Haswell, Zen and later
-    avx512     ///< and with AVX-512 F, DQ, BW, VL, IFMA and VBMI: Ice Lake, Zen 4 and later
+    avx512     ///< avx2's needs and AVX-512 F, DQ, BW, VL, IFMA and VBMI: Ice Lake, Zen 4 and later
 };
 
 inline constexpr std::array<backend, 3> all_backends{backend::portable, backend::avx2, backend::avx512};
 
-/// The name that TENSAFE_BACKEND takes.
+/// The name by which the environment variable TENSAFE_BACKEND knows this back-end.
 constexpr std::string_view name(backend b) noexcept {
     return b == backend::portable ? "portable" : b == backend::avx2 ? "avx2" : "avx512";
 }
 
-/// Whether this processor and operating system run it.
+/// Whether this processor and operating system run this back-end.
 inline bool is_supported(backend b) noexcept {
 #if TENSAFE_X86_64
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -61,7 +61,7 @@ inline std::optional<backend> backend_named(const char* wanted) noexcept {
     return found;
 }
 
-/// What the process uses, and what the environment said when it was first asked for.
+/// The back-end that the process uses, and the one that the environment named when it was first asked for.
 struct backend_choice {
     std::optional<backend> from_environment = backend_named(std::getenv("TENSAFE_BACKEND"));
     std::atomic<backend> active = from_environment.value_or(backend::portable);
@@ -74,14 +74,15 @@ inline backend_choice& chosen_backend() noexcept {
 
 }  // namespace detail
 
-/// What the inner loops use: the best that this machine runs, unless the environment variable TENSAFE_BACKEND
-/// or `use_backend` says otherwise. The environment is read once, at the first call. Thread-safe.
+/// The back-end of the inner loops: the best that this machine runs, unless the environment variable
+/// TENSAFE_BACKEND or `use_backend` says otherwise. The environment is read once, at the first call.
+/// Thread-safe.
 inline backend active_backend() noexcept {
     return detail::chosen_backend().active.load(std::memory_order_relaxed);
 }
 
-/// Refuses a TENSAFE_BACKEND that is no name of a supported back-end. Plans and random seeds call it, so that
-/// no key is made and nothing is transformed with one.
+/// Throws if TENSAFE_BACKEND does not name a back-end that this machine runs. Plans and random seeds call it,
+/// so that no key is made and nothing is transformed with a back-end that nobody asked for.
 /// @throws parameter_error
 inline void check_environment() {
     if (!detail::chosen_backend().from_environment) {

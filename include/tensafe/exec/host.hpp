@@ -5,7 +5,7 @@
 
 namespace tensafe::exec {
 
-/// Runs on the calling thread: what every operation does that is given no other place.
+/// Runs an operation on the calling thread; operations that are given no other place run there.
 struct host {
     static constexpr std::size_t threads() noexcept { return 1; }
 
@@ -18,13 +18,13 @@ struct host {
     }
 };
 
-/// Where the operations of the host run: `host`, or `host_parallel` of an opt-in header.
-/// for_each(count, f) calls f(index, slot) once for each index in [0, count) and returns when all are done.
-/// Slots lie in [0, threads()), and no two calls of f that overlap in time have the same one: what a call
-/// needs for itself stands ready once per slot. The result of an operation does not depend on the choice.
+/// A place on the host where operations run: `host`, or `host_parallel` of an opt-in header. for_each(count,
+/// f) calls f(index, worker) once for each index in [0, count) and returns when all are done. Workers are
+/// numbered in [0, threads()), and no two calls of f that overlap in time have the same worker: what a call
+/// needs for itself stands ready once per worker. The result of an operation does not depend on the place.
 template <class Where>
 concept host_execution = requires(const Where& where, std::size_t count,
-                                  void (*f)(std::size_t index, std::size_t slot)) {
+                                  void (*f)(std::size_t index, std::size_t worker)) {
     { where.threads() }
     noexcept->std::same_as<std::size_t>;
     where.for_each(count, f);

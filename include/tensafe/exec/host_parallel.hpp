@@ -34,20 +34,21 @@ class for_each_scope {
 
 }  // namespace detail
 
-/// Run on the calling thread and on threads of oneTBB, which the process shares and which sleep when there is
-/// nothing to do. A call costs about 1 us, or 5 to 30 us if they sleep: worth it from 50 us of work on.
+/// Runs operations on the calling thread and on threads of oneTBB, which the process shares and which sleep
+/// when there is nothing to do. A call costs about 1 us, 5 to 30 us if they sleep: worth it from 50 us on.
 ///
-/// Thread-safe: calls of for_each from several threads have slots of their own and share the `threads()`
-/// places; one for which no place is free waits, so f must not wait for a thread that calls for_each of the
-/// same object. Inside f, for_each works, on the threads that the outer call has.
+/// Thread-safe: calls of for_each from several threads number their workers apart and share `threads()`
+/// places to run; a call for which no place is free waits, so f must not wait for a thread that calls
+/// for_each of the same object. Inside f, for_each works, on the threads that the outer call has.
 class host_parallel {
   public:
     static constexpr int max_threads = 1024;
 
-    /// @param threads  how many may work at a time, the caller included; 0: as many as the process may use
-    ///                 (its processor affinity, and oneTBB's global_control). More than that brings slots,
-    ///                 but no further threads.
-    /// @throws parameter_error unless it is in [0, max_threads]
+    /// Makes a place with its own limit of threads.
+    /// @param threads  how many threads may work at a time, the caller included; 0: as many as the process
+    ///                 may use (its processor affinity, and oneTBB's global_control). More than that adds
+    ///                 workers, but no threads.
+    /// @throws parameter_error unless `threads` is in [0, max_threads]
     explicit host_parallel(int threads = 0)
         : threads_(resolved(threads)), arena_(std::min(threads_, available_threads())) {}
 
@@ -55,29 +56,29 @@ class host_parallel {
     host_parallel(const host_parallel&) = delete;
     host_parallel& operator=(const host_parallel&) = delete;
 
-    /// The number of slots.
+    /// The number of workers.
     std::size_t threads() const noexcept { return static_cast<std::size_t>(threads_); }
 
-    /// As host_execution says, in any order and always on the same f. f sees the caller's rounding mode.
-    /// While it waits, the caller does no work but this call's. With one thread or one index all is done by
-    /// the caller, in order.
+    /// Calls f(index, worker) once for each index in [0, count), in any order and always on the same f, and
+    /// returns when all are done. f sees the caller's rounding mode. While it waits, the caller does no work
+    /// but this call's. With one thread or one index the caller does all, in order.
     /// @throws what f throws: one exception, if there were several; indices that had not begun are left out
     /// @throws std::bad_alloc
     template <std::invocable<std::size_t, std::size_t> F>
     void for_each(std::size_t count, F&& f) const {
-        const std::size_t slots = std::min(count, threads());
-        if (slots <= 1) {
+        const std::size_t workers = std::min(count, threads());
+        if (workers <= 1) {
             host{}.for_each(count, f);
             return;
         }
-        // A slot is a loop that takes the next index until none is left, not a place in the arena. One task
+        // A worker is a loop that takes the next index until none is left, not a place in the arena. One task
         // has it from start to end, whatever else its thread does; no late thread is waited for.
         std::atomic<std::size_t> next{0};
-        const auto run_slot = [&](std::size_t slot) {
+        const auto run_worker = [&](std::size_t worker) {
             const detail::for_each_scope scope;
             try {
                 for (std::size_t index = next++; index < count; index = next++) {
-                    f(index, slot);
+                    f(index, worker);
                 }
             } catch (...) {
                 next = count;
@@ -91,7 +92,7 @@ class host_parallel {
         // isolate() keeps the waiting caller off other tasks: they might want a lock that it holds.
         const auto run = [&] {
             tbb::this_task_arena::isolate([&] {
-                tbb::parallel_for(std::size_t{0}, slots, run_slot, tbb::simple_partitioner{}, context);
+                tbb::parallel_for(std::size_t{0}, workers, run_worker, tbb::simple_partitioner{}, context);
             });
         };
         // Entering an arena may mean waiting for a place. Whoever has a place already must not: two objects
@@ -112,7 +113,7 @@ class host_parallel {
         }
         return threads != 0 ? threads : std::min(available_threads(), max_threads);
     }
-    /// An arena that wants more than this gets no more, and makes oneTBB print a warning.
+    /// The most threads that an arena can get; one that wants more makes oneTBB print a warning.
     static int available_threads() {
         return static_cast<int>(
             tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism));

@@ -37,7 +37,7 @@ template <class Derived>
 inline constexpr bool is_real =
     std::is_same_v<typename Derived::Scalar, float> || std::is_same_v<typename Derived::Scalar, double>;
 
-/// Neighbours of a row or vector stand next to each other. Eigen says 0 for expressions without memory.
+/// Whether neighbours stand next to each other. Eigen says 0 for expressions without memory.
 template <class Derived>
 inline constexpr bool is_contiguous = static_cast<int>(Derived::InnerStrideAtCompileTime) == 1;
 }  // namespace detail
@@ -98,7 +98,7 @@ inline Eigen::Map<const Eigen::VectorXd> as_vector(std::span<const double> value
 void as_vector(const std::vector<double>&&) =
     delete;  // keep the result in a variable, or copy it: to_vector()
 
-/// The same as a copy, for results that are not kept in a variable. O(size).
+/// Decrypted products and deltas as a copy, for results that are not kept in a variable. O(size).
 /// @throws std::bad_alloc
 inline Eigen::VectorXd to_vector(std::span<const double> values) {
     return as_vector(values);

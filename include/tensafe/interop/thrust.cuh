@@ -43,8 +43,8 @@
 /// recorded. Thrust does not wipe its vectors. A whole program: examples/device/thrust_lora.cu.
 namespace tensafe::interop {
 
-/// For Thrust's algorithms: in the order of the stream, without waiting. Those that need temporary memory, as
-/// sorts and scans do, allocate, which waits for the GPU.
+/// The policy for Thrust's algorithms: in the order of the stream, without waiting. Those that need temporary
+/// memory, as sorts and scans do, allocate, which waits for the GPU.
 inline auto execution_policy(const device::cuda& where) {
     return thrust::cuda::par_nosync.on(where.stream);
 }
@@ -53,7 +53,7 @@ inline auto execution_policy(const device::cuda& where) {
 /// the memory is. `begin` and `end` are for Thrust's algorithms.
 template <class T>
 struct device_rows {
-    T* values = nullptr;  ///< in the GPU's memory
+    T* values = nullptr;  ///< the first row, in the GPU's memory
     std::size_t rows = 0;
     std::size_t columns = 0;
 
@@ -61,7 +61,7 @@ struct device_rows {
     thrust::device_ptr<T> begin() const { return thrust::device_pointer_cast(values); }
     thrust::device_ptr<T> end() const { return thrust::device_pointer_cast(values + size()); }
 
-    /// @throws shape_error unless there are such rows
+    /// The `count` rows from `first` on.  @throws shape_error unless there are such rows
     device_rows slice(std::size_t first, std::size_t count) const {
         device::detail::throw_if<shape_error>(first > rows || count > rows - first,
                                               "interop::device_rows::slice: got ", count, " rows from row ",
@@ -70,6 +70,7 @@ struct device_rows {
     }
 };
 
+/// Rows at a pointer.
 /// @throws parameter_error for a null pointer; shape_error if rows * columns passes what fits memory
 template <class T>
 device_rows<T> as_rows(thrust::device_ptr<T> values, std::size_t rows, std::size_t columns) {
@@ -117,7 +118,7 @@ void stage(Client& client, typename Client::workspace& work, device_rows<T> stat
     client.stage_on_device(work, states.values, states.rows, std::forward<More>(more)...);
 }
 
-/// Decrypted answers where a device::client wrote them, tokens x rank: after `decrypt`, until the next one.
+/// The answers where a device::client wrote them, tokens x rank: after `decrypt`, until the next one.
 template <class Client>
 device_rows<const double> answers(const Client& client, const typename Client::workspace& work) {
     return {work.answers(), work.tokens(), client.layout().rank};
@@ -125,7 +126,7 @@ device_rows<const double> answers(const Client& client, const typename Client::w
 
 namespace detail {
 
-/// Puts request i where it stands when all are in the order of their adapters: after those of earlier
+/// Puts request i in its place when all are in the order of their adapters: after those of earlier
 /// adapters, and after those of its own that came before it.
 struct put_in_order {
     const int* adapter_of;
@@ -145,7 +146,7 @@ struct put_in_order {
     }
 };
 
-/// Entry k of grouped rows is this one of rows in the order of requests.
+/// The entry of rows in the order of requests that entry k of grouped rows is.
 struct entry_of_request {
     const int* order;
     std::size_t columns;
@@ -155,7 +156,7 @@ struct entry_of_request {
     }
 };
 
-/// For each entry of grouped rows, its place among those of the requests.
+/// The places of all entries of grouped rows among those of the requests.
 inline auto entries(const int* order, std::size_t columns) {
     return thrust::make_transform_iterator(thrust::counting_iterator<std::size_t>(0),
                                            entry_of_request{order, columns});
@@ -170,12 +171,13 @@ class adapter_batches {
   public:
     static constexpr std::size_t most_requests = 65536;
 
-    /// Places of an adapter's requests when they are grouped.
+    /// The places of an adapter's requests when they are grouped.
     struct range {
         std::size_t first = 0;
         std::size_t count = 0;
     };
 
+    /// Makes room for batches.
     /// @param largest  requests of a batch
     /// @throws shape_error beyond most_requests, or for more adapters than an int counts; device_error
     adapter_batches(std::size_t largest, std::size_t adapters) {
@@ -219,7 +221,7 @@ class adapter_batches {
     void group(const device::cuda&,
                const thrust::device_vector<int, Allocator>&&) = delete;  // keep it in a variable
 
-    /// After `group` and `where.wait()`: the adapter's requests.
+    /// The adapter's requests, after `group` and `where.wait()`.
     /// @throws parameter_error if there is no such adapter, or a number of the batch is none; before: error
     range segment(std::size_t adapter) const {
         device::detail::throw_if<parameter_error>(adapter >= adapters(),
@@ -238,10 +240,10 @@ class adapter_batches {
         return {first, static_cast<std::size_t>(host_offsets_[adapter + 1]) - first};
     }
 
-    /// On the device, after `group`: which request stands at each place.
+    /// The request that stands at each place, on the device, after `group`.
     thrust::device_ptr<const int> order() const { return thrust::device_pointer_cast(order_.data()); }
 
-    /// Enqueues one launch: row k of `to` is that of the request at place k.
+    /// Enqueues one launch that gathers: row k of `to` is that of the request at place k.
     /// @throws shape_error unless both have a row for each request, of equal length; parameter_error if they
     ///         are the same memory; device_error
     template <class From, class To>
@@ -254,7 +256,7 @@ class adapter_batches {
         });
     }
 
-    /// Enqueues one launch: the way back. Row k of `from`, at place first + k, goes to its request: rows of a
+    /// Enqueues one launch that scatters: row k of `from`, at place first + k, goes to its request: rows of a
     /// whole batch, or of a segment alone.
     /// @throws shape_error unless `to` has a row for each request and `from` for some, of equal length;
     ///         parameter_error if they are the same memory; device_error

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-/// libtorch at the library's borders. `as_...` are views: no copy, valid while the memory they show is;
+/// Shows libtorch's tensors to the library. `as_...` are views: no copy, valid while the memory they show is;
 /// `to_...` copy. A whole encrypted token with `at::Tensor h` of shape [d]:
 ///
 ///     const auto query = client.encrypt(here, place.group, interop::as_span(h));
@@ -32,7 +32,7 @@ namespace tensafe::interop {
 
 namespace detail {
 
-/// "who: got a tensor of Half, shape [2, 3], expected "
+/// The beginning of a message: "who: got a tensor of Half, shape [2, 3], expected "
 inline std::string got(const char* who, const at::Tensor& t) {
     return std::string(who) + ": got a tensor of " + at::toString(t.scalar_type()) + ", shape " +
            shape_text(t.sizes()) + ", expected ";
@@ -96,7 +96,7 @@ inline bool is_readable(at::ScalarType type) noexcept {
     return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
 }
 
-/// @throws as check_memory; unsupported_error unless each value is a float
+/// Checks the values.  @throws as check_memory; unsupported_error unless each is a float
 inline void check_values(const char* who, const at::Tensor& t) {
     check_memory(who, t);
     if (!is_readable(t.scalar_type())) {
@@ -179,7 +179,7 @@ inline std::size_t clamp_to_type(std::span<double> values, at::ScalarType type) 
     return clamped;
 }
 
-/// A tensor without values and without a gradient.
+/// Makes a tensor without values and without a gradient.
 /// @throws unsupported_error for a type that write_rounded does not know
 inline at::Tensor make_tensor(const char* who, at::IntArrayRef sizes, at::ScalarType type) {
     if (!is_readable(type) && type != at::kDouble) {
@@ -223,8 +223,7 @@ inline std::span<const float> as_span(const at::Tensor& vector) {
 }
 void as_span(const at::Tensor&&) = delete;  // keep the tensor in a variable: the view does not own it
 
-/// The entries of a vector as a copy, whatever their stride: Float, Half or BFloat16, widened exactly.
-/// O(size).
+/// Copies the entries of a vector, whatever their stride: Float, Half or BFloat16, widened exactly. O(size).
 /// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
 inline std::vector<float> to_vector(const at::Tensor& vector) {
     constexpr const char* who = "interop::to_vector";
@@ -244,6 +243,7 @@ inline std::vector<float> to_vector(const at::Tensor& vector) {
 /// Holds the tensor, so that the memory stays, and the shape that it had. Later changes of its values show.
 class hidden_states {
   public:
+    /// Shows the rows of a tensor.
     /// @throws shape_error for a tensor without dimensions or with a last one of 0, unsupported_error or
     ///         parameter_error for one that cannot be read as it is; the message says what to call
     explicit hidden_states(const at::Tensor& x) {
@@ -257,7 +257,7 @@ class hidden_states {
         count_ = static_cast<std::size_t>(x.numel()) / d_;
     }
 
-    std::size_t count() const noexcept { return count_; }  ///< rows; 1 of a tensor of one dimension
+    std::size_t count() const noexcept { return count_; }  ///< rows; 1 for a tensor of one dimension
     std::size_t d() const noexcept { return d_; }          ///< entries of a row
 
     /// Row i. Where its entries are floats next to each other it is the tensor's own memory, and `space` is
@@ -312,8 +312,8 @@ inline at::Tensor as_tensor(lora::matrix& m) {
 }
 void as_tensor(const lora::matrix&&) = delete;  // keep the matrix in a variable: the view does not own it
 
-/// A tensor of two dimensions as a lora::matrix of its own: Float, Half or BFloat16, any strides, widened
-/// exactly. O(size).
+/// Copies a tensor of two dimensions to a lora::matrix: Float, Half or BFloat16, any strides, exactly.
+/// O(size).
 /// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
 inline lora::matrix to_matrix(const at::Tensor& t) {
     constexpr const char* who = "interop::to_matrix";

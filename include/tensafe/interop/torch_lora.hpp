@@ -28,8 +28,8 @@
 
 namespace tensafe::interop {
 
-/// The deltas of an encrypted adapter, from tensors to tensors: has the rows of x answered in one call of a
-/// session, and makes the deltas of what comes back. With both sides in one process:
+/// Makes the deltas of an encrypted adapter, from tensors to tensors: has the rows of x answered in one call
+/// of a session, and makes the deltas of what comes back. With both sides in one process:
 ///
 ///     session::client_session<params> mine(client);
 ///     interop::encrypted_lora<params> adapter(client, [&](session::call& rows) {
@@ -37,10 +37,9 @@ namespace tensafe::interop {
 ///     });
 ///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);
 ///
-/// x: shape [..., d], Float, Half or BFloat16 on the CPU, any strides. A delta has x's type and the shape of
-/// x but for the last dimension, which is d_out; rows stand where those of x do. All rows are one call, in
-/// row-major order: one round trip. An x without rows asks for nothing. Answers come at full precision and
-/// are rounded once.
+/// x: shape [..., d], Float, Half or BFloat16 on the CPU, any strides. A delta has x's type and shape, but
+/// for the last dimension, which is d_out; rows stand where those of x do. All rows are one call, in
+/// row-major order: one round trip. An x without rows asks for nothing. Answers are rounded once.
 ///
 /// A delta has no gradient. So an x that requires one is refused while gradients are recorded, instead of
 /// training a model that does not see its adapter: torch::NoGradGuard, or x.detach() if that is what you
@@ -57,7 +56,7 @@ class encrypted_lora {
     /// as it is. It does not keep the call.
     using asker = std::function<void(session::call&)>;
 
-    /// @throws parameter_error without a client or a function that asks
+    /// Makes deltas for one model.  @throws parameter_error without a client or a function that asks
     encrypted_lora(std::shared_ptr<client_type> client, asker ask)
         : client_(std::move(client)), ask_(std::move(ask)) {
         require<parameter_error>(client_ != nullptr,
@@ -67,11 +66,10 @@ class encrypted_lora {
             {"encrypted_lora: got no function to ask, expected one that has a session::call answered"});
     }
 
-    /// Groups and sites: which of them share an input, and their shapes.
+    /// The groups and sites: which of them share an input, and their shapes.
     const lora::model_layout& layout() const noexcept { return client_->layout(); }
 
-    /// The deltas of all sites of a group, in the order of layout().groups[group].sites: x is encrypted once
-    /// for q, k and v.
+    /// The deltas of all sites of a group, in the order of its layout: x is encrypted once for q, k and v.
     /// @param overflow_margin  as in lora::client::encrypt, for all rows: for another try after
     ///                  range_exceeded_error, which tells the server something (docs/guide.md)
     /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error
@@ -85,8 +83,8 @@ class encrypted_lora {
         deltas(group, x, results, overflow_margin);
         return results;
     }
-    /// Writes them over `results`, which also has them when the asker or a range ends the call: the deltas of
-    /// the rows that were answered, and paid for, with NaN in all other rows.
+    /// Writes the deltas over `results`, which also has them when the asker or a range ends the call: the
+    /// deltas of the rows that were answered, and paid for, with NaN in all other rows.
     void deltas(std::size_t group, const at::Tensor& x, std::vector<at::Tensor>& results,
                 double overflow_margin = 1) {
         run(group, 0, client_->layout().at(group).sites.size(), x, results, overflow_margin);
@@ -102,14 +100,13 @@ class encrypted_lora {
         return results.front();
     }
 
-    /// Hidden states so far with NaN, infinity or a norm beyond double: zeros were sent for them, and their
-    /// deltas are zeros.
+    /// The hidden states so far that were not finite or beyond double: 0 was sent for them, and came back.
     std::size_t bad_states() const noexcept { return bad_states_; }
-    /// Entries of deltas so far beyond the largest number of x's type: they are that number.
+    /// The entries of deltas so far beyond the largest number of x's type: they are that number.
     std::size_t clamped_deltas() const noexcept { return clamped_deltas_; }
 
   private:
-    /// Of `count` sites from `first` on.
+    /// Runs a call and makes the deltas of `count` sites from `first` on.
     void run(std::size_t group, std::size_t first, std::size_t count, const at::Tensor& x,
              std::vector<at::Tensor>& results, double overflow_margin) {
         results.clear();
@@ -202,7 +199,7 @@ class encrypted_linear : public torch::nn::Module {
   public:
     using delta_function = std::function<at::Tensor(const at::Tensor&)>;
 
-    /// @throws parameter_error without a layer or a delta
+    /// Wraps a layer.  @throws parameter_error without a layer or a delta
     encrypted_linear(torch::nn::Linear layer, delta_function delta)
         : torch::nn::Module("encrypted_linear"), base(nullptr), delta_(std::move(delta)) {
         if (layer.is_empty()) {
@@ -214,6 +211,7 @@ class encrypted_linear : public torch::nn::Module {
         base = register_module("base", std::move(layer));
     }
 
+    /// Returns base(x) + delta(x).
     /// @param x  [..., in_features]
     /// @return   [..., out_features]: the sum, in the type of both
     /// @throws shape_error or parameter_error if base(x) and delta(x) differ in shape or type, where libtorch

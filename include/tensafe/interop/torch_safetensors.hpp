@@ -55,7 +55,7 @@ inline std::vector<std::int64_t> sizes_of(const io::tensor_info& stored, const s
     return sizes;
 }
 
-/// What a tensor of a file is to libtorch, by the header: decodes nothing.
+/// The type and shape of a file's tensor for libtorch, by the header: decodes nothing.
 struct stored_form {
     at::ScalarType type;
     std::vector<std::int64_t> sizes;
@@ -71,7 +71,7 @@ inline stored_form form_of(const io::safetensors_file& file, std::string_view na
     return {scalar_type_of(stored->type, where), sizes_of(*stored, where)};
 }
 
-/// Parameters and buffers by name, in libtorch's order.
+/// The parameters and buffers by name, in libtorch's order.
 inline std::vector<std::pair<std::string, at::Tensor>> named_values(const torch::nn::Module& module) {
     std::vector<std::pair<std::string, at::Tensor>> result;
     for (const auto& list : {module.named_parameters(), module.named_buffers()}) {
@@ -84,7 +84,7 @@ inline std::vector<std::pair<std::string, at::Tensor>> named_values(const torch:
 
 }  // namespace detail
 
-/// A tensor of a file, of the shape and the type that it is stored in.
+/// Reads a tensor of a file, in the shape and the type that it is stored in.
 /// @throws format_error if there is none of this name, or a value is not finite; unsupported_error for other
 ///         types; shape_error for a dimension beyond 2^63; std::bad_alloc or c10::Error without memory
 inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view name) {

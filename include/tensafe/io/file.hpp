@@ -30,8 +30,8 @@ using file_handle = std::unique_ptr<std::FILE, file_closer>;
 
 }  // namespace detail
 
-/// Throws what the system said of an action on a path.
-/// @param code errno
+/// Throws an io_error that says what the system said of an action on a path.
+/// @param code  errno
 [[noreturn]] inline void throw_io_error(const std::filesystem::path& path, const std::string& action,
                                         int code) {
     throw io_error(
@@ -43,11 +43,10 @@ using file_handle = std::unique_ptr<std::FILE, file_closer>;
 /// A regular file, read from its beginning to its end. Directories, pipes and devices are refused: their
 /// length says nothing about what reading them yields.
 ///
-/// Movable, not copyable. One thread at a time. Errors: io_error, which names the path and the system's
-/// reason.
+/// Movable, not copyable. One thread at a time. Errors: io_error, naming the path and the system's reason.
 class input_file {
   public:
-    /// @throws io_error if `path` cannot be opened or is not a regular file
+    /// Opens a file.  @throws io_error if `path` cannot be opened or is not a regular file
     explicit input_file(const std::filesystem::path& path) : path_(path) {
         // The path is resolved once; what is asked below is asked of the open file. Without O_NONBLOCK a
         // pipe that nobody writes to would be waited for.
@@ -97,7 +96,7 @@ class input_file {
     std::size_t size_ = 0;
 };
 
-/// All of a file, as a std::string or a vector of bytes.
+/// Reads all of a file into a std::string or a vector of bytes.
 /// @throws io_error as input_file; format_error if it is longer than `largest` bytes
 template <class Bytes>
 Bytes read_file(const std::filesystem::path& path, std::size_t largest) {

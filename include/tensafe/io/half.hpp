@@ -56,7 +56,7 @@ constexpr std::uint16_t narrow(double value) noexcept {
 // IEEE 754 binary16 ("half") and bfloat16 as bit patterns, and what they are worth. Pure functions:
 // constexpr, no errors, callable from any thread, independent of the rounding mode.
 
-/// The value of a half, exactly: subnormal numbers, signed zeros, infinities and NaN payloads included.
+/// The value of a half, exactly: subnormal numbers, 0 of either sign, infinities and NaN payloads included.
 constexpr float float_from_half(std::uint16_t bits) noexcept {
     const std::uint32_t sign = (bits & 0x8000u) << 16;
     const std::uint32_t exponent = (bits >> 10) & 0x1fu;

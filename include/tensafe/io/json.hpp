@@ -19,16 +19,16 @@ namespace tensafe::io {
 /// A JSON value. The members of an object keep the order of the text. The checked accessors throw
 /// format_error: "<where>: got ..., expected ...".
 ///
-/// A type of its own, since nlohmann::ordered_json, built and shown for messages, takes 1.5 s to compile.
+/// It is no nlohmann::ordered_json because that, built and shown for messages, takes 1.5 s to compile.
 struct json_value {
     enum class kind : unsigned char { null, boolean, count, negative, real, string, array, object };
 
     kind is = kind::null;
-    std::uint64_t count = 0;        ///< of a whole number that is not negative; 1 for true
-    double number = 0;              ///< of any number
-    std::string text;               ///< of a string; otherwise null, true, false or a number's digits
-    std::vector<std::string> keys;  ///< of an object: the names of `items`
-    std::vector<json_value> items;  ///< of an array or an object
+    std::uint64_t count = 0;  ///< a whole number that is not negative; 1 for true
+    double number = 0;        ///< any number
+    std::string text;         ///< the text of a string; otherwise null, true, false or a number's digits
+    std::vector<std::string> keys;  ///< an object's names, of `items`
+    std::vector<json_value> items;  ///< members of an array or an object
 
     bool is_null() const noexcept { return is == kind::null; }
     bool is_boolean() const noexcept { return is == kind::boolean; }
@@ -38,7 +38,7 @@ struct json_value {
     bool is_array() const noexcept { return is == kind::array; }
     bool is_object() const noexcept { return is == kind::object; }
 
-    /// The member of this name, or nullptr.
+    /// Finds the member of this name, or returns nullptr.
     const json_value* find(std::string_view name) const noexcept {
         const auto found = std::find(keys.begin(), keys.end(), name);
         return found == keys.end() ? nullptr : &items[static_cast<std::size_t>(found - keys.begin())];
@@ -61,7 +61,7 @@ struct json_value {
         return checked(is_count(), where, "a whole number from 0 to 2^64 - 1").count;
     }
 
-    /// Checks that this is an object of so many members.
+    /// Checks that this is an object of `members` members.
     void check_members(std::size_t members, const std::string& where) const {
         checked(is_object() && items.size() == members, where,
                 "an object of " + std::to_string(members) + " members");
@@ -72,7 +72,7 @@ struct json_value {
         return checked(is_array(), where, "an array").items;
     }
 
-    /// This value, if `fits`.
+    /// Returns this value if `fits`.  @throws format_error otherwise
     const json_value& checked(bool fits, const std::string& where, std::string_view expected) const {
         if (!fits) {
             // A container could be as long as the file.
@@ -93,8 +93,8 @@ namespace detail {
 // each more costs seconds to compile.
 using json_events = nlohmann::json_sax<nlohmann::json>;
 
-/// As nlohmann::ordered_json::sax_parse, which would compile the readers of four binary formats too.
-/// @throws format_error, which begins with `where`, for a zero byte
+/// Parses like nlohmann::ordered_json::sax_parse, which would compile the readers of four binary formats too.
+/// @throws format_error, which begins with `where`, for a byte 0
 inline void parse_json(std::string_view text, const std::string& where, json_events& events) {
     // The parser takes a zero byte for the end of its input and would ignore what follows.
     if (const std::size_t zero = text.find('\0'); zero != text.npos) {
@@ -198,8 +198,7 @@ class strict_json_builder final : public json_events {
 }  // namespace detail
 
 /// Parses JSON text from outside, keeping the order of keys. Stricter than the JSON library alone: duplicate
-/// keys, zero bytes, a byte order mark and more than 16 levels of nesting are errors. Cost: n log n in the
-/// text's length.
+/// keys, bytes 0, a byte order mark and more than 16 levels of nesting are errors. Cost: n log n.
 /// @param file         how messages call the text, already quoted
 /// @param most_values  objects, arrays, texts, numbers and so on that are taken, the members of all together:
 ///                     each takes some 100 bytes of memory, the text of "[],[],[]" for one only 3

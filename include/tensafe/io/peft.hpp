@@ -30,8 +30,7 @@ inline constexpr std::size_t max_config_bytes = 1'000'000;
 /// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
 ///
 /// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
-/// Everything about shapes and ranks is checked before values are decoded. Thread safety: a pure function of
-/// its arguments.
+/// Everything about shapes and ranks is checked before values are decoded. Thread-safe: a pure function.
 /// @throws format_error if the files are malformed or contradict each other, or a value is not finite
 /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
 ///         methods, DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several
@@ -46,12 +45,13 @@ TENSAFE_COMPILED_API lora::adapter parse_peft(std::string_view config_text, cons
 TENSAFE_COMPILED_API lora::adapter load_peft(const std::filesystem::path& directory);
 
 #if TENSAFE_COMPILED_BODIES
-/// What an adapter_config.json says about the sites of a LoRA adapter. Anything that would change the
-/// adapter's output and is not represented here is refused when the text is parsed.
+/// The part of an adapter_config.json that concerns the sites of a LoRA adapter. Anything that would change
+/// the adapter's output and is not represented here is refused when the text is parsed.
 ///
 /// A value type; parse does all the checking, const members may be called from any thread.
 class peft_config {
   public:
+    /// Parses the text of an adapter_config.json.
     /// @param file how messages call the text, already quoted
     /// @throws format_error if the text is not strict JSON, or a key is missing or of the wrong type
     /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers
@@ -64,7 +64,7 @@ class peft_config {
     /// The rank that the module's matrices must have.
     std::size_t rank(std::string_view module) const { return rank_.value_for(module); }
 
-    /// lora_alpha / rank, or lora_alpha / sqrt(rank) with use_rslora.
+    /// The scale of a module: lora_alpha / rank, or lora_alpha / sqrt(rank) with use_rslora.
     double scale(std::string_view module) const {
         const double rank_value = static_cast<double>(rank(module));
         return alpha_.value_for(module) / (rank_stabilised_ ? std::sqrt(rank_value) : rank_value);
@@ -112,9 +112,10 @@ class peft_config {
         alpha_ = read_patterned<double>(document, "lora_alpha", "alpha_pattern", &peft_config::read_alpha);
     }
 
-    /// fan_in_fan_out is deliberately not looked at: it says that the *base* layer keeps its weight
-    /// transposed (as GPT-2's Conv1D does) and matters when an adapter is merged into it. lora_A and lora_B
-    /// are weights of ordinary linear layers, rank x d_in and d_out x rank, whatever it says.
+    /// Refuses variants of LoRA. fan_in_fan_out is deliberately not looked at: it says that the *base* layer
+    /// keeps its weight transposed (as GPT-2's Conv1D does) and matters when an adapter is merged into it.
+    /// lora_A and lora_B are weights of ordinary linear layers, rank x d_in and d_out x rank, whatever it
+    /// says.
     void refuse_variants(const json_value& document) const {
         for (std::size_t i = 0; i < document.keys.size(); ++i) {
             const std::string& key = document.keys[i];
@@ -247,7 +248,7 @@ struct lora_pair {
     const tensor_info* b = nullptr;
 };
 
-/// The pairs in the order in which the file first names them.
+/// Pairs A and B in the order in which the file first names them.
 inline std::vector<lora_pair> pair_tensors(const safetensors_file& weights) {
     std::vector<lora_pair> pairs;
     std::map<std::string_view, std::size_t> index;

@@ -31,7 +31,7 @@ namespace detail {
 static_assert(std::endian::native == std::endian::little,
               "safetensors: files are little-endian and their bytes are copied as they are");
 
-/// Bytes in memory, read in the way of input_file.
+/// Bytes in memory, with the members of input_file.
 class memory_source {
   public:
     explicit memory_source(std::span<const std::byte> bytes) noexcept : rest_(bytes), size_(bytes.size()) {}
@@ -66,12 +66,12 @@ class safetensors_file {
     /// @throws io_error, format_error, std::bad_alloc
     TENSAFE_COMPILED_API static safetensors_file open(const std::filesystem::path& path);
 
-    /// The same for a file's bytes in memory; they are copied. `name` stands for the file in messages.
+    /// Checks a file's bytes in memory, which are copied. `name` stands for the file in messages.
     /// @throws format_error, std::bad_alloc
     TENSAFE_COMPILED_API static safetensors_file parse(std::span<const std::byte> bytes,
                                                        std::string_view name = "memory");
 
-    /// The same without a copy: the object keeps `bytes` as they are. They are gone also if this throws.
+    /// Checks a file's bytes in memory and keeps them without a copy. They are gone also if this throws.
     /// @throws format_error, std::bad_alloc
     TENSAFE_COMPILED_API static safetensors_file adopt(std::vector<std::byte> bytes,
                                                        std::string_view name = "memory");
@@ -97,13 +97,13 @@ class safetensors_file {
         return &header_.tensors[*position];
     }
 
-    /// All values of a tensor of any shape, row-major, exactly as stored.
+    /// Reads all values of a tensor of any shape, row-major, exactly as stored.
     /// @throws format_error if there is no such tensor, or a value is NaN or infinite (the message gives its
     /// index)
     /// @throws unsupported_error if its type is not F64, F32, F16 or BF16
     TENSAFE_COMPILED_API std::vector<double> read_doubles(std::string_view name) const;
 
-    /// A tensor of two dimensions. F32, F16 and BF16 are exact, F64 is rounded to the nearest float.
+    /// Reads a tensor of two dimensions. F32, F16 and BF16 are exact, F64 is rounded to the nearest float.
     /// @throws format_error if there is no such tensor, its shape has not two dimensions, or a value is NaN,
     ///         infinite or beyond the range of float (the message gives its index)
     /// @throws unsupported_error if its type is not F64, F32, F16 or BF16

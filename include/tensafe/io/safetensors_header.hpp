@@ -32,10 +32,10 @@ namespace detail {
 
 struct dtype_row {
     std::string_view name;  ///< as the file spells it
-    std::size_t bytes;      ///< of one element
+    std::size_t bytes;      ///< the bytes of one element
 };
 
-/// Indexed by dtype.
+/// The name and size of each type, indexed by dtype.
 inline constexpr std::array<dtype_row, 15> dtype_table{{{"F64", 8},
                                                         {"F32", 4},
                                                         {"F16", 2},
@@ -61,7 +61,7 @@ constexpr std::string_view dtype_name(dtype type) noexcept {
     return detail::dtype_table[static_cast<std::size_t>(type)].name;
 }
 
-/// Bytes of one element.
+/// The bytes of one element.
 constexpr std::size_t dtype_bytes(dtype type) noexcept {
     return detail::dtype_table[static_cast<std::size_t>(type)].bytes;
 }
@@ -74,19 +74,19 @@ struct tensor_info {
     std::size_t begin = 0;           ///< first byte, counted from the start of the data section
     std::size_t end = 0;             ///< one past the last byte
 
-    /// Number of elements.
+    /// The number of elements.
     std::size_t size() const noexcept { return (end - begin) / dtype_bytes(type); }
 };
 
 namespace detail {
 
-/// The longest JSON header that is read or written; the format's reference implementation has the same limit.
+/// The longest JSON header that is read or written, in bytes, as in the format's reference implementation.
 inline constexpr std::size_t max_header_bytes = 100'000'000;
 
-/// Bounds what a shape full of ones can make the reader allocate; numpy's limit is the same.
+/// The most dimensions: bounds what a shape full of ones can make the reader allocate, as in numpy.
 inline constexpr std::size_t max_dimensions = 64;
 
-/// a * b, or nothing if it does not fit.
+/// The product a * b, or nothing if it does not fit.
 constexpr std::optional<std::size_t> checked_product(std::size_t a, std::size_t b) noexcept {
     if (b != 0 && a > std::numeric_limits<std::size_t>::max() / b) {
         return std::nullopt;
@@ -94,7 +94,7 @@ constexpr std::optional<std::size_t> checked_product(std::size_t a, std::size_t 
     return a * b;
 }
 
-/// Bytes of a tensor, or nothing if the number does not fit.
+/// The bytes of a tensor, or nothing if the number does not fit.
 constexpr std::optional<std::size_t> tensor_bytes(dtype type,
                                                   const std::vector<std::size_t>& shape) noexcept {
     std::optional<std::size_t> bytes = dtype_bytes(type);
@@ -105,7 +105,7 @@ constexpr std::optional<std::size_t> tensor_bytes(dtype type,
 }
 
 struct safetensors_header {
-    std::vector<tensor_info> tensors;  ///< in the order of their bytes
+    std::vector<tensor_info> tensors;  ///< tensors in the order of their bytes
     std::vector<std::size_t> by_name;  ///< indices into `tensors`, sorted by name
     std::map<std::string, std::string> metadata;
 };

@@ -19,8 +19,8 @@
 
 namespace tensafe::keystore {
 
-/// SHA-256 of "tensafe adapter weights 1\n" and the integers of Model::visit_weights, 8 bytes each,
-/// little-endian. **Secret**: whoever has it can confirm a guess of A.
+/// The digest of a model's integers: SHA-256 of "tensafe adapter weights 1\n" and those of
+/// Model::visit_weights, 8 bytes each, little-endian. **Secret**: whoever has it can confirm a guess of A.
 /// @tparam Model  a lora::model_server
 /// @throws as visit_weights. Cost: that of encoding A, about half of packing
 template <class Model>
@@ -41,26 +41,28 @@ inline sha256_digest pin_salt(const signing_key& publisher, std::string_view nam
     return sha256::of(publisher.sign(message.add(weights).add_text(name).bytes));
 }
 
-/// SHA-256 of "tensafe adapter commitment 1\n", the salt and the weights_digest. Binds whoever shows it to
-/// the integers, and without the salt says nothing about them. To open it, show salt and adapter.
+/// The commitment: SHA-256 of "tensafe adapter commitment 1\n", the salt and the weights_digest. Binds
+/// whoever shows it to the integers, and without the salt says nothing about them. To open it, show salt and
+/// adapter.
 inline sha256_digest commitment_to(const sha256_digest& weights, const sha256_digest& salt) {
     return sha256::of(detail::plain_message("tensafe adapter commitment 1\n").add(salt).add(weights).bytes);
 }
 
-/// Which adapter a server answers with, signed by a publisher: what its clients get of it, and a commitment
-/// to its A. Nothing in it is true before `fits` says so; then it is what the key's holder signed. That the
-/// server multiplies with this A it does not prove.
+/// Says which adapter a server answers with, signed by a publisher: what its clients get of it, and a
+/// commitment to its A. Nothing in it is true before `fits` says so; then it is what the key's holder signed.
+/// That the server multiplies with this A it does not prove.
 ///
 /// A value type; const members may be called from any thread.
 struct adapter_pin {
     verifying_key key;
     ed25519_signature signature{};
-    std::string name;        ///< on the server: UTF-8, at most 128 bytes, no control characters
-    sha256_digest layout{};  ///< of the bytes of the model layout message (wire), which has length and set
-    sha256_digest held{};    ///< of those of the held adapter message: B and scales
-    sha256_digest commitment{};  ///< to the integers that stand for A
+    std::string name;            ///< name on the server: UTF-8, at most 128 bytes, no control characters
+    sha256_digest layout{};      ///< digest of the model layout message (wire), which has length and set
+    sha256_digest held{};        ///< digest of the held adapter message: B and scales
+    sha256_digest commitment{};  ///< commitment to the integers that stand for A
 
-    /// @param weights  of weights_digest
+    /// Makes and signs a pin.
+    /// @param weights  the weights_digest
     /// @throws parameter_error for a name that is too long, is not UTF-8 or has control characters
     static adapter_pin make(const signing_key& publisher, std::string_view name,
                             std::span<const std::byte> layout_message,
@@ -73,17 +75,17 @@ struct adapter_pin {
         return pin;
     }
 
-    /// "tensafe adapter pin 1\n", the three digests, the length of the name (8 bytes, little-endian), the
-    /// name.
+    /// The signed bytes: "tensafe adapter pin 1\n", the three digests, the length of the name (8 bytes,
+    /// little-endian), the name.
     std::vector<std::byte> signed_bytes() const {
         detail::plain_message message("tensafe adapter pin 1\n");
         return message.add(layout).add(held).add(commitment).add(name.size()).add_text(name).bytes;
     }
 
-    /// Whether the signature is the key's, of all the rest.
+    /// Whether the signature is the key's, of all other members.
     bool fits() const { return key.verifies(signed_bytes(), signature); }
 
-    /// As a file.  @throws parameter_error for a name that `make` would refuse
+    /// The text of the pin as a file.  @throws parameter_error for a name that `make` would refuse
     std::string text() const {
         detail::check_package_name<parameter_error>(name, "adapter pin");
         const nlohmann::ordered_json document = {{"format", format},
@@ -97,7 +99,7 @@ struct adapter_pin {
         return document.dump(2) + "\n";
     }
 
-    /// The pin of such a text, which may be hostile: strict JSON with exactly these eight keys.
+    /// Parses the text of a pin, which may be hostile: strict JSON with exactly these eight keys.
     /// @param file  how messages call the text, already quoted
     /// @throws format_error if it is anything else; unsupported_error for another version of the format
     static adapter_pin parse(std::string_view text, std::string_view file) {
@@ -111,7 +113,7 @@ struct adapter_pin {
                 document.bytes_of<32>("held"),
                 document.bytes_of<32>("commitment")};
     }
-    /// @throws as parse; io_error if the file cannot be read, format_error if it is longer than 10,000 bytes
+    /// Reads a pin.  @throws as parse; io_error if it cannot be read, format_error beyond 10,000 bytes
     static adapter_pin read(const std::filesystem::path& path) {
         return parse(io::read_file<std::string>(path, detail::max_signature_file_bytes),
                      quote(path.string()));

@@ -24,7 +24,7 @@
 
 namespace tensafe::keystore {
 
-/// What an Ed25519 key makes of a message.
+/// The signature that an Ed25519 key makes of a message.
 using ed25519_signature = std::array<std::byte, 64>;
 
 namespace detail {
@@ -40,9 +40,9 @@ inline const unsigned char* octets(std::span<const std::byte> bytes) noexcept {
     return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-/// Ed25519 public keys that must not be trusted whoever shows them. A point of small order verifies
-/// signatures that anybody can make without a key, and a y-coordinate that is not reduced gives one key
-/// several texts. OpenSSL 3.0 takes both. Nothing if the key is neither.
+/// Says why an Ed25519 public key must not be trusted whoever shows it; null if it may be. A point of small
+/// order verifies signatures that anybody can make without a key, and a y-coordinate that is not reduced
+/// gives one key several texts. OpenSSL 3.0 takes both.
 inline const char* weakness_of(const std::array<std::byte, 32>& key) {
     std::array<std::byte, 32> y = key;
     y[31] &= std::byte{0x7f};  // the top bit is the sign of x
@@ -113,8 +113,9 @@ inline std::array<std::byte, 32> public_bytes(const EVP_PKEY* key) {
 /// A value of 32 bytes, as RFC 8032 writes them. Thread safety: that of std::array.
 class verifying_key {
   public:
-    /// @param what how messages call the bytes
-    /// @throws format_error if nobody should trust the key; see above
+    /// Makes a key of its bytes.
+    /// @param what  how messages call the bytes
+    /// @throws format_error for a point of small order or a coordinate that is not reduced
     explicit verifying_key(const std::array<std::byte, 32>& bytes, std::string_view what = "public key")
         : bytes_(bytes) {
         if (const char* weakness = detail::weakness_of(bytes)) {
@@ -122,14 +123,14 @@ class verifying_key {
         }
     }
 
-    /// From 64 lower-case hexadecimal digits.
+    /// Reads a key from 64 lower-case hexadecimal digits.
     /// @param what how messages call the text
     /// @throws format_error if the text is anything else, or as the constructor
     static verifying_key from_hex(std::string_view text, std::string_view what = "public key") {
         return verifying_key(keystore::from_hex<32>(text, what), what);
     }
 
-    /// From a PEM file with one public key ("openssl pkey -in key.pem -pubout" writes it).
+    /// Reads a PEM file with one public key ("openssl pkey -in key.pem -pubout" writes it).
     /// @throws io_error if it cannot be read, format_error if it holds anything else, unsupported_error for
     ///         another kind of key
     static verifying_key read(const std::filesystem::path& path) {
@@ -145,7 +146,7 @@ class verifying_key {
 
     const std::array<std::byte, 32>& bytes() const noexcept { return bytes_; }
 
-    /// 64 lower-case digits.
+    /// The key as 64 lower-case hexadecimal digits.
     std::string hex() const { return keystore::hex(bytes_); }
 
     /// Whether `signature` was made of `message` with the other half. Variants of a signature with the same
@@ -183,7 +184,7 @@ class verifying_key {
 /// stays as the application left it.
 class signing_key {
   public:
-    /// A fresh key from OpenSSL's generator, which the operating system seeds.
+    /// Makes a fresh key with OpenSSL's generator, which the operating system seeds.
     static signing_key generate() {
         const detail::openssl_reports reports;
         EVP_PKEY* made = nullptr;
@@ -196,8 +197,7 @@ class signing_key {
         return signing_key(detail::openssl_key(made));
     }
 
-    /// The key of a secret that is kept elsewhere: the 32 bytes that RFC 8032 calls the private key. The
-    /// caller wipes them.
+    /// Makes the key of a secret kept elsewhere: RFC 8032's private key of 32 bytes, which the caller wipes.
     static signing_key from_secret(std::span<const std::byte, 32> secret) {
         const detail::openssl_reports reports;
         detail::openssl_key key(
@@ -208,7 +208,7 @@ class signing_key {
         return signing_key(std::move(key));
     }
 
-    /// From a PEM file with one private key without a passphrase, which only its owner may read:
+    /// Reads a PEM file with one private key without a passphrase, which only its owner may read:
     /// one that `write` or "openssl genpkey -algorithm ed25519 -out key.pem" made.
     /// @throws io_error if it cannot be read or others than its owner have access, format_error if it holds
     ///         anything else, unsupported_error for another kind of key or one with a passphrase
@@ -242,10 +242,10 @@ class signing_key {
         create_private_file(path, std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
     }
 
-    /// The half to give away.
+    /// The public half, to give away.
     const verifying_key& verifying() const noexcept { return verifying_; }
 
-    /// Cost: some 40 us and twice SHA-512 of the message.
+    /// Signs a message. Cost: some 40 us and twice SHA-512 of the message.
     ed25519_signature sign(std::span<const std::byte> message) const {
         const detail::openssl_reports reports;
         const detail::openssl_digest context(EVP_MD_CTX_new());

@@ -106,7 +106,7 @@ class key_file_lock {
         return open_key_file(folder_.get(), path_.filename(), path_, O_RDWR);
     }
 
-    /// @throws io_error unless the file that we have locked is the one that has this name, and no other
+    /// Checks the lock.  @throws io_error unless the file that we have locked has this name, and no other
     void check_place() const {
         struct stat ours {};
         struct stat there {};
@@ -163,7 +163,7 @@ inline void check_scrypt_cost(const scrypt_cost& cost) {
     }
 }
 
-/// Now; a clock that is far off gives the first or the last second that a key file can say.
+/// The time in seconds; a clock that is far off gives the first or the last that a key file can say.
 inline std::chrono::sys_seconds this_second() {
     constexpr std::chrono::seconds first{0};
     constexpr std::chrono::seconds last{static_cast<std::int64_t>(last_key_time)};
@@ -171,7 +171,7 @@ inline std::chrono::sys_seconds this_second() {
     return std::chrono::sys_seconds(std::clamp(std::chrono::seconds(now.time_since_epoch()), first, last));
 }
 
-/// rotate_key_file, with a check of what is there.
+/// Rotates a key file after a check of what is there.
 template <class Check>
 key_info rotate_checked(const std::filesystem::path& path, const passphrase& phrase, Check check) {
     key_file_lock lock(path);
@@ -224,8 +224,8 @@ key_info create_key_file(const std::filesystem::path& path, const passphrase& ph
     return info;
 }
 
-/// The key at `path`, for lora::client. The seed that it is made of is not given to anybody: it cannot be
-/// used for anything else.
+/// Loads the key at `path`, for lora::client. The seed that it is made of is not given to anybody: it cannot
+/// be used for anything else.
 /// @throws io_error, format_error or unsupported_error for a bad file; parameter_error, naming both sets, if
 ///         the key is for another one; passphrase_error if the passphrase is wrong or missing, or the key is
 ///         not wrapped with one: a wrapped key is what the holder of the passphrase wrote
@@ -239,8 +239,8 @@ stored_key<P> load_key_file(const std::filesystem::path& path, const passphrase&
     return {ckks::secret_key<P>(seed), file.info};
 }
 
-/// What the file says of its key. Needs no passphrase, and so cannot tell whether somebody who can write the
-/// file and its checksum has changed what it says.
+/// Returns what the file says of its key. Needs no passphrase, and so cannot tell whether somebody who can
+/// write the file and its checksum has changed what it says.
 /// @throws io_error, format_error or unsupported_error for a bad file
 inline key_info read_key_info(const std::filesystem::path& path) {
     return detail::read_key_at(path).info;
@@ -255,9 +255,8 @@ inline key_info read_key_info(const std::filesystem::path& path) {
 /// @param replacement  none takes the wrap off
 /// @param cost         none keeps that of the file, or takes the default if the key was not wrapped
 /// @throws as load_key_file; parameter_error for a cost that is not allowed; io_error also if somebody else
-/// is replacing the file or has done so, or it has
-///         several names. The old file is then untouched, unless the message says that the new one stands
-///         there
+///         is replacing the file or has done so, or it has several names. The old file is then untouched,
+///         unless the message says that the new one stands there
 inline key_info change_passphrase(const std::filesystem::path& path, const passphrase& old,
                                   const passphrase& replacement,
                                   const std::optional<scrypt_cost>& cost = std::nullopt) {
@@ -290,7 +289,7 @@ inline key_info rotate_key_file(const std::filesystem::path& path, const passphr
     return detail::rotate_checked(path, phrase, [](const key_info&) {});
 }
 
-/// The same, if the key is for this set.
+/// Rotates the key at `path` if it is for this parameter set.
 /// @throws parameter_error, naming both sets, if it is not
 template <ckks::parameter_set P>
 key_info rotate_key_file(const std::filesystem::path& path, const passphrase& phrase = {}) {

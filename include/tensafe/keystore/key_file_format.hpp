@@ -21,15 +21,15 @@
 
 namespace tensafe::keystore {
 
-/// What a key file says of its key to everybody who can read the file. No secret.
+/// The information about a key that a key file shows to everybody who can read the file. No secret.
 struct key_info {
-    /// Random, drawn when the file was created and kept by rotations: names the device or session.
+    /// A random id, drawn when the file was created and kept by rotations: names the device or session.
     std::array<std::byte, 16> id{};
     std::uint64_t generation = 1;        ///< 1, and one more with each rotation
     std::uint64_t set = 0;               ///< wire::set_id of the parameter set
-    std::chrono::sys_seconds created{};  ///< when this generation was made, by the clock of the machine
+    std::chrono::sys_seconds created{};  ///< the time of this generation, by the clock of the machine
     bool wrapped = false;                ///< whether the key needs a passphrase
-    scrypt_cost cost{};                  ///< if it does: of each guess
+    scrypt_cost cost{};                  ///< the cost of each guess, if it does
 
     friend bool operator==(const key_info&, const key_info&) = default;
 };
@@ -40,13 +40,13 @@ namespace detail {
 inline constexpr std::string_view key_file_magic = "TSKF";
 inline constexpr unsigned key_file_version = 1;
 inline constexpr std::size_t key_file_bytes = 176;
-/// More is not read: room for later versions, of which we want to know the number.
+/// The bytes of a file that are read at most: room for later versions, of which we want to know the number.
 inline constexpr std::size_t longest_key_file = 4096;
 inline constexpr std::size_t key_salt_at = 64;
 inline constexpr std::size_t key_secret_at = 96;
 inline constexpr std::size_t key_tag_at = 128;
 inline constexpr std::size_t key_digest_at = 144;
-/// The end of the year 9999: what every calendar can print.
+/// The last time that a key file can say, the end of the year 9999, which every calendar can print.
 inline constexpr std::uint64_t last_key_time = 253'402'300'799;
 
 using key_file_span = std::span<std::byte, key_file_bytes>;
@@ -65,7 +65,7 @@ inline void require_zeros(std::span<const std::byte> bytes, const std::string& f
     }
 }
 
-/// Magic, version and length: what is asked before anything else is looked at.
+/// Checks magic, version and length, before anything else is looked at.
 /// @param file  how messages call it
 /// @throws format_error or unsupported_error
 inline void check_key_file_kind(std::span<const std::byte> bytes, const std::string& file) {
@@ -86,7 +86,7 @@ inline void check_key_file_kind(std::span<const std::byte> bytes, const std::str
     }
 }
 
-/// What the bytes of a key file say, all of them checked but the wrapped secret. Takes no memory but for
+/// Parses the bytes of a key file and checks all of them but the wrapped secret. Takes no memory but for
 /// messages and derives no key.
 /// @param bytes  treated as untrusted
 /// @param file   how messages call them
@@ -174,8 +174,8 @@ inline void write_key_file_bytes(const key_info& info, const random::seed& seed,
     std::copy(digest.begin(), digest.end(), to.begin() + key_digest_at);
 }
 
-/// The seed in a key file that parse_key_file has passed.
-/// @throws passphrase_error; format_error for a seed of zeros
+/// Reads the seed in a key file that parse_key_file has passed.
+/// @throws passphrase_error; format_error for a seed whose bytes are all 0
 inline void read_key_seed(std::span<const std::byte> bytes, const key_info& info, const passphrase& phrase,
                           const std::string& file, random::seed& seed) {
     const const_key_file_span all = bytes.first<key_file_bytes>();

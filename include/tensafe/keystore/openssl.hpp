@@ -11,8 +11,8 @@ namespace tensafe::keystore {
 
 namespace detail {
 
-/// What OpenSSL reports on this thread from construction on. At the end of the scope its queue of reports is
-/// again what it was: the application has the same queue, and what is left there would be taken for the
+/// The reports of OpenSSL on this thread from construction on. At the end of the scope its queue of reports
+/// is again what it was: the application has the same queue, and what is left there would be taken for the
 /// reason of a later failure.
 class openssl_reports {
   public:
@@ -33,7 +33,7 @@ class openssl_reports {
         throw error("OpenSSL: cannot " + action + ": " + reason.data());
     }
 
-    /// For OpenSSL's results where 1 is success and all else is failure.
+    /// Checks a result of OpenSSL's, of which 1 is success and all else is failure.
     void check(int result, const char* action) const {
         if (result != 1) {
             fail(action);
@@ -41,7 +41,7 @@ class openssl_reports {
     }
 
   private:
-    unsigned long before_;  ///< the last report of before, which is not about us
+    unsigned long before_;  ///< the last report of before, which is not ours
 };
 
 /// Frees what one of OpenSSL's functions made: `std::unique_ptr<BIO, openssl_release<&BIO_free_all>>`.

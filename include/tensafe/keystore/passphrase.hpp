@@ -41,9 +41,10 @@ class passphrase {
   public:
     static constexpr std::size_t longest = 1024;
 
-    /// None: what it would protect is not wrapped.
+    /// Makes no passphrase: what it would protect is not wrapped.
     passphrase() noexcept = default;
 
+    /// Makes a passphrase of a text.
     /// @param text  copied; the caller wipes the original
     /// @throws parameter_error unless it has 1 to `longest` bytes: an empty variable of the environment does
     ///         not stand for "no passphrase"
@@ -56,8 +57,8 @@ class passphrase {
     passphrase(const passphrase&) = delete;
     passphrase& operator=(const passphrase&) = delete;
 
-    /// The one line of a file that only its owner may read. Its line feed, if there is one, does not belong
-    /// to the passphrase, nor does a carriage return before it.
+    /// Reads the one line of a file that only its owner may read. Its line feed, if there is one, does not
+    /// belong to the passphrase, nor does a carriage return before it.
     /// @throws io_error as read_private_file; format_error if there are several lines, or not 1 to `longest`
     ///         bytes in the one
     static passphrase read(const std::filesystem::path& path) {
@@ -76,9 +77,9 @@ class passphrase {
         return passphrase(line);
     }
 
-    /// Whether there is none.
+    /// Whether there is no passphrase.
     bool empty() const noexcept { return bytes_.empty(); }
-    /// Valid as long as this object is.
+    /// The passphrase's bytes, valid as long as this object is.
     std::string_view text() const noexcept { return {bytes_.data(), bytes_.size()}; }
 
   private:
@@ -127,14 +128,14 @@ inline passphrase ask_passphrase(const std::string& question) {
     return passphrase(text);
 }
 
-/// What one guess of a passphrase costs: the parameters of scrypt (RFC 7914). The default takes 128 MiB and
+/// The cost of one guess of a passphrase: the parameters of scrypt (RFC 7914). The default takes 128 MiB and
 /// about half a second of one core; a smaller one is for tests and very small machines.
 struct scrypt_cost {
     std::uint32_t log_n = 17;       ///< log2 of the cost parameter N
     std::uint32_t block_size = 8;   ///< r
     std::uint32_t parallelism = 1;  ///< p; computed one after the other
 
-    /// About how much memory a derivation takes, in bytes.
+    /// The memory that a derivation takes, about, in bytes.
     std::uint64_t memory_bytes() const noexcept { return (std::uint64_t{128} * block_size) << log_n; }
 
     /// Whether this library computes it: log_n 10 to 20 and below 16 r (RFC 7914), r 1 to 64, p 1 to 16, 1 to
@@ -146,7 +147,7 @@ struct scrypt_cost {
                memory_bytes() * parallelism <= std::uint64_t{1} << 29;
     }
 
-    /// As messages call it.
+    /// The cost as messages call it.
     std::string text() const {
         return "scrypt with N = 2^" + std::to_string(log_n) + ", r = " + std::to_string(block_size) +
                ", p = " + std::to_string(parallelism);
@@ -169,7 +170,7 @@ inline const unsigned char* octets_of(const std::byte* bytes) noexcept {
     return reinterpret_cast<const unsigned char*>(bytes);
 }
 
-/// A 32-byte key of a passphrase and a salt; the caller wipes it.
+/// Derives a 32-byte key from a passphrase and a salt; the caller wipes it.
 /// @pre cost.allowed()
 /// @throws error with OpenSSL's reason, such as memory
 inline void derive_wrap_key(const passphrase& phrase, std::span<const std::byte, wrap_salt_bytes> salt,
@@ -182,7 +183,7 @@ inline void derive_wrap_key(const passphrase& phrase, std::span<const std::byte,
                   "derive a key of a passphrase by scrypt");
 }
 
-/// ChaCha20-Poly1305 (RFC 8439) under a key that is used once, so with a nonce of zeros, in one direction.
+/// ChaCha20-Poly1305 (RFC 8439) in one direction, under a key that is used once: so the nonce is 0.
 class wrap_cipher {
   public:
     enum class direction { seal, open };
@@ -204,7 +205,7 @@ class wrap_cipher {
     wrap_cipher(const wrap_cipher&) = delete;
     wrap_cipher& operator=(const wrap_cipher&) = delete;
 
-    /// @param to  as many bytes
+    /// Encrypts or decrypts the next bytes.  @param to  room for as many bytes
     void update(std::span<const std::byte> from, std::byte* to) {
         int count = 0;
         reports_.check(EVP_CipherUpdate(context_.get(), octets_of(to), &count, octets_of(from.data()),
@@ -217,7 +218,7 @@ class wrap_cipher {
                                            static_cast<int>(tag.size()), tag.data()),
                        "read a tag");
     }
-    /// Whether all of it is what was sealed under this key.
+    /// Whether all that was given to update is what was sealed under this key.
     [[nodiscard]] bool finish_if(std::span<const std::byte, wrap_tag_bytes> tag) {
         std::array<std::byte, wrap_tag_bytes> wanted{};
         std::copy(tag.begin(), tag.end(), wanted.begin());
@@ -252,8 +253,7 @@ inline void wrap_secret(const passphrase& phrase, std::span<const std::byte, wra
     cipher.finish(tag);
 }
 
-/// Takes the wrap off. Returns whether passphrase and bytes are those of wrap_secret; `secret` is zeros if
-/// not.
+/// Takes the wrap off. Returns whether passphrase and bytes are those of wrap_secret; else `secret` is all 0.
 [[nodiscard]] inline bool unwrap_secret(const passphrase& phrase,
                                         std::span<const std::byte, wrap_salt_bytes> salt,
                                         const scrypt_cost& cost, std::span<const std::byte> header,

@@ -40,14 +40,14 @@ class owned_descriptor {
         }
     }
     int get() const noexcept { return value_; }
-    /// Closes it now.  Returns errno or 0.
+    /// Closes the file now.  Returns errno or 0.
     int close() noexcept { return ::close(std::exchange(value_, -1)) == 0 ? 0 : errno; }
 
   private:
     int value_;
 };
 
-/// A new file for its owner alone (mode 0600), to be written and then given its name.
+/// Creates a new file for its owner alone (mode 0600), to be written and then given its name.
 /// @param name  ends in XXXXXX, which becomes what no file has: also after a process of the same number died
 ///              here. Empty if this throws
 /// @throws io_error if it cannot be created
@@ -61,14 +61,14 @@ inline owned_descriptor create_temporary(std::string& name) {
     return owned_descriptor(descriptor);
 }
 
-/// @throws io_error if anybody but this user, or root, decides what stands there
+/// Checks the owner.  @throws io_error if anybody but this user, or root, decides what stands there
 inline void check_owner(const std::filesystem::path& path, const struct stat& status) {
     if ((status.st_uid != ::geteuid() && status.st_uid != 0) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         throw io_error(quote(path.string()) + ": is not used: another user owns it or may write it");
     }
 }
 
-/// Bits of the file mode that give its group or others anything.
+/// The bits of the file mode that give its group or others anything.
 inline constexpr mode_t not_the_owner = 077;
 
 inline std::string octal(mode_t mode) {
@@ -77,7 +77,7 @@ inline std::string octal(mode_t mode) {
     return text.data();
 }
 
-/// The folder of a file.  @throws io_error if it cannot be opened for reading
+/// Opens the folder of a file.  @throws io_error if it cannot be opened for reading
 inline owned_descriptor open_folder_of(const std::filesystem::path& path) {
     const std::filesystem::path name = path.has_parent_path() ? path.parent_path() : ".";
     owned_descriptor folder(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -98,7 +98,7 @@ inline void force_folder_of(const std::filesystem::path& path) {
     }
 }
 
-/// Writes all of it, for its owner alone, and forces it to the device.  Returns errno or 0.
+/// Writes all bytes, for the file's owner alone, and forces them to the device.  Returns errno or 0.
 inline int write_and_force(const owned_descriptor& file, std::span<const std::byte> bytes) noexcept {
     // An unusual umask may have taken something away.
     if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) {
@@ -174,7 +174,7 @@ void replace_private(const owned_descriptor& folder, const std::filesystem::path
     }
 }
 
-/// @throws io_error too for a file that failed to open, with errno saying why
+/// The status of a file.  @throws io_error also for one that failed to open, with errno saying why
 inline struct stat status_of(const owned_descriptor& file, const std::filesystem::path& path) {
     if (file.get() < 0) {
         io::throw_io_error(path, "open", errno);
@@ -186,7 +186,7 @@ inline struct stat status_of(const owned_descriptor& file, const std::filesystem
     return status;
 }
 
-/// read_private_file of a file that is open, or failed to open, with errno saying why
+/// Reads a file as read_private_file does; it is open, or failed to open, with errno saying why.
 inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& file,
                                                      const std::filesystem::path& path, std::size_t largest) {
     const struct stat status = status_of(file, path);

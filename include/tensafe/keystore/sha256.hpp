@@ -55,7 +55,7 @@ std::array<std::byte, Bytes> from_hex(std::string_view text, std::string_view wh
     return bytes;
 }
 
-/// What SHA-256 makes of a message.
+/// The SHA-256 of a message.
 using sha256_digest = std::array<std::byte, 32>;
 
 /// SHA-256 (FIPS 180-4) of a message that comes in pieces, by OpenSSL.
@@ -74,7 +74,7 @@ class sha256 {
         begin(reports);
     }
 
-    /// The message goes on with `bytes`.
+    /// Appends `bytes` to the message.
     void update(std::span<const std::byte> bytes) {
         const detail::openssl_reports reports;
         reports.check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()), "continue SHA-256");

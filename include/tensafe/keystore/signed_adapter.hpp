@@ -29,14 +29,14 @@
 
 namespace tensafe::keystore {
 
-/// What an adapter package holds, reduced to what a signature is about.
+/// The part of an adapter package that a signature is about.
 struct package_digest {
     std::uint64_t config_bytes = 0;  ///< length of adapter_config.json
     sha256_digest config{};
     std::uint64_t weights_bytes = 0;  ///< length of adapter_model.safetensors
     sha256_digest weights{};
 
-    /// Cost: SHA-256 of both.
+    /// Computes both digests. Cost: SHA-256 of both files.
     static package_digest of(std::span<const std::byte> config_file,
                              std::span<const std::byte> weights_file) {
         return {config_file.size(), sha256::of(config_file), weights_file.size(), sha256::of(weights_file)};
@@ -51,7 +51,7 @@ inline constexpr std::string_view signature_format = "tensafe-adapter-signature"
 inline constexpr std::size_t max_signature_file_bytes = 10'000;
 inline constexpr std::size_t max_package_name_bytes = 128;  // as in a registry and a meter
 
-/// Control characters would let a name pretend to be lines of a log.
+/// Checks a name: control characters would let it pretend to be lines of a log.
 /// @throws Error naming `what`
 template <class Error>
 void check_package_name(std::string_view name, const std::string& what) {
@@ -61,7 +61,7 @@ void check_package_name(std::string_view name, const std::string& what) {
     }
 }
 
-/// Bytes to sign or to hash. The first line keeps them from meaning something else elsewhere.
+/// Collects bytes to sign or to hash. The first line keeps them from meaning something else elsewhere.
 struct plain_message {
     std::vector<std::byte> bytes;
 
@@ -72,7 +72,7 @@ struct plain_message {
         return *this;
     }
     plain_message& add_text(std::string_view text) { return add(std::as_bytes(std::span(text))); }
-    /// 8 bytes, little-endian.
+    /// Adds a number as 8 bytes, little-endian.
     plain_message& add(std::uint64_t number) {
         static_assert(std::endian::native == std::endian::little, "plain_message: numbers are little-endian");
         return add(std::as_bytes(std::span(&number, 1)));
@@ -149,8 +149,8 @@ inline std::vector<std::byte> signed_message(const package_digest& package, std:
     return std::move(message.add(name.size()).add_text(name).add(revision).bytes);
 }
 
-/// What adapter_signature.json says: who signed, under which name and revision. Nothing in it is true before
-/// `fits` says so.
+/// The contents of adapter_signature.json: who signed, under which name and revision. Nothing in it is true
+/// before `fits` says so.
 ///
 /// A value type. Errors of reading leave nothing behind; const members may be called from any thread.
 struct adapter_signature {
@@ -159,7 +159,7 @@ struct adapter_signature {
     std::string name;            ///< UTF-8, at most 128 bytes, no control characters; may be empty
     std::uint64_t revision = 0;  ///< grows with each version that the signer publishes under the name
 
-    /// @throws parameter_error for a name that is too long, is not UTF-8 or has control characters
+    /// Signs a package.  @throws parameter_error for a name too long, not UTF-8 or with control characters
     static adapter_signature make(const package_digest& package, const signing_key& key,
                                   std::string_view name = "", std::uint64_t revision = 0) {
         detail::check_package_name<parameter_error>(name, "adapter signature");
@@ -187,7 +187,7 @@ struct adapter_signature {
         return document.dump(2) + "\n";
     }
 
-    /// The signature of such a text, which may be hostile: strict JSON with exactly these six keys.
+    /// Parses the text of a signature, which may be hostile: strict JSON with exactly these six keys.
     /// @param file how messages call the text, already quoted
     /// @throws format_error if it is anything else; unsupported_error for another version of the format
     static adapter_signature parse(std::string_view text, std::string_view file) {
@@ -204,17 +204,17 @@ struct adapter_signature {
 /// The name of the file that makes a PEFT directory a signed package.
 inline constexpr std::string_view signature_file_name = "adapter_signature.json";
 
-/// Which packages may be loaded. The default trusts nobody and refuses all of them.
+/// Says which packages may be loaded. The default trusts nobody and refuses all of them.
 ///
 ///     keystore::load_adapter("adapters/legal", {.trusted = {key}, .oldest_revision = 7});
 struct signature_policy {
     /// A package must carry a signature by one of these keys.
     std::vector<verifying_key> trusted = {};
-    /// Packages without a signature are loaded too, and if `trusted` is empty those that anybody signed. Only
-    /// for directories into which nobody writes whom you would not give the model. A signature that is there
-    /// and does not fit is an error all the same.
+    /// Whether packages without a signature are loaded too, and if `trusted` is empty those that anybody
+    /// signed. Only for directories into which nobody writes whom you would not give the model. A signature
+    /// that is there and does not fit is an error all the same.
     bool allow_unsigned = false;
-    /// If not empty: the name that must have been signed, so that one adapter cannot pass for another.
+    /// The name that must have been signed, if not empty, so that one adapter cannot pass for another.
     std::string name = {};
     /// The smallest revision that is accepted, so that an old package cannot come back.
     std::uint64_t oldest_revision = 0;
@@ -223,13 +223,13 @@ struct signature_policy {
     std::size_t largest_weights = std::size_t{1} << 32;
 };
 
-/// Where an adapter came from. Name and revision are as signed; empty and 0 without a signature.
+/// The origin of an adapter. Name and revision are as signed; empty and 0 without a signature.
 struct adapter_provenance {
-    std::optional<verifying_key> signer;  ///< whose signature fits; nothing for an unsigned package
+    std::optional<verifying_key> signer;  ///< the key whose signature fits; nothing for an unsigned package
     bool trusted = false;                 ///< the signer is one of the policy's keys
     std::string name;
     std::uint64_t revision = 0;
-    package_digest content;  ///< of the very bytes that were parsed
+    package_digest content;  ///< digest of the very bytes that were parsed
 };
 
 /// An adapter, and who answers for it.
@@ -263,7 +263,7 @@ struct package_bytes {
     }
 };
 
-/// The signature of a package, or nothing if there is no such file. A link that leads nowhere is one.
+/// Reads the signature of a package, or nothing if there is no such file. A link that leads nowhere is one.
 inline std::optional<adapter_signature> read_signature(const std::filesystem::path& directory) {
     const std::filesystem::path path = directory / signature_file_name;
     std::error_code failure;
@@ -278,7 +278,7 @@ inline std::optional<adapter_signature> read_signature(const std::filesystem::pa
                                     quote(path.string()));
 }
 
-/// What can be refused before the weights are read.  Returns whether the signer is trusted.
+/// Refuses what can be refused before the weights are read.  Returns whether the signer is trusted.
 inline bool check_signer(const std::optional<adapter_signature>& signature, const signature_policy& policy,
                          const std::string& where) {
     if (!signature) {
@@ -350,7 +350,7 @@ inline loaded_adapter load_adapter(const std::filesystem::path& directory, const
     return {std::move(bytes).parse(), std::move(provenance)};
 }
 
-/// A function that loads the package anew each time, for serving::registry::load.
+/// Returns a function that loads the package anew each time, for serving::registry::load.
 /// @param report is told where each adapter comes from before it is returned; it may throw to refuse it
 /// Thread safety: that of `report`. Errors: as load_adapter.
 inline std::function<lora::adapter()> adapter_source(

@@ -12,15 +12,15 @@
 
 namespace tensafe::memory {
 
-/// Of every buffer on the host: a cache line, and one AVX-512 register.
+/// Every buffer on the host is aligned to this many bytes: a cache line, and one AVX-512 register.
 inline constexpr std::size_t alignment = 64;
 
-/// Where bytes live: ordinary memory of the process. A space says how to get memory in it, give it back and
+/// Ordinary memory of the process, as the space of a buffer. A space says how to get memory, give it back and
 /// write to it, and whether the host may touch it. device/cuda/ has those of a GPU.
 struct host_space {
     static constexpr bool host_accessible = true;
 
-    /// 64-byte aligned.  @throws std::bad_alloc
+    /// Returns `bytes` bytes, aligned to 64 bytes.  @throws std::bad_alloc
     static void* allocate(std::size_t bytes) { return ::operator new (bytes, std::align_val_t{alignment}); }
     static void release(void* data) noexcept { ::operator delete (data, std::align_val_t{alignment}); }
     static void wipe(void* data, std::size_t bytes) noexcept { memory::wipe(data, bytes); }
@@ -28,20 +28,20 @@ struct host_space {
     static void copy(void* to, const void* from, std::size_t bytes) noexcept { std::memcpy(to, from, bytes); }
 };
 
-/// What happens to the bytes of a buffer when they are released or overwritten by assignment.
+/// Tag of a buffer whose bytes are left as they are when they are released or overwritten by assignment.
 struct keep_on_release {};
-/// Secrets: zeros are written over the bytes before the memory goes back.
+/// Tag of a buffer of secrets: its bytes are overwritten with 0 before they are released or replaced.
 struct wipe_on_release {};
 
-/// Tag: the elements will all be written before they are read.
+/// Tag of a constructor: the caller will write all elements before it reads them.
 struct uninitialized_t {};
 inline constexpr uninitialized_t uninitialized{};
 
 /// An owning array of `size()` elements, 64-byte aligned.
 ///
-/// Value semantics: copies are deep, a moved-from buffer is empty. Elements start as zeros unless
-/// `uninitialized` is asked for. Thread safety of a standard container; strong exception safety: only
-/// allocation throws (std::bad_alloc), and in other spaces what their functions throw.
+/// Value semantics: copies are deep, a moved-from buffer is empty. Elements start as 0 unless `uninitialized`
+/// is asked for. Thread safety of a standard container; strong exception safety: only allocation throws
+/// (std::bad_alloc), and in other spaces what their functions throw.
 template <class T, class Space = host_space, class Release = keep_on_release>
 class buffer {
     static_assert(std::is_trivially_copyable_v<T>, "memory::buffer: elements must be trivially copyable");
@@ -90,9 +90,9 @@ class buffer {
     const T* begin() const noexcept requires(Space::host_accessible) { return data_; }
     const T* end() const noexcept requires(Space::host_accessible) { return data_ + size_; }
 
-    /// The same memory as a buffer that is not wiped: for bytes that were secret and have become ciphertext.
+    /// Moves the memory into a buffer that is not wiped: for secret bytes that have become ciphertext.
     buffer<T, Space, keep_on_release> declassify() && noexcept { return retyped<keep_on_release>(); }
-    /// The same memory as a buffer that is wiped: for secrets in the place of old ciphertext.
+    /// Moves the memory into a buffer that is wiped: for secrets in the place of old ciphertext.
     buffer<T, Space, wipe_on_release> classify() && noexcept { return retyped<wipe_on_release>(); }
 
     std::span<T> span() noexcept requires(Space::host_accessible) { return {data_, size_}; }

@@ -43,7 +43,7 @@ void check_packing(const char* who, std::size_t count, int bits, std::size_t byt
     }
 }
 
-/// @pre  out.size() == packed_bytes(values.size(), bits)
+/// Portable body of pack_bits.  @pre  out.size() == packed_bytes(values.size(), bits)
 template <class T>
 void pack_portable(std::span<const T> values, int bits, std::span<std::uint8_t> out) noexcept {
     const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
@@ -66,7 +66,8 @@ void pack_portable(std::span<const T> values, int bits, std::span<std::uint8_t> 
     }
 }
 
-/// Returns the largest value, 0 if there is none.  @pre  in.size() == packed_bytes(values.size(), bits)
+/// Portable body of unpack_bits. Returns the largest value, 0 if there is none.
+/// @pre  in.size() == packed_bytes(values.size(), bits)
 template <class T>
 T unpack_portable(std::span<const std::uint8_t> in, int bits, std::span<T> values) noexcept {
     const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
@@ -97,7 +98,7 @@ T unpack_portable(std::span<const std::uint8_t> in, int bits, std::span<T> value
     return largest;
 }
 
-/// With fewer values the tables of the vectors cost more than they save.
+/// The least count for AVX-512: with fewer values the tables of the vectors cost more than they save.
 inline constexpr std::size_t least_count_avx512 = 32;
 inline constexpr std::size_t least_count_avx2 = 128;
 
@@ -117,7 +118,7 @@ void pack(std::span<const T> values, int bits, std::span<std::uint8_t> out) {
     pack_portable(values.subspan(done), bits, out.subspan(packed_bytes(done, bits)));
 }
 
-/// Returns the largest value, 0 if there is none.
+/// Unpacks with the active back-end and returns the largest value, 0 if there is none.
 template <class T>
 T unpack(std::span<const std::uint8_t> in, int bits, std::span<T> values) {
     check_packing<T>("unpack_bits", values.size(), bits, in.size());
@@ -159,8 +160,8 @@ TENSAFE_COMPILED_INLINE void pack_bits(std::span<const std::uint64_t> values, in
     detail::pack(values, bits, out);
 }
 
-/// The values that pack_bits wrote, each below 2^bits. Every byte string is the packing of exactly one list
-/// of values or is refused. Nothing is written on an error. Thread-safe.
+/// Reads the values that pack_bits wrote, each below 2^bits. Every byte string is the packing of exactly one
+/// list of values or is refused. Nothing is written on an error. Thread-safe.
 /// @throws parameter_error unless bits is in [1, 32], or [1, 64] for 64-bit values
 /// @throws shape_error unless in.size() == packed_bytes(values.size(), bits)
 /// @throws format_error if an unused bit of the last byte is not 0
@@ -173,7 +174,8 @@ TENSAFE_COMPILED_INLINE void unpack_bits(std::span<const std::uint8_t> in, int b
     detail::unpack(in, bits, values);
 }
 
-/// The same, and whether all values are below q: for residues from outside. All are written in either case.
+/// Unpacks like unpack_bits and returns whether all values are below q, for residues from outside. All values
+/// are written in either case.
 [[nodiscard]] inline bool unpack_bits_below(std::span<const std::uint8_t> in, int bits, std::uint64_t q,
                                             std::span<std::uint64_t> values) {
     const std::uint64_t largest = detail::unpack(in, bits, values);

@@ -6,13 +6,13 @@
 
 namespace tensafe::memory {
 
-/// Overwrites `bytes` bytes with zeros in a way the optimiser may not drop, even just before a release.
+/// Overwrites `bytes` bytes with 0 in a way the optimiser may not drop, even just before a release.
 inline void wipe(void* data, std::size_t bytes) noexcept {
     if (bytes == 0) {
         return;
     }
     std::memset(data, 0, bytes);
-    // The barrier makes the compiler assume that the zeros are read.
+    // The barrier makes the compiler assume that the bytes are read.
     __asm__ __volatile__("" : : "r"(data) : "memory");
 }
 
@@ -32,7 +32,7 @@ __attribute__((noinline)) inline void wipe_frames() noexcept {
     wipe(frames);
 }
 
-/// Wipes the object it refers to when the scope ends, also on an exception: for secret temporaries.
+/// Wipes the object that it refers to when the scope ends, also on an exception: for secret temporaries.
 template <class T>
 class wipe_guard {
     static_assert(!std::is_const_v<T>, "wipe_guard: a const object cannot be overwritten; drop the const");

@@ -14,8 +14,7 @@ struct residue_pair {
     residue<Policy, L> second;
 };
 
-/// The bound up to which a lazy operand of bound K may stay so that adding `Headroom` still fits; K if it
-/// does.
+/// The bound to which a lazy operand of bound K must be reduced so that adding `Headroom` fits, at most K.
 template <class Policy, unsigned K, unsigned Headroom>
 inline constexpr unsigned bound_before_adding =
     K + Headroom <= Policy::max_multiple ? K : Policy::max_multiple - Headroom;

@@ -24,13 +24,15 @@ class plan {
     using policy_type = Policy;
     using factor = typename Policy::factor;
 
+    /// Makes the tables with the smallest primitive 2N-th root of unity.
     /// @param log_n  the degree is 2^log_n, log_n in [1, 17]
     /// @throws parameter_error if log_n is out of range or the modulus is not a prime that is 1 modulo 2N
     plan(Policy policy, int log_n)
         : plan(policy, log_n, arith::smallest_primitive_root(policy.modulus().value(), checked(log_n))) {}
 
-    /// With a primitive 2N-th root of the caller's choice instead of the smallest one.
-    /// @throws parameter_error as above, or if `psi` is no primitive 2N-th root
+    /// Makes the tables with a primitive 2N-th root of the caller's choice instead of the smallest one.
+    /// @throws parameter_error if log_n is out of range, the modulus is not a prime that is 1 modulo 2N, or
+    ///         `psi` is no primitive 2N-th root
     plan(Policy policy, int log_n, arith::word psi)
         : policy_(policy),
           log_n_(checked(log_n)),
@@ -66,12 +68,12 @@ class plan {
     const factor* forward_factors() const noexcept { return forward_.data(); }
     /// The inverses of the forward factors, at the same places.
     const factor* inverse_factors() const noexcept { return inverse_.data(); }
-    /// 1: multiplying by it reduces an entry of any bound.
+    /// The factor 1; multiplying by it reduces an entry of any bound.
     factor one() const noexcept { return forward_[0]; }
-    /// 1/N, and inverse factors 1..3 times 1/N: the last inverse stages scale as they go.
+    /// The factor 1/N. The last inverse stages scale as they go, with inverse factors 1 to 3 times 1/N too.
     factor degree_inverse() const noexcept { return degree_inverse_; }
     factor scaled_inverse_factor(std::size_t i) const noexcept { return scaled_inverse_[i]; }
-    /// What the SIMD back-ends read instead.
+    /// The tables that the SIMD back-ends read instead of these factors.
     const ntt::vector_tables<Policy>& vector_tables() const noexcept { return vector_tables_; }
 
   private:

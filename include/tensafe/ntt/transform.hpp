@@ -12,7 +12,7 @@
 
 namespace tensafe::ntt {
 
-/// How the log_n stages of a transform are grouped into passes over memory: the first `GlobalStages` one at a
+/// Groups the log_n stages of a transform into passes over memory: the first `GlobalStages` one at a
 /// time over the whole limb, the others block by block, two per pass in registers (radix-4), while the block
 /// is in cache. The inverse runs the mirror image. The result does not depend on the schedule.
 template <int GlobalStages>
@@ -24,8 +24,8 @@ struct split_stages {
 using all_fused = split_stages<0>;
 using stage_by_stage = split_stages<17>;
 
-/// When no schedule is named: that of the active back-end, and all fused in portable code, measured best up
-/// to N = 2^17 (docs/benchmarks.md). A schedule that is named runs in portable code.
+/// The schedule when none is named: that of the active back-end, and all stages fused in portable code,
+/// measured best up to N = 2^17 (docs/benchmarks.md). A schedule that is named runs in portable code.
 struct default_schedule : all_fused {};
 
 template <class S>
@@ -79,15 +79,16 @@ class host_passes {
   private:
     static constexpr unsigned product = Policy::product_bound;
     static constexpr unsigned capacity = Policy::max_multiple;
-    /// Each radix-4 pass adds this to the bound.
+    /// The multiple of q that each radix-4 pass adds to the bound.
     static constexpr unsigned step = 2 * product;
-    /// No transform adds more than this to the bound, so primes with room for it never reduce on the way: all
-    /// passes share one instantiation, at the bound that holds for the last.
+    /// The most that a transform adds to the bound, as a multiple of q. Primes with room for it never reduce
+    /// on the way: all passes share one instantiation, at the bound that holds for the last.
     static constexpr unsigned largest_bound = step + product * static_cast<unsigned>(max_log_n);
     static constexpr bool never_reduces = largest_bound + step <= capacity;
     static constexpr unsigned start_bound = never_reduces ? largest_bound : std::min(step, capacity);
-    /// The same for the inverse, where each stage doubles the bound of the sums, from 1 for canonical entries
-    /// (and from a product's bound of at most 3 after the first): proved in docs/design/ntt.md.
+    /// The largest bound in an inverse transform that never reduces: each stage doubles the bound of the
+    /// sums, from 1 for canonical entries (and from a product's bound of at most 3 after the first): proved
+    /// in docs/design/ntt.md.
     static constexpr unsigned largest_inverse_bound = 1U << max_log_n;
     static constexpr bool inverse_never_reduces = 4 * largest_inverse_bound <= capacity;
     /// Bound at the start of the inverse and wherever it changes radix: the sum of four entries fits.
@@ -98,8 +99,8 @@ class host_passes {
     residue<Policy, K> load(const word* data) const noexcept {
         return {bit_cast<typename Policy::representation>(*data)};
     }
-    /// Leaves x below Bound*q. Where nothing is ever reduced the bound of an entry between passes is not that
-    /// of its last pass but the longest one, which no entry passes whatever the schedule.
+    /// Stores x below Bound*q. Where nothing is ever reduced, Bound is not that of the pass which stores the
+    /// entry but the largest that any entry reaches, whatever the schedule.
     template <unsigned Bound, unsigned K>
     void store(word* data, residue<Policy, K> x) const noexcept {
         if constexpr ((never_reduces && Bound == largest_bound) ||
@@ -121,7 +122,7 @@ class host_passes {
         }
     }
 
-    /// Stored words become the policy's representation and back; nothing to do for the integer policies.
+    /// Converts stored words to the policy's representation; nothing to do for the integer policies.
     void enter(word* data) const noexcept {
         if constexpr (!std::same_as<typename Policy::representation, word>) {
             for (std::size_t i = 0; i < plan_.degree(); ++i) {
@@ -148,7 +149,7 @@ class host_passes {
         return never_reduces ? start_bound : std::min(bound_before(k) + step, capacity);
     }
 
-    /// Blocks [first, last) of the 2^stage blocks: one stage.
+    /// One forward stage on blocks [first, last) of its 2^stage blocks.
     template <unsigned K, unsigned Bound>
     void forward_radix2(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
         const std::size_t half = plan_.degree() >> (stage + 1);
@@ -165,7 +166,8 @@ class host_passes {
         }
     }
 
-    /// The same between radices; the last stage leaves residues.
+    /// One forward stage on blocks [first, last) of its 2^stage blocks, at the bound that holds between
+    /// stages; the last stage leaves residues.
     void forward_stage(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
         if (stage + 1 == plan_.log_n()) {
             forward_radix2<start_bound, 1>(data, stage, first, last);
@@ -174,7 +176,7 @@ class host_passes {
         }
     }
 
-    /// All stages from `stage` on of one of the 2^stage blocks.
+    /// All forward stages from `stage` on of one of its 2^stage blocks.
     void forward_block(word* data, int stage, std::size_t block) const noexcept {
         const int stages = plan_.log_n() - stage;
         const int odd = stages % 2;
@@ -201,7 +203,7 @@ class host_passes {
         forward_radix4_passes<bound_after(K)>(data, stage + 2, 4 * first, 4 * last);
     }
 
-    /// Stages stage and stage + 1 on the four quarters of one of the 2^stage blocks.
+    /// Forward stages `stage` and stage + 1 on the four quarters of one of the 2^stage blocks.
     template <unsigned K, unsigned Bound>
     TENSAFE_INLINE void forward_radix4(word* data, std::size_t quarter, int stage,
                                        std::size_t block) const noexcept {
@@ -234,7 +236,7 @@ class host_passes {
         return 16 * k <= capacity && !inverse_never_reduces ? 4 * k : k;
     }
 
-    /// All stages down to `stage` of one of the 2^stage blocks.
+    /// All inverse stages down to `stage` of one of its 2^stage blocks.
     void inverse_block(word* data, int stage, std::size_t block) const noexcept {
         const int stages = plan_.log_n() - stage;
         const int odd = stages % 2;
@@ -247,7 +249,7 @@ class host_passes {
         }
     }
 
-    /// Passes from `stage` down to `top`, on the blocks inside [first, last) of stage `top`.
+    /// Inverse radix-4 passes from `stage` down to `top`, on the blocks inside [first, last) of stage `top`.
     template <unsigned K>
     void inverse_radix4_passes(word* data, int stage, int top, std::size_t first,
                                std::size_t last) const noexcept {
@@ -264,7 +266,7 @@ class host_passes {
         inverse_radix4_passes<bound_after_inverse(K)>(data, stage - 2, top, first, last);
     }
 
-    /// Stages stage + 1 and stage of blocks [first, last) of the 2^stage blocks.
+    /// Inverse stages stage + 1 and `stage` of blocks [first, last) of the 2^stage blocks.
     template <unsigned K, unsigned Bound>
     void inverse_radix4_range(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
         const std::size_t quarter = plan_.degree() >> (stage + 2);
@@ -279,7 +281,8 @@ class host_passes {
         }
     }
 
-    /// The last two stages have 1/N folded in: three of the four outputs get it with a twiddle.
+    /// Inverse stages stage + 1 and `stage` on the four quarters of one of the 2^stage blocks. With 1/N
+    /// folded into the last ones, three of the four outputs get it with a twiddle.
     template <unsigned K, unsigned Bound, bool Last>
     TENSAFE_INLINE void inverse_radix4(word* data, std::size_t quarter, int stage,
                                        std::size_t block) const noexcept {
@@ -309,7 +312,7 @@ class host_passes {
         }
     }
 
-    /// Blocks [first, last) of the 2^stage blocks: one stage.
+    /// One inverse stage on blocks [first, last) of its 2^stage blocks.
     void inverse_stage(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
         if (stage == 0) {
             inverse_radix2<true>(data, stage, first, last);

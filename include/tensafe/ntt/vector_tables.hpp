@@ -24,9 +24,9 @@ class vector_tables {
     }
 };
 
-/// Those of the active back-end are built with the object; those of another one when it is first used after a
-/// switch. A back-end without tables for a degree or width leaves it to the next one: see ntt::forward.
-/// Thread-safe.
+/// The tables for Shoup's arithmetic. Those of the active back-end are built with the object; those of
+/// another one when it is first used after a switch. A back-end without tables for a degree or width leaves
+/// it to the next one, as ntt::forward says. Thread-safe.
 template <class Modulus>
 class vector_tables<arith::shoup<Modulus>> {
     static constexpr int bits = Modulus::bits;
@@ -44,7 +44,7 @@ class vector_tables<arith::shoup<Modulus>> {
     }
 
     /// Transforms the words at `limb`, which `from` points to as well, or small signed numbers forward, with
-    /// the active back-end; false if it leaves that to others.
+    /// the active back-end. Returns false, with nothing done, if that back-end leaves it to others.
     template <direction to, class From>
     bool transform([[maybe_unused]] const From* from, [[maybe_unused]] arith::word* limb) const noexcept {
 #if TENSAFE_X86_64

@@ -19,7 +19,7 @@
 namespace tensafe::random {
 
 namespace detail {
-/// As chacha20_bulk. Not inlined: the caller wipes what it leaves on the stack.
+/// The blocks of chacha20_bulk. Not inlined: the caller wipes what it leaves on the stack.
 __attribute__((noinline)) inline void chacha20_blocks(const chacha20_state& state, std::uint32_t first,
                                                       std::uint8_t* out, std::size_t count) noexcept {
 #if TENSAFE_X86_64
@@ -35,7 +35,7 @@ __attribute__((noinline)) inline void chacha20_blocks(const chacha20_state& stat
 #endif
     chacha20_keystream<chacha20_lanes<4>>(state, first, out, count);
 }
-/// Not inlined, as above.
+/// Writes one block and leaves traces on the stack, which the caller wipes: hence not inlined.
 __attribute__((noinline)) inline void chacha20_one_block(const std::uint32_t* key, std::uint32_t counter,
                                                          const std::uint32_t* nonce,
                                                          std::uint32_t* out) noexcept {
@@ -43,8 +43,8 @@ __attribute__((noinline)) inline void chacha20_one_block(const std::uint32_t* ke
 }
 }  // namespace detail
 
-/// `count` blocks of 64 bytes from number `first` on; every back-end gives the same bytes. Constant time: the
-/// time depends on `count` alone. Optimised builds leave neither key nor stream on the stack.
+/// Writes `count` blocks of 64 bytes from number `first` on; every back-end gives the same bytes. Constant
+/// time: the time depends on `count` alone. Optimised builds leave neither key nor stream on the stack.
 /// @pre  first + count <= 2^32; out holds 64 * count bytes
 TENSAFE_COMPILED_INLINE void chacha20_bulk(const chacha20_state& state, std::uint32_t first,
                                            std::uint8_t* out, std::size_t count) noexcept {
@@ -52,7 +52,7 @@ TENSAFE_COMPILED_INLINE void chacha20_bulk(const chacha20_state& state, std::uin
     memory::wipe_frames<4096>();
 }
 
-/// Blocks of one stream: the counter has 32 bits and does not wrap. 2^32 blocks are 256 GiB.
+/// The blocks of one stream: the counter has 32 bits and does not wrap. 2^32 blocks are 256 GiB.
 inline constexpr std::uint64_t chacha20_stream_blocks = std::uint64_t{1} << 32;
 
 /// The bytes that a seed stands for: the ChaCha20 key stream (RFC 8439) whose key is the seed and whose nonce
@@ -62,6 +62,7 @@ inline constexpr std::uint64_t chacha20_stream_blocks = std::uint64_t{1} << 32;
 /// Thread-safe for const calls.
 class chacha20_stream {
   public:
+    /// Names a stream of a seed.
     /// @param lane   which polynomial or limb, counted by the caller
     /// @param round  rejection round; 0 for streams without rejection
     chacha20_stream(const seed& key, stream_domain domain, std::uint32_t lane,
@@ -91,8 +92,8 @@ class chacha20_stream {
     chacha20_state state_;
 };
 
-/// One block of the stream of a seed, in half the time that `generate` takes for it. Optimised builds leave
-/// neither key nor block on the stack.
+/// Returns one block of the stream of a seed, in half the time that `generate` takes for it. Optimised builds
+/// leave neither key nor block on the stack.
 inline std::array<std::uint8_t, chacha20_block_bytes> chacha20_stream_block(
     const seed& key, stream_domain domain, std::uint32_t lane = 0, std::uint32_t round = 0,
     std::uint32_t counter = 0) noexcept {

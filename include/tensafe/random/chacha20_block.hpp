@@ -8,7 +8,7 @@ namespace tensafe::random {
 
 inline constexpr int chacha20_double_rounds = 10;
 
-/// "expand 32-byte k": the first four words of every state.
+/// The first four words of every state, "expand 32-byte k".
 template <int I>
 inline constexpr std::uint32_t chacha20_constant = I == 0   ? 0x61707865U
                                                    : I == 1 ? 0x3320646eU
@@ -37,8 +37,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void chacha20_quarter_round(std::ui
 
 }  // namespace detail
 
-/// One block of the ChaCha20 key stream (RFC 8439, section 2.3): 16 words, each four bytes in little-endian
-/// order.
+/// Computes a block of the ChaCha20 key stream (RFC 8439, section 2.3): 16 words of four little-endian bytes.
 ///
 /// Any block can be computed alone, on the host or on the device. Constant time.
 /// @param key      the 32 bytes as eight little-endian words

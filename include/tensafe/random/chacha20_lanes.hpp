@@ -24,7 +24,7 @@ static_assert(std::endian::native == std::endian::little,
 
 inline constexpr std::size_t chacha20_block_bytes = 64;
 
-/// What a stream's blocks share: the key and the nonce, as little-endian words.
+/// The key and the nonce that all blocks of a stream share, as little-endian words.
 struct chacha20_state {
     std::uint32_t key[8];
     std::uint32_t nonce[3];
@@ -34,7 +34,7 @@ namespace detail {
 
 enum class chacha20_rotation { by_shifts, by_byte_shuffles };
 
-/// W blocks, in registers of 4 W bytes.
+/// Computes W blocks at a time, in registers of 4 W bytes.
 template <std::size_t W, chacha20_rotation rotation = chacha20_rotation::by_shifts>
 struct chacha20_lanes {
     using lanes = simd::lanes<std::uint32_t, W>;
@@ -116,14 +116,14 @@ struct chacha20_lanes {
         }
     }
 
-    /// Two words of every quarter register of a and b, in turn, as pairs.
+    /// The pairs of words that two quarters of a and b give in turn.
     template <std::size_t from, std::size_t... I>
     static TENSAFE_INLINE auto words_of(const lanes& a, const lanes& b, std::index_sequence<I...>) noexcept {
         return simd::bit_cast<std::uint64_t>(
             simd::shuffle<(I / 4 * 4 + from + I % 4 / 2 + I % 2 * W)...>(a, b));
     }
 
-    /// Four words of blocks 4 q .. 4 q + 3.
+    /// Writes four words of blocks 4 q .. 4 q + 3.
     template <int q>
     static TENSAFE_INLINE void store(const lanes (&r)[4], std::uint8_t* out) noexcept {
         out += 4 * q * chacha20_block_bytes;
@@ -151,7 +151,7 @@ inline void chacha20_initial(const chacha20_state& state, std::uint32_t counter,
     std::memcpy(x + 13, state.nonce, sizeof state.nonce);
 }
 
-/// `count` blocks from number `first` on; the last group may be cut short.
+/// Writes `count` blocks from number `first` on; the last group may be cut short.
 template <class Lanes>
 TENSAFE_INLINE void chacha20_keystream(const chacha20_state& state, std::uint32_t first, std::uint8_t* out,
                                        std::size_t count) noexcept {

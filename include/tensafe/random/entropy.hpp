@@ -51,9 +51,9 @@ inline void read_random_device(const char* path, std::span<std::uint8_t> out) {
 
 /// Fills `out` with bytes from the operating system's generator, fit for keys.
 ///
-/// getrandom(2), which waits at boot until the kernel's pool is seeded; before Linux 3.17 /dev/urandom; in
-/// WebAssembly crypto.getRandomValues. Every call enters the kernel: for many seeds use a generator. Thread
-/// safe.
+/// It asks getrandom(2), which waits at boot until the kernel's pool is seeded; before Linux 3.17
+/// /dev/urandom; in WebAssembly crypto.getRandomValues. Every call enters the kernel: for many seeds use a
+/// generator. Thread-safe.
 /// @throws entropy_error if the system gives no entropy; `out` must then not be used
 TENSAFE_COMPILED_INLINE void os_entropy(std::span<std::uint8_t> out) {
 #if defined(__EMSCRIPTEN__)
@@ -79,7 +79,7 @@ TENSAFE_COMPILED_INLINE void os_entropy(std::span<std::uint8_t> out) {
 #endif
 }
 
-/// A seed of 32 bytes from os_entropy. Thread safe.
+/// Returns a seed of 32 bytes from os_entropy. Thread-safe.
 /// @throws entropy_error
 TENSAFE_COMPILED_INLINE seed fresh_seed() {
     seed result;

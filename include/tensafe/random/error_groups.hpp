@@ -8,8 +8,8 @@
 
 namespace tensafe::random {
 
-/// The distribution of errors, of twelve fair bits: 2 (b_0 + ... + b_4 - b_5 - ... - b_9) + b_10 - b_11. Mean
-/// 0, standard deviation 3.24; sub-Gaussian with its own variance, as each bit is.
+/// The variance of errors. An error is made of twelve fair bits: 2 (b_0 + ... + b_4 - b_5 - ... - b_9) + b_10
+/// - b_11. Mean 0, standard deviation 3.24; sub-Gaussian with its own variance, as each bit is.
 inline constexpr double error_variance = 10.5;
 inline constexpr int largest_error = 11;
 
@@ -45,7 +45,7 @@ TENSAFE_INLINE void exchange_bits(Word& a, Word& b, std::uint64_t mask) noexcept
     b ^= difference;
 }
 
-/// exchange_bits on the four pairs of rows that are Distance apart.
+/// Exchanges bits of the four pairs of rows that are Distance apart.
 template <int Shift, int Distance, class Word>
 TENSAFE_INLINE void exchange_rows(Word* rows, std::uint64_t mask) noexcept {
     constexpr int stride = Distance == 1 ? 2 : 1;

@@ -21,17 +21,18 @@ namespace tensafe::random {
 ///
 /// The default one asks the operating system at each call and keeps no state: no fork or restart makes it
 /// repeat itself, only a machine restored twice from one snapshot whose kernel is not told (VMGENID, Linux
-/// 5.18), and then not what is drawn under `hedge` for different inputs. One with an explicit seed, for
-/// tests, is not hedged; it erases its key as it goes: whoever reads this object learns no seed given out
+/// 5.18), and then not what is drawn under `hedge` for different inputs. A generator with an explicit seed,
+/// for tests, is not hedged; it erases its key as it goes: whoever reads this object learns no seed given out
 /// before.
 ///
-/// Movable, not copyable: two copies would give out the same seeds. Wiped on destruction. Not thread safe.
+/// Movable, not copyable: two copies would give out the same seeds. Wiped on destruction. Not thread-safe.
 class generator {
   public:
-    /// Fresh randomness from the operating system.
+    /// Makes a generator of fresh randomness from the operating system.
     generator() noexcept = default;
 
-    /// Gives the same seeds for the same `start`, on every machine: for tests, never for keys or encryption.
+    /// Makes a generator that gives the same seeds for the same `start`, on every machine: for tests, never
+    /// for keys or encryption.
     /// Two encryptions with the same randomness publish the difference of their messages.
     explicit generator(const seed& start) noexcept : source_(source::explicit_seed), key_(start) {}
 
@@ -64,9 +65,10 @@ class generator {
         throw error("random::generator::next_seed: this generator was moved from; use the one that took it");
     }
 
-    /// Several seeds at once, with an explicit start those of many calls of next_seed. From the operating
-    /// system comes only one, which ChaCha20 expands: 15 ns a seed.
-    /// @throws as next_seed
+    /// Fills `seeds` at once: with an explicit start as that many calls of next_seed would, else from one
+    /// seed of the operating system's, which ChaCha20 expands: 15 ns a seed.
+    /// @throws entropy_error if the system gives no entropy; parameter_error for a bad TENSAFE_BACKEND
+    /// @throws error if this generator was moved from
     void next_seeds(std::span<seed> seeds) {
         if (source_ != source::system || seeds.size() < 2) {
             for (seed& s : seeds) {
@@ -89,7 +91,7 @@ class generator {
             });
     }
 
-    /// While it lives, the seeds of its generator depend on an input too. Made by `hedge`.
+    /// Makes the seeds of its generator depend on an input too while it lives. `hedge` returns one.
     class [[nodiscard]] hedging {
       public:
         hedging(const hedging&) = delete;
@@ -107,11 +109,11 @@ class generator {
         generator* of_;
     };
 
-    /// Until the result ends, seeds come from one of the operating system's and a hash of the input: name all
-    /// that the draws will hide, and the key that hides it. Does nothing for an explicit start, and inside
-    /// another hedge. A move of the generator ends it.
+    /// Makes seeds, until the result ends, from one of the operating system's and a hash of the input: name
+    /// all that the draws will hide, and the key that hides it. Does nothing for an explicit start, and
+    /// inside another hedge. A move of the generator ends it.
     /// @param parts  vectors, arrays or spans of numbers, in an order that the caller keeps
-    /// @throws as next_seed
+    /// @throws entropy_error, parameter_error or error as next_seed does
     template <class... Parts>
     hedging hedge(const Parts&... parts) {
         if (source_ != source::system) {
@@ -124,7 +126,7 @@ class generator {
         return hedging(this);
     }
 
-    /// Whether seeds are what an explicit start says.
+    /// Whether this generator has an explicit start, which determines its seeds.
     bool is_explicit() const noexcept { return source_ == source::explicit_seed; }
 
   private:

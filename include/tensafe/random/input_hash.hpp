@@ -19,27 +19,27 @@ namespace tensafe::random {
 struct mersenne_61 {
     static constexpr arith::word prime = (arith::word{1} << 61) - 1;
 
-    /// Below 2^61 + 8 for x below 2^124.
+    /// Returns x modulo the prime, below 2^61 + 8, for x below 2^124.
     TENSAFE_HOST_DEVICE static constexpr arith::word reduced(arith::uint128 x) noexcept {
         const arith::word once = (static_cast<arith::word>(x) & prime) + static_cast<arith::word>(x >> 61);
         return (once & prime) + (once >> 61);
     }
-    /// In [0, prime) for x below 2^61 + 8.
+    /// Returns x modulo the prime, in [0, prime), for x below 2^61 + 8.
     TENSAFE_HOST_DEVICE static constexpr arith::word canonical(arith::word x) noexcept {
         const arith::word once = (x & prime) + (x >> 61);
         return once & ~(arith::word{0} - ((once + 1) >> 61));  // the prime itself is 0
     }
 };
 
-/// A seed from a fresh one and from what it will hide: where a machine was copied with its generator, the
-/// copies' seeds differ as soon as their inputs do. A polynomial hash of the input at two secret points,
-/// then ChaCha20 (docs/design/random-streams.md, "Hedged seeds"). Inputs of n words of 32 bits each give the
-/// same seed with probability (n + 1)^2 2^-94 at most, if the fresh seed is secret.
+/// Makes a seed of a fresh one and of what it will hide: where a machine was copied with its generator, the
+/// copies' seeds differ as soon as their inputs do. A polynomial hash of the input at two secret points, then
+/// ChaCha20 (docs/design/random-streams.md, "Hedged seeds"). Inputs of n words of 32 bits each give the same
+/// seed with probability (n + 1)^2 2^-94 at most, if the fresh seed is secret.
 ///
 /// Constant time, wiped on destruction. Cost: 0.3 us, and 1 ns for 4 bytes.
 class input_hash {
   public:
-    /// @param fresh  used for nothing else
+    /// @param fresh  a secret seed that is used for nothing else
     explicit input_hash(const seed& fresh) noexcept : key_(fresh) {
         auto block = chacha20_stream_block(key_, stream_domain::hedge_points);
         const memory::wipe_guard guard(block);
@@ -52,8 +52,8 @@ class input_hash {
             }
         }
     }
-    /// Of these vectors, arrays or spans of numbers, and a fresh seed of the operating system's.
-    /// @throws entropy_error
+    /// The seed for these vectors, arrays or spans of numbers and a fresh seed of the operating system's.
+    /// @throws entropy_error if the system gives no entropy
     template <class... Parts>
     static seed of(const Parts&... parts) {
         seed fresh = fresh_seed();
@@ -70,7 +70,7 @@ class input_hash {
         memory::wipe(key_);
     }
 
-    /// Another part of the input: its length and its bytes.
+    /// Adds another part of the input: its length and its bytes.
     template <class T>
     void add(std::span<const T> part) noexcept {
         const std::uint64_t length = part.size_bytes();
@@ -98,7 +98,7 @@ class input_hash {
     using wide = arith::uint128;
 
     struct point {
-        std::array<arith::word, 4> powers;  ///< of the point, from the first
+        std::array<arith::word, 4> powers;  ///< the powers of the point, from the first
         arith::word sum = 1;                ///< below 2^61 + 8
     };
 

@@ -23,9 +23,9 @@ namespace detail {
 // says which operand was smaller. A magnitude is the number of thresholds above a uniform integer of 126
 // bits. The tests compute all of them again.
 
-/// All thresholds that are not zero.
+/// The number of thresholds that are not 0.
 inline constexpr std::size_t gaussian_thresholds = 89;
-/// The first so many have an upper part that is not zero.
+/// The number of thresholds whose upper part is not 0; they come first.
 inline constexpr std::size_t gaussian_wide_thresholds = 62;
 
 inline constexpr std::uint64_t gaussian_upper[gaussian_wide_thresholds] = {
@@ -65,9 +65,9 @@ inline constexpr std::uint64_t gaussian_lower[gaussian_thresholds] = {
     0x00000000000000c0U, 0x000000000000001dU, 0x0000000000000004U, 0x0000000000000001U,
 };
 
-/// Coefficients that are computed together: word 8 w + j of their 256 is word w of coefficient j.
+/// The number of coefficients computed together: word 8 w + j of their 256 is word w of coefficient j.
 inline constexpr std::size_t gaussian_group = 8;
-/// Narrow values that make one wide one; two words of the stream each.
+/// The number of narrow values that make one wide one; two words of the stream each.
 inline constexpr std::size_t gaussian_leaves = 16;
 inline constexpr std::size_t gaussian_group_words = 2 * gaussian_leaves * gaussian_group;
 
@@ -76,7 +76,7 @@ inline constexpr std::size_t gaussian_group_words = 2 * gaussian_leaves * gaussi
 /// of the result.
 inline constexpr std::uint64_t gaussian_steps[4] = {2, 9, 128, 16384};
 
-/// What leaf `leaf` is multiplied by: bit s of its number chooses the factor of step s.
+/// The factor that leaf `leaf` is multiplied by: bit s of its number chooses the factor of step s.
 constexpr std::uint64_t gaussian_factor(std::size_t leaf) noexcept {
     std::uint64_t factor = 1;
     for (std::size_t step = 0; step < 4; ++step) {
@@ -87,15 +87,15 @@ constexpr std::uint64_t gaussian_factor(std::size_t leaf) noexcept {
 
 inline constexpr std::uint64_t gaussian_word_mask = (std::uint64_t{1} << 63) - 1;
 
-/// Groups on vectors of `Bytes` bytes, in additions, subtractions and shifts alone: no branch and no address
-/// depends on a value.
+/// Converts groups on vectors of `Bytes` bytes, in additions, subtractions and shifts alone: no branch and no
+/// address depends on a value.
 template <std::size_t Bytes>
 struct gaussian_lanes {
     using words __attribute__((vector_size(Bytes))) = std::uint64_t;
     static constexpr std::size_t count = Bytes / sizeof(std::uint64_t);
     static constexpr std::size_t vectors = gaussian_group / count;
 
-    /// sum += factor times the narrow value of two words each, for the eight coefficients of a group.
+    /// Adds `factor` times the narrow value of two words each to `sum`, for the coefficients of a group.
     static TENSAFE_INLINE void add_leaf(const std::uint64_t* from, std::uint64_t factor,
                                         words* sum) noexcept {
         words upper[vectors];
@@ -143,7 +143,7 @@ struct gaussian_lanes {
     }
 };
 
-/// `groups` groups from their words to eight coefficients each: the body of a kernel.
+/// Turns the words of `groups` groups into eight coefficients each: the body of a kernel.
 template <std::size_t Bytes>
 TENSAFE_INLINE void convert_gaussian_groups(const std::uint64_t* words, std::size_t groups,
                                             std::int64_t* out) noexcept {
@@ -167,7 +167,7 @@ inline void discrete_gaussian_groups(const std::uint64_t* words, std::size_t gro
 /// 32 / ln 2 * 13 * 181 * 33025 * 536903681.
 inline constexpr double discrete_gaussian_deviation = 1387850947.0970407;
 
-/// No value of sample_discrete_gaussian is larger: 51 deviations, less than 2^37.
+/// The largest value of sample_discrete_gaussian: 51 deviations, less than 2^37.
 inline constexpr std::int64_t discrete_gaussian_largest = 89 * (5LL * 19 * 257 * 32769);
 
 /// Fills `out` with independent values of the discrete Gaussian on the integers with the deviation
@@ -175,7 +175,7 @@ inline constexpr std::int64_t discrete_gaussian_largest = 89 * (5LL * 19 * 257 *
 /// statistical distance below 2^-88 each. Constant time; the buffer in between is wiped, `out` is the
 /// caller's to wipe.
 ///
-/// Sixteen narrow values from a table of 126 bits, joined as in Peikert, "An efficient and parallel Gaussian
+/// It joins sixteen narrow values from a table of 126 bits as in Peikert, "An efficient and parallel Gaussian
 /// sampler for lattices" (2010) and Micciancio, Walter, "Gaussian sampling over the integers" (2017).
 /// docs/design/differential-privacy.md has the proof, random-streams.md the bytes.
 /// @pre  out.size() <= 2^30

@@ -31,9 +31,9 @@ namespace tensafe::random {
 
 namespace detail {
 
-/// Coefficients that are drawn together: whole groups of blocks for every width, and a chunk fits L1.
+/// The number of coefficients drawn together: whole groups of blocks for every width, and a chunk fits L1.
 inline constexpr std::size_t uniform_chunk = 1024;
-/// Draws are loaded 64 bytes at a time at most, so the last ones read past their own.
+/// The bytes that may be read behind the last draw: draws are loaded 64 bytes at a time at most.
 inline constexpr std::size_t uniform_slack = 64;
 
 /// Draw k of a chunk: Width bytes, little endian, cut to the bits of q.
@@ -45,10 +45,10 @@ TENSAFE_INLINE std::uint64_t uniform_draw(const std::uint8_t* bytes, std::size_t
     return word & mask;
 }
 
-/// Blocks that are drawn again together: the widest back-end makes sixteen in the time of two or three alone.
+/// Blocks drawn again together: the widest back-end makes sixteen in the time of two or three alone.
 inline constexpr std::size_t uniform_redrawn_blocks = 16;
 
-/// Writes the draws. Returns whether any of them is not below q.
+/// Writes the draws to `out`. Returns whether any of them is not below q.
 template <std::size_t Width>
 bool uniform_draws(const std::uint8_t* bytes, std::uint64_t mask, std::uint64_t q,
                    std::span<std::uint64_t> out) noexcept {
@@ -152,7 +152,7 @@ TENSAFE_COMPILED_INLINE void sample_uniform(const seed& key, stream_domain domai
     of_width[static_cast<std::size_t>(std::bit_width(q) - 1) / 8](key, domain, lane, q, out);
 }
 
-/// As above, for a q that the compiler knows: it compiles draws of one width, not of eight.
+/// Samples uniform values modulo a Q that the compiler knows: it compiles draws of one width, not of eight.
 template <std::uint64_t Q>
 void sample_uniform(const seed& key, stream_domain domain, std::uint32_t lane,
                     std::span<std::uint64_t> out) noexcept {
@@ -163,10 +163,10 @@ void sample_uniform(const seed& key, stream_domain domain, std::uint32_t lane,
 
 namespace detail {
 
-/// Coefficients of a word: its first base-3 digits, less one.
+/// The number of coefficients of a word: its first base-3 digits, less one.
 inline constexpr std::size_t word_trits = 4;
 
-/// Four coefficients of each word of 8 bytes, little endian.
+/// Writes four coefficients for each word of 8 bytes, little endian.
 inline void ternary_words(const std::uint8_t* bytes, std::size_t words, std::int8_t* out) noexcept {
     std::size_t done = 0;
 #if TENSAFE_X86_64
@@ -207,7 +207,7 @@ TENSAFE_COMPILED_INLINE void sample_ternary(const seed& key, stream_domain domai
 
 namespace detail {
 
-/// W groups at once, one per lane. Fold expressions, because g++ does not unroll loops at -O2.
+/// Converts W groups at once, one per lane. Fold expressions, because g++ does not unroll loops at -O2.
 template <std::size_t W, class = std::make_index_sequence<W>>
 struct error_lanes;
 template <std::size_t W, std::size_t... Lane>
@@ -215,7 +215,7 @@ struct error_lanes<W, std::index_sequence<Lane...>> {
     using lanes = simd::lanes<std::uint64_t, W>;
     using words = typename lanes::native;
 
-    /// W words of each group: word i of group g into lane g of to[i].
+    /// Loads W words of each group: word i of group g into lane g of to[i].
     static TENSAFE_INLINE void load(const std::uint64_t* from, words* to) noexcept {
         lanes r[W] = {lanes::load(from + Lane * error_words)...};
         simd::transpose(r);
@@ -229,7 +229,7 @@ struct error_lanes<W, std::index_sequence<Lane...>> {
             load(from + error_words - W, to + error_words - W);
         }
     }
-    /// W rows into the 8 W coefficients of each group that they hold.
+    /// Stores W rows as the 8 W coefficients of each group that they hold.
     static TENSAFE_INLINE void store(const words* rows, std::int8_t* out) noexcept {
         lanes r[W] = {{rows[Lane]}...};
         simd::transpose(r);
@@ -257,7 +257,7 @@ TENSAFE_INLINE std::size_t error_vectors(const std::uint64_t* from, std::size_t 
     return done;
 }
 
-/// `groups` groups from their words to 64 coefficients each. Not inlined: the caller wipes its frames.
+/// Turns the words of `groups` groups into 64 coefficients each. Not inlined: the caller wipes its frames.
 __attribute__((noinline)) inline void error_groups(const std::uint64_t* words, std::size_t groups,
                                                    std::int8_t* out) noexcept {
     std::size_t done = 0;

@@ -14,18 +14,18 @@ inline constexpr std::size_t seed_bytes = 32;
 struct seed {
     std::array<std::uint8_t, seed_bytes> bytes{};
 
-    /// Not constant time: for public seeds.
+    /// Compares in a time that depends on the bytes: for public seeds.
     friend bool operator==(const seed&, const seed&) = default;
 };
 
-/// Both, one behind the other.
+/// The bytes of both seeds, one behind the other.
 inline std::array<std::uint8_t, 2 * seed_bytes> joined(const seed& a, const seed& b) noexcept {
     std::array<std::uint8_t, 2 * seed_bytes> bytes;
     std::copy(b.bytes.begin(), b.bytes.end(), std::copy(a.bytes.begin(), a.bytes.end(), bytes.begin()));
     return bytes;
 }
 
-/// What a stream is for: the first word of its nonce, so that one seed never gives two uses the same bytes.
+/// The use of a stream, the first word of its nonce, so that one seed never gives two uses the same bytes.
 /// The values are part of the format in docs/design/random-streams.md: add, never renumber.
 enum class stream_domain : std::uint32_t {
     public_key = 1,     ///< the uniform half of a public key
@@ -37,7 +37,7 @@ enum class stream_domain : std::uint32_t {
     derive = 7,         ///< seeds from seeds
     joint_nonce = 8,    ///< a public seed from two parties' nonces
     privacy_noise = 9,  ///< noise for differential privacy
-    hedge_points = 10,  ///< where input_hash evaluates
+    hedge_points = 10,  ///< the points at which input_hash evaluates
     hedged = 11,        ///< seeds from a seed and an input
 };
 

@@ -39,7 +39,7 @@ struct basis {
     template <int I>
     static constexpr arith::word prime = primes[static_cast<std::size_t>(I)];
 
-    /// log2 of Q.
+    /// The binary logarithm of Q.
     static double log2_modulus() noexcept {
         double bits = 0;
         for (const arith::word q : primes) {
@@ -77,11 +77,11 @@ constexpr void for_each_limb(F&& f) {
     (std::make_integer_sequence<int, Basis::limbs>{});
 }
 
-/// For each limb its residues of the same coefficients: residues[i][k] is x_k modulo q_i, in [0, q_i).
+/// For each limb the residues of the same coefficients: residues[i][k] is x_k modulo q_i, in [0, q_i).
 template <class Basis>
 using residue_spans = std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>;
 
-/// Q is below 2^modulus_bits: the sum of the widths of the primes.
+/// The sum of the widths of the primes: Q is below 2^modulus_bits.
 template <class Basis>
 inline constexpr int modulus_bits = [] {
     int bits = 0;
@@ -95,7 +95,7 @@ namespace detail {
 
 // The constants of Garner's algorithm: digit I becomes (digit - digit J) / q_J modulo q_I, for each J < I.
 
-/// 1/q_J modulo q_I.
+/// The inverse 1/q_J modulo q_I.
 template <class Basis, int I, int J>
 inline constexpr arith::word garner_inverse = arith::inverse_mod(Basis::template prime<J> %
                                                                      Basis::template prime<I>,

@@ -59,8 +59,8 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
 
 namespace detail {
 
-/// to_double for a vector of numbers at a time: bodies of kernels. The same digits, and the same roundings in
-/// the same order. All words are below 2^63.
+/// Does to_double for a vector of numbers at a time, as bodies of kernels: with the same digits, and the same
+/// roundings in the same order. All words are below 2^63.
 template <class Target, class Basis>
 struct crt_lanes {
     using word = arith::word;
@@ -99,8 +99,8 @@ struct crt_lanes {
         ((digits[I] = divide_difference<I, J>(digits[I], digits[J])), ...);
     }
 
-    /// (digit - earlier) / q_J modulo q_I, by Shoup's product with the upper word of difference * quotient up
-    /// to 2 too small: in [0, 4q) before the subtractions.
+    /// Returns (digit - earlier) / q_J modulo q_I, by Shoup's product with the upper word of difference *
+    /// quotient up to 2 too small: in [0, 4q) before the subtractions.
     template <int I, int J>
     static TENSAFE_INLINE words divide_difference(const words& digit, const words& earlier) noexcept {
         constexpr word q = Basis::template prime<I>;
@@ -130,8 +130,8 @@ struct crt_lanes {
 
 }  // namespace detail
 
-/// The same for many: out[k] is to_double of the residues[i][k]. No branch or index depends on a residue; no
-/// allocation. Thread-safe.
+/// Converts many numbers: out[k] is to_double of the residues[i][k]. No branch or index depends on a residue;
+/// no allocation. Thread-safe.
 /// @throws shape_error unless each span of residues has out.size() words
 template <class Basis>
 void to_doubles(const residue_spans<Basis>& residues, std::span<double> out) {

@@ -14,11 +14,10 @@
 #include <type_traits>
 #include <utility>
 
-/// Matrices of integers, eight rows at a time: entry t of each of eight rows stands at 8 * t, before those of
-/// the next eight.
+/// Matrices of integers, eight rows at a time: entry t of eight rows stands at 8 * t, before the next eight.
 namespace tensafe::rns::limb {
 
-/// Integers are stored with this added, so that none is negative: magnitudes are below it.
+/// The offset that is added to stored integers, so that none is negative; magnitudes are below it.
 inline constexpr std::uint32_t integer_offset = std::uint32_t{1} << 27;
 
 /// Residues modulo one prime, and where the sums of their products with each row go.
@@ -71,10 +70,10 @@ struct row_sums {
     }
 };
 
-/// So many entries ahead are asked for: the rows are seldom in cache.
+/// The number of entries that are asked for ahead of their use: the rows are seldom in cache.
 inline constexpr std::size_t entries_ahead = 64;
 
-/// Rows from number `row` on, a vector for each v.
+/// Multiplies rows from number `row` on, a vector for each v.
 template <class Target, std::size_t... v, class Sums, class... More>
 TENSAFE_INLINE void sum_integer_rows(const std::uint32_t* a, std::size_t d, std::size_t row,
                                      std::index_sequence<v...>, Sums&& sums, More&&... more) noexcept {
@@ -124,7 +123,7 @@ TENSAFE_INLINE void multiply_integer_rows(const std::uint32_t* a, std::size_t d,
     }
 }
 
-/// out[8 k ...] = (the integers at a - 8 k) * w.
+/// Sets out[8 k ...] = (the integers at a - 8 k) * w.
 template <class Target, arith::modulus M>
 TENSAFE_INLINE void scale_integers(arith::shoup<M> p, std::span<word> out, const std::uint32_t* a,
                                    typename arith::shoup<M>::factor w) noexcept {
@@ -142,9 +141,9 @@ TENSAFE_INLINE void scale_integers(arith::shoup<M> p, std::span<word> out, const
 
 }  // namespace detail
 
-/// For each of the products p: p.to[r] = the sum over t of a[r][t] * p.from[t] modulo its prime, for d
-/// entries of so many rows, a multiple of eight. Products with 32-bit integers are added up, and each sum is
-/// reduced once. No branch or index depends on a value.
+/// Multiplies integers with each of the products p: p.to[r] = the sum over t of a[r][t] * p.from[t] modulo
+/// its prime, for d entries of `rows` rows, a multiple of eight. Products with 32-bit integers are added up,
+/// and each sum is reduced once. No branch or index depends on a value.
 /// @pre  residues are below q; d <= 2^24, 2^28 <= q
 template <arith::modulus... M>
 void multiply_integer_rows(const std::uint32_t* a, std::size_t d, std::size_t rows,
@@ -154,7 +153,7 @@ void multiply_integer_rows(const std::uint32_t* a, std::size_t d, std::size_t ro
     });
 }
 
-/// Entry k of out, eight words, is w times the entry of eight rows k before the one at `a`.
+/// Scales rows: entry k of out, eight words, is w times the entry of eight rows k before the one at `a`.
 /// @pre  2^28 <= q
 template <arith::modulus M>
 void scale_integers(arith::shoup<M> p, std::span<word> out, const std::uint32_t* a,

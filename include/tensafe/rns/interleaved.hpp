@@ -22,7 +22,7 @@ inline constexpr std::size_t interleaved = 8;
 
 namespace detail {
 
-/// What a pass reads and writes: `blocks` blocks of `length` entries, block i below node + i of the factors.
+/// The operands of a pass: `blocks` blocks of `length` entries, block i below node + i of the factors.
 struct interleaved_pass {
     const word* from;
     std::size_t from_stride;
@@ -34,7 +34,7 @@ struct interleaved_pass {
     bool last;
 };
 
-/// Stage by stage with the arithmetic of a target.
+/// Transforms stage by stage with the arithmetic of a target.
 template <class Target, arith::modulus M>
 class interleaved_passes {
     using arithmetic = typename lanes_of<Target>::template factors<M>;
@@ -71,7 +71,7 @@ class interleaved_passes {
 };
 
 #if TENSAFE_X86_64
-/// Passes of up to three stages, with the butterflies of ntt::avx512, which reduce at the end.
+/// Transforms in passes of up to three stages, with the butterflies of ntt::avx512, which reduce at the end.
 template <arith::modulus M>
 requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_passes<simd::avx512, M> {
     using arithmetic = ntt::avx512::detail::lanes_for<M::bits>;
@@ -95,7 +95,7 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
 
   private:
     static constexpr std::size_t side_by_side = ntt::avx512::detail::side_by_side;
-    /// Of a block below each node, `step` nodes apart for each set.
+    /// The factors of a block below each node, `step` nodes apart for each set.
     struct node_factors {
         const factor* factors;
         std::size_t node;
@@ -110,7 +110,7 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
         }
     };
 
-    /// Sets of n blocks; one starts `apart` entries after the other.
+    /// Runs sets of n blocks; one starts `apart` entries after the other.
     template <bool forward, std::size_t n, std::size_t sets, class Factors>
     TENSAFE_AVX512 TENSAFE_INLINE static void run_sets(const arithmetic& a, const interleaved_pass& pass,
                                                        std::size_t first, std::size_t apart,
@@ -189,7 +189,7 @@ TENSAFE_INLINE void transform_interleaved(arith::shoup<M> p, const typename arit
     }
 }
 
-/// Some rows of a product: `vectors` vectors of each, one for each i.
+/// Computes some rows of a product: `vectors` vectors of each, one for each i.
 template <std::size_t vectors, class Arithmetic, std::size_t... i>
 TENSAFE_INLINE void multiply_rows(const Arithmetic& mod, const word* a, std::size_t stride, const word* b,
                                   word* out, std::size_t terms, std::index_sequence<i...>) noexcept {
@@ -235,7 +235,7 @@ TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std
     }
 }
 
-/// out[c * out_stride + r] = in[r * in_stride + c].
+/// Sets out[c * out_stride + r] = in[r * in_stride + c].
 template <class Target>
 TENSAFE_INLINE void transpose(const word* in, std::size_t in_stride, std::size_t rows, std::size_t columns,
                               word* out, std::size_t out_stride) noexcept {
@@ -263,7 +263,7 @@ TENSAFE_INLINE void transpose(const word* in, std::size_t in_stride, std::size_t
 
 }  // namespace detail
 
-/// out[c * out_stride + r] = in[r * in_stride + c].  @pre  columns is a multiple of eight
+/// Sets out[c * out_stride + r] = in[r * in_stride + c].  @pre  columns is a multiple of eight
 inline void transpose(const word* in, std::size_t in_stride, std::size_t rows, std::size_t columns, word* out,
                       std::size_t out_stride) noexcept {
     simd::on_active_target([&](auto target) {
@@ -272,9 +272,9 @@ inline void transpose(const word* in, std::size_t in_stride, std::size_t rows, s
     });
 }
 
-/// Each polynomial as by ntt::forward: natural order in, bit-reversed order out. With another root than 1
-/// only the part below that node of the transform, of as many stages less as the root has bits after its
-/// first.
+/// Transforms each polynomial as ntt::forward does: natural order in, bit-reversed order out. With another
+/// root than 1 it does only the part below that node of the transform, of as many stages less as the root has
+/// bits after its first.
 /// @param scratch  room for the entries; may be where they come from or go to
 /// @pre  all words are below q
 template <arith::modulus M>
@@ -287,9 +287,9 @@ void forward_interleaved(const ntt::plan<arith::shoup<M>>& p, std::size_t root, 
     });
 }
 
-/// The way back, **times the degree**: who multiplied by its inverse before need not divide. To entries
-/// without gaps; `from` may be `to`.
-/// @pre  as above
+/// Transforms each polynomial as ntt::inverse does, but **times the degree**: who multiplied by its inverse
+/// before need not divide. Writes entries without gaps; `from` may be `to`.
+/// @pre  all words are below q
 template <arith::modulus M>
 void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, std::size_t from_stride,
                          word* to) noexcept {
@@ -299,8 +299,8 @@ void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, 
     });
 }
 
-/// `count` products of matrices, `rows` x `terms`, row after row with `stride` words for each, by `terms` x
-/// eight. Sums of products are reduced once.
+/// Multiplies `count` matrices of `rows` x `terms`, row after row with `stride` words for each, by matrices
+/// of `terms` x eight. Sums of products are reduced once.
 /// @pre  all words are below q
 template <arith::modulus M>
 void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride, const word* b, word* out,

@@ -25,7 +25,7 @@ namespace detail {
 
 // Sums of products: bodies of kernels, like those of limb_loops.hpp.
 
-/// How two sums of lanes become one: see simd/transpose.hpp.
+/// The ways in which two sums of lanes become one: see simd/transpose.hpp.
 enum class joined { lanes, neighbours, pairs, halves };
 template <joined how, class Lanes>
 TENSAFE_INLINE Lanes join_lanes(const Lanes& a, const Lanes& b) noexcept {
@@ -48,7 +48,7 @@ TENSAFE_INLINE Sum join(const Sum& a, const Sum& b) noexcept {
     return join<how>(a, b, std::make_index_sequence<sizeof(a.parts) / sizeof(a.parts[0])>());
 }
 
-/// What blocks are summed of: a * b, and + c if with_addends.
+/// The terms whose blocks are summed: a * b, and + c if with_addends.
 template <bool with_addends, class Arithmetic>
 struct block_terms {
     using sum = typename Arithmetic::sum;
@@ -75,8 +75,8 @@ struct block_terms {
         return join<joined::halves>(s0, s1);
     }
 
-    /// To each of several sums, terms of `length` numbers from k = first on, `step` further each time; each
-    /// sum starts `stride` after the one before.
+    /// Adds terms of `length` numbers to each of several sums, from k = first on, `step` further each time;
+    /// each sum starts `stride` after the one before.
     template <std::size_t step, std::size_t... v>
     TENSAFE_INLINE void add_terms(sum (&s)[sizeof...(v)], std::size_t first, std::size_t length,
                                   std::size_t stride, std::index_sequence<v...>) const noexcept {
@@ -105,8 +105,7 @@ struct block_terms {
         return join<joined::lanes>(s[0], s[1]);
     }
 
-    /// Sums of four blocks of whole vectors, `stride` apart: with eight lanes, each in two halves, two lanes
-    /// apart.
+    /// Sums of four blocks of whole vectors, `stride` apart: of eight lanes, each in two that are two apart.
     TENSAFE_INLINE sum four_blocks(std::size_t first, std::size_t stride, std::size_t length) const noexcept {
         sum s[] = {mod.zero(), mod.zero(), mod.zero(), mod.zero()};
         add_terms<width>(s, first, length, stride, std::make_index_sequence<4>());
@@ -114,7 +113,7 @@ struct block_terms {
                                    join<joined::neighbours>(s[2], s[3]));
     }
 
-    /// As many blocks as there are lanes.
+    /// The sums of as many blocks as there are lanes, `stride` apart.
     TENSAFE_INLINE sum blocks(std::size_t first, std::size_t stride, std::size_t length) const noexcept {
         if constexpr (width == 4) {
             return four_blocks(first, stride, length);
@@ -125,7 +124,7 @@ struct block_terms {
     }
 };
 
-/// total + the terms of numbers [k, end), one residue at a time.
+/// Returns total + the terms of numbers [k, end), one residue at a time.
 template <bool reduces_any, class Terms>
 TENSAFE_INLINE word add_up(const Terms& terms, word total, std::size_t k, std::size_t end) noexcept {
     const auto& mod = terms.mod;
@@ -142,7 +141,7 @@ TENSAFE_INLINE word add_up(const Terms& terms, word total, std::size_t k, std::s
     return total;
 }
 
-/// The sums of as many blocks as there are lanes, (added to what is there and) made residues.
+/// Stores the sums of as many blocks as there are lanes as residues, added to those at `to` if told so.
 template <bool accumulate, class Arithmetic>
 TENSAFE_INLINE void store_sums(const Arithmetic& mod, const typename Arithmetic::sum& sum,
                                word* to) noexcept {
@@ -153,8 +152,8 @@ TENSAFE_INLINE void store_sums(const Arithmetic& mod, const typename Arithmetic:
     mod.reduce(s).store(to);
 }
 
-/// sums[i] = (sums[i] +) the sum over block i. As many blocks at a time as there are lanes, if they are whole
-/// vectors or 2 or 4 long; then one at a time.
+/// Sums each block: sums[i] = (sums[i] +) the sum over block i. As many blocks at a time as there are lanes,
+/// if they are whole vectors or 2 or 4 long; then one at a time.
 template <class Target, bool accumulate, bool with_addends, arith::modulus M>
 TENSAFE_INLINE void sum_blocks(arith::barrett<M> p, std::span<word> sums, std::size_t block, const word* a,
                                const word* b, const word* c) noexcept {
@@ -207,41 +206,41 @@ TENSAFE_INLINE void run(Policy p, std::span<word> out, Args... args) noexcept {
 
 }  // namespace detail
 
-/// out = a + b.
+/// Adds residues: out = a + b.
 template <arith::modulus M>
 void add(M m, std::span<word> out, std::span<const word> a, std::span<const word> b) noexcept {
     detail::run<detail::add, M>(m, out, a.data(), b.data());
 }
 
-/// out = a - b.
+/// Subtracts residues: out = a - b.
 template <arith::modulus M>
 void subtract(M m, std::span<word> out, std::span<const word> a, std::span<const word> b) noexcept {
     detail::run<detail::subtract, M>(m, out, a.data(), b.data());
 }
 
-/// out = a * b.
+/// Multiplies residues: out = a * b.
 template <arith::modulus M>
 void multiply(arith::barrett<M> p, std::span<word> out, std::span<const word> a,
               std::span<const word> b) noexcept {
     detail::run<detail::multiply, M>(p, out, a.data(), b.data());
 }
 
-/// out = a * b + c.
+/// Multiplies and adds residues: out = a * b + c.
 template <arith::modulus M>
 void multiply_add(arith::barrett<M> p, std::span<word> out, std::span<const word> a, std::span<const word> b,
                   std::span<const word> c) noexcept {
     detail::run<detail::multiply_add, M>(p, out, a.data(), b.data(), c.data());
 }
 
-/// out = c - a * b.
+/// Subtracts products of residues: out = c - a * b.
 template <arith::modulus M>
 void subtract_product(arith::barrett<M> p, std::span<word> out, std::span<const word> a,
                       std::span<const word> b, std::span<const word> c) noexcept {
     detail::run<detail::subtract_product, M>(p, out, a.data(), b.data(), c.data());
 }
 
-/// sums[i] = the sum over block i of a * b + c, for sums.size() blocks of equal length; sums of many products
-/// are reduced once.
+/// Sets sums[i] = the sum over block i of a * b + c, for sums.size() blocks of equal length; sums of many
+/// products are reduced once.
 /// @pre  sums is not empty, and a.size() is a multiple of its size
 template <arith::modulus M>
 void block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word> a, std::span<const word> b,
@@ -255,7 +254,7 @@ void block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word>
     });
 }
 
-/// sums[i] += the sum over block i of a * b, for sums.size() blocks of equal length.
+/// Adds to sums[i] the sum over block i of a * b, for sums.size() blocks of equal length.
 /// @pre  sums is not empty, and a.size() is a multiple of its size
 template <arith::modulus M>
 void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word> a,
@@ -269,45 +268,45 @@ void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const w
     });
 }
 
-/// out += small, for small signed integers of magnitude below q.
+/// Adds small signed integers of magnitude below q: out += small.
 template <arith::modulus M>
 void add_small(M m, std::span<word> out, std::span<const std::int8_t> small) noexcept {
     detail::run<detail::add_small, M>(m, out, out.data(), small.data());
 }
 
-/// out = small, as residues.
+/// Sets residues to small signed integers of magnitude below q: out = small.
 template <arith::modulus M>
 void set_small(M m, std::span<word> out, std::span<const std::int8_t> small) noexcept {
     detail::run<detail::set_small, M>(m, out, small.data());
 }
 
-/// out = round(real), ties away from zero, for |real| < 2^112: two words hold the integer part.
+/// Rounds reals, ties away from zero, for |real| < 2^112: out = round(real). Two words hold the integer part.
 template <arith::modulus M>
 void round_reals(arith::shoup<M> p, std::span<word> out, std::span<const double> reals) noexcept {
     detail::run<detail::round_reals, M>(p, out, reals.data());
 }
 
-/// out = words - shift, for any words and shift in [0, q).
+/// Reduces any words: out = words - shift, for shift in [0, q).
 template <arith::modulus M>
 void reduce_shifted(arith::shoup<M> p, std::span<word> out, std::span<const word> words,
                     word shift) noexcept {
     detail::run<detail::reduce_shifted, M>(p, out, words.data(), shift);
 }
 
-/// out = (a - b) * w.
+/// Scales differences of residues: out = (a - b) * w.
 template <arith::modulus M>
 void scale_difference(arith::shoup<M> p, std::span<word> out, std::span<const word> a,
                       std::span<const word> b, typename arith::shoup<M>::factor w) noexcept {
     detail::run<detail::scale_difference, M>(p, out, a.data(), b.data(), w);
 }
 
-/// out = a + c, for c in [0, q).
+/// Adds a constant to residues: out = a + c, for c in [0, q).
 template <arith::modulus M>
 void add_constant(M m, std::span<word> out, std::span<const word> a, word c) noexcept {
     detail::run<detail::add_constant, M>(m, out, a.data(), c);
 }
 
-/// out = a * w.
+/// Scales residues: out = a * w.
 template <arith::modulus M>
 void scale(arith::shoup<M> p, std::span<word> out, std::span<const word> a,
            typename arith::shoup<M>::factor w) noexcept {

@@ -135,7 +135,7 @@ struct reduce_shifted : with_reduction {
 
 using one_by_one = lanes_of<simd::scalar>;
 
-/// out[k] = Step::at(k), for whole vectors from number k on. Returns what comes after them.
+/// Sets out[k] = Step::at(k), for whole vectors from number k on. Returns the number behind them.
 template <class Step, class Arithmetic, class Policy, class... Args>
 TENSAFE_INLINE std::size_t apply_from(std::size_t k, Policy p, std::span<word> out, Args... args) noexcept {
     constexpr std::size_t width = Arithmetic::words::width;
@@ -155,7 +155,7 @@ TENSAFE_INLINE void apply(Policy p, std::span<word> out, Args... args) noexcept 
     apply_from<Step, typename Step::template arithmetic<one_by_one, M>>(k, p, out, args...);
 }
 
-/// Without a branch.
+/// Whether a and b hold, computed without a branch.
 TENSAFE_INLINE bool both(bool a, bool b) noexcept {
     return (static_cast<unsigned>(a) & static_cast<unsigned>(b)) != 0;
 }

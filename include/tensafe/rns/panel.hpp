@@ -18,7 +18,7 @@
 
 namespace tensafe::rns {
 
-/// Outputs that are computed together, and neighbouring coefficients that stand together.
+/// The numbers of outputs that are computed together, and of neighbouring coefficients that stand together.
 inline constexpr std::size_t panel_outputs = 4;
 inline constexpr std::size_t panel_lanes = 8;
 
@@ -26,13 +26,13 @@ inline constexpr std::size_t panel_lanes = 8;
 template <arith::modulus M>
 inline constexpr std::size_t weight_bytes = M::bits <= 48 ? 6 : 8;
 
-/// Weights of a few outputs, packed as matrix products pack them: eight coefficients of each output, input by
-/// input, then the next eight coefficients.
+/// The shape of weights of a few outputs, packed as matrix products pack them: eight coefficients of each
+/// output, input by input, then the next eight coefficients.
 struct panel_shape {
     std::size_t inputs = 0;   ///< at least 1
     std::size_t outputs = 0;  ///< 1 to panel_outputs
 
-    /// Of one limb, with what vectors of the last weights read beyond them.
+    /// The bytes of one limb, with what vectors of the last weights read beyond them.
     template <arith::modulus M>
     constexpr std::size_t bytes(std::size_t degree) const noexcept {
         return (degree * inputs * outputs + panel_lanes) * weight_bytes<M>;
@@ -50,25 +50,25 @@ struct panel_view {
     const std::uint8_t* weights = nullptr;
 };
 
-/// One limb of the ciphertexts that it meets: for each input the words of both halves.
+/// One limb of the ciphertexts that a panel is multiplied with: for each input the words of both halves.
 struct ciphertext_views {
     std::size_t degree = 0;
     const arith::word* const* c0 = nullptr;
     const arith::word* const* c1 = nullptr;
 };
 
-/// One limb of the results, for each output of the panel.
+/// One limb of the results of a product with a panel, for each of its outputs.
 struct panel_results {
-    std::size_t blocks = 0;                                  ///< of c0
+    std::size_t blocks = 0;                                  ///< the number of blocks of c0
     std::array<arith::word*, panel_outputs> c0{};            ///< `blocks` words each
     std::array<arith::word*, panel_outputs> c1{};            ///< N words each
-    std::array<const arith::word*, panel_outputs> addend{};  ///< N words each, or null for zero
-    /// N words each, or null for zero: weights of one ciphertext more, which is not the panel's.
+    std::array<const arith::word*, panel_outputs> addend{};  ///< N words each, or null for 0
+    /// N words each, or null for 0: weights of one ciphertext more, which is not the panel's.
     std::array<const arith::word*, panel_outputs> factor{};
     std::array<const arith::word*, 2> of_factors{};  ///< both halves of that ciphertext, or null
 };
 
-/// Blocks [first, end) of coefficients: what is computed at once, so that its weights stay in cache.
+/// Blocks [first, end) of coefficients, which are computed at once so that their weights stay in cache.
 struct block_range {
     std::size_t first = 0;
     std::size_t end = 0;
@@ -88,7 +88,7 @@ TENSAFE_INLINE void add_products(const Arithmetic& mod, typename Arithmetic::sum
     mod.add_product(s1, c1, weight);
 }
 
-/// So many bytes ahead of their use, weights and ciphertexts are called into cache: the processor alone
+/// The bytes ahead of their use at which weights and ciphertexts are called into cache: the processor alone
 /// follows fewer rows than there are inputs.
 inline constexpr std::size_t weights_ahead = 3072;
 inline constexpr std::size_t ciphertexts_ahead = 256;
@@ -106,8 +106,7 @@ TENSAFE_INLINE typename Arithmetic::operand load_weights(const Arithmetic& mod, 
     }
 }
 
-/// Outputs first, first + 1, ... of a panel, one for each g: sums of both polynomials, which stay in
-/// registers.
+/// Computes outputs first, first + 1, ... of a panel, one for each g: sums that stay in registers.
 template <class Target, class Arithmetic, arith::modulus M, std::size_t... g>
 TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p, const panel_view& panel,
                                      const ciphertext_views& in, const panel_results& out, block_range range,
@@ -174,7 +173,7 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
     }
 }
 
-/// As rns::multiply_panel.  @pre  blocks of c0 are whole vectors
+/// The body of rns::multiply_panel.  @pre  blocks of c0 are whole vectors
 template <class Target, arith::modulus M>
 TENSAFE_INLINE void multiply_panel(arith::barrett<M> p, const panel_view& panel, const ciphertext_views& in,
                                    const panel_results& out, block_range range) noexcept {

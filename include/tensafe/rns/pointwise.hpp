@@ -10,7 +10,7 @@ namespace tensafe::rns {
 // Operations entry by entry, on host memory. Sums and differences work in either form, products in evaluation
 // form only. All are noexcept, without allocation (level_reduce aside), O(limbs * N).
 
-/// a += b.
+/// Adds polynomials: a += b.
 template <class Basis, class Form, class Space, class R, class S>
 void add(poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Space, S>& b) noexcept {
     for_each_limb<Basis>([&]<int I>() {
@@ -19,7 +19,7 @@ void add(poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Space, S>& b) n
     });
 }
 
-/// a -= b.
+/// Subtracts polynomials: a -= b.
 template <class Basis, class Form, class Space, class R, class S>
 void subtract(poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Space, S>& b) noexcept {
     for_each_limb<Basis>([&]<int I>() {
@@ -28,7 +28,7 @@ void subtract(poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Space, S>&
     });
 }
 
-/// out = a * b; `out` may be one of the factors.
+/// Multiplies polynomials: out = a * b; `out` may be one of the factors.
 template <class Basis, class Space, class R, class S, class T>
 void multiply(poly<Basis, evaluation_form, Space, R>& out, const poly<Basis, evaluation_form, Space, S>& a,
               const poly<Basis, evaluation_form, Space, T>& b) noexcept {
@@ -42,7 +42,7 @@ void multiply(poly<Basis, E, Space, R>& out, const poly<Basis, F, Space, S>& a,
               const poly<Basis, G, Space, T>& b) =
     delete;  // products need evaluation form: call forward() first
 
-/// accumulator += a * b.
+/// Adds a product of polynomials: accumulator += a * b.
 template <class Basis, class Space, class R, class S, class T>
 void multiply_accumulate(poly<Basis, evaluation_form, Space, R>& accumulator,
                          const poly<Basis, evaluation_form, Space, S>& a,

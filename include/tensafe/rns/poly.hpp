@@ -14,9 +14,9 @@
 
 namespace tensafe::rns {
 
-/// Coefficients, natural order: before the NTT.
+/// The tag of coefficients in natural order, before the NTT.
 struct coefficient_form {};
-/// Values at the odd powers of psi, bit-reversed order: after the NTT, where products are entry by entry.
+/// The tag of values at the odd powers of psi, bit-reversed, after the NTT: products are entry by entry.
 struct evaluation_form {};
 
 /// A polynomial of Z_Q[X] / (X^N + 1): `limbs` residue polynomials of N words, one after the other, every
@@ -36,9 +36,9 @@ class poly {
 
     static constexpr std::size_t degree = Basis::degree;
 
-    /// The zero polynomial.
+    /// Makes the polynomial 0.
     poly() : words_(degree * static_cast<std::size_t>(Basis::limbs)) {}
-    /// With words that the caller will write before reading.
+    /// Makes a polynomial whose words the caller will write before reading them.
     explicit poly(memory::uninitialized_t)
         : words_(degree * static_cast<std::size_t>(Basis::limbs), memory::uninitialized) {}
     /// Takes over words that already have this chain and form, each in [0, q); moving a transformed buffer

@@ -7,7 +7,7 @@
 
 namespace tensafe::rns {
 
-/// round(p / q_last) modulo the shorter chain, with p taken in (-Q/2, Q/2): exact rounding of every
+/// Returns round(p / q_last) modulo the shorter chain, with p taken in (-Q/2, Q/2): exact rounding of every
 /// coefficient. One inverse NTT of the dropped limb, one forward NTT for each that stays. Allocates.
 template <class Basis, class Space, class R>
 requires(Basis::limbs >= 2) poly<prefix<Basis, Basis::limbs - 1>, evaluation_form, Space, R> rescale(

@@ -14,9 +14,9 @@
 
 namespace tensafe::rns {
 
-/// out[k] = round(2^bits * p_k / Q) modulo 2^bits for the coefficients p_k with the given residues: the same
-/// message modulo a power of two. The distance to 2^bits * p_k / Q, modulo 2^bits, is below 1/2 + limbs *
-/// 2^(bits-53), and 1/2 + limbs * 2^(bits-63) if all primes are below 2^52: docs/design/rns.md.
+/// Switches coefficients p_k to a power of two: out[k] = round(2^bits * p_k / Q) modulo 2^bits; they hold the
+/// same message modulo a power of two. The distance to 2^bits * p_k / Q, modulo 2^bits, is below 1/2 +
+/// limbs * 2^(bits-53), and 1/2 + limbs * 2^(bits-63) if all primes are below 2^52: docs/design/rns.md.
 ///
 /// p/Q modulo 1 is a sum of one fraction per limb, computed in units of 2^-64. Two word products per residue,
 /// no branch or index on data. No allocation. Thread-safe.
@@ -47,7 +47,7 @@ void switch_modulus(const residue_spans<Basis>& residues, int bits, std::span<st
     }
 }
 
-/// The same for every coefficient of a polynomial.
+/// Switches every coefficient of a polynomial to the modulus 2^bits.
 /// @throws parameter_error unless bits is in [1, 32]
 /// @throws shape_error unless out has N entries
 template <class Basis, class R>

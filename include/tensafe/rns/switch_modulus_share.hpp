@@ -37,7 +37,7 @@ inline constexpr modulus_fraction modulus_share = [] {
     return fraction_of(arith::inverse_mod(others, q), q);
 }();
 
-/// That share of p/Q in units of 2^-64, modulo 1, for the residue p: less than 3 * 2^cut units too small.
+/// Limb I's share of p/Q in units of 2^-64, modulo 1, for the residue p: less than 3 * 2^cut units too small.
 template <class Basis, int I>
 TENSAFE_HOST_DEVICE constexpr arith::word share_of(arith::word p) noexcept {
     constexpr modulus_fraction share = modulus_share<Basis, I>;

@@ -13,7 +13,7 @@
 
 namespace tensafe::serving {
 
-/// Has an engine of batches answer calls, for session::sequences: whatever waits goes to it at once. The
+/// Answers calls with an engine of batches, for session::sequences: all that wait go to it at once. The
 /// engine outlives it. Keeps its memory from batch to batch; answers in it are wiped on release.
 template <request_engine Engine>
 class engine_answers {
@@ -24,6 +24,7 @@ class engine_answers {
         }
     }
 
+    /// Answers all calls with one run of the engine.
     /// @param calls  of one row each
     template <class Over>
     void answer(std::span<session::call* const> calls, Over&& next_is_over) {

@@ -17,16 +17,16 @@
 
 namespace tensafe::serving {
 
-/// What was served. 64 bits each; sums stay at the largest value instead of wrapping around.
+/// Counters of what was served, of 64 bits each; sums stay at the largest value instead of wrapping around.
 struct usage {
-    std::uint64_t requests = 0;  ///< answered
-    std::uint64_t refused = 0;   ///< not answered: malformed, not allowed, no such adapter
-    /// Hidden states answered. A generated token of a whole model is one for each of its inputs: 160 of the
-    /// default model.
+    std::uint64_t requests = 0;  ///< requests that were answered
+    std::uint64_t refused = 0;   ///< requests that were not: malformed, not allowed, no such adapter
+    /// The hidden states answered: for a generated token one for each input of the model, 160 of the default
+    /// one.
     std::uint64_t tokens = 0;
-    std::uint64_t products = 0;    ///< of a plaintext, or a number, with a ciphertext
-    std::uint64_t bytes_up = 0;    ///< of requests, refused ones included
-    std::uint64_t bytes_down = 0;  ///< of replies
+    std::uint64_t products = 0;    ///< products of a plaintext, or a number, with a ciphertext
+    std::uint64_t bytes_up = 0;    ///< bytes of requests, refused ones included
+    std::uint64_t bytes_down = 0;  ///< bytes of replies
 
     friend bool operator==(const usage&, const usage&) = default;
 
@@ -41,7 +41,7 @@ struct usage {
     friend usage operator+(usage a, const usage& b) noexcept { return a += b; }
 };
 
-/// What an answered request used, from the messages and the layout of its server. Of a block of tokens the
+/// The usage of an answered request, from the messages and the layout of its server. Of a block of tokens the
 /// preparation has the products, and each answer a token.
 template <class Request, class Reply, class Layout>
 requires requires(const Request& request, const Reply& reply, const Layout& layout) {
@@ -66,7 +66,7 @@ usage usage_of(const Request& request, const Reply& reply, const Layout& layout)
     return result;
 }
 
-/// What a refused request used: its bytes. Nothing that it says of itself is believed.
+/// The usage of a refused request: its bytes. Nothing that it says of itself is believed.
 template <class Request>
 requires requires(const Request& request) {
     request.bytes();
@@ -135,12 +135,12 @@ struct meter_snapshot {
     }
 };
 
-/// How much a meter remembers, whoever sends it names.
+/// The limits of what a meter remembers, whoever sends it names.
 struct meter_limits {
     std::size_t longest_name = 128;  ///< bytes
     std::size_t most_adapters = 1'000;
     std::size_t most_clients = 10'000;
-    /// Pairs of adapter and client that have counters of their own.
+    /// The most pairs of adapter and client that have counters of their own.
     std::size_t most_series = 100'000;
 };
 
@@ -156,7 +156,7 @@ struct meter_limits {
 /// exception safety.
 class meter {
   public:
-    /// Stands for all without counters of their own. A client that calls itself so counts here too.
+    /// The name for all without counters of their own. A client that calls itself so counts here too.
     static constexpr std::string_view other = "other";
 
     explicit meter(meter_limits limits = {}) : limits_(limits) {}
@@ -173,7 +173,7 @@ class meter {
         return listed();
     }
 
-    /// Adds counters of before: of an earlier process, or of another server.
+    /// Adds the counters of an earlier process, or of another server.
     void merge(const meter_snapshot& earlier) {
         const std::lock_guard lock(mutex_);
         state merged = counters_;
@@ -183,15 +183,15 @@ class meter {
         std::swap(counters_, merged);
     }
 
-    /// The client's name is gone from here; its counts go on under `other`, so that sums and exported totals
-    /// do not fall. A copy or an export made before still has the name.
-    /// @returns what the client had used; zeros if it is not known
+    /// Forgets the name of a client; its counts go on under `other`, so that sums and exported totals do not
+    /// fall. A copy or an export made before still has the name.
+    /// @returns what the client had used; all 0 if it is not known
     usage forget_client(std::string_view client) { return forget(&name_pair::client, client); }
 
-    /// The same for an adapter: room for the name of another one.
+    /// Forgets the name of an adapter, like forget_client: makes room for the name of another one.
     usage forget_adapter(std::string_view adapter) { return forget(&name_pair::adapter, adapter); }
 
-    /// Forgets everything; returns what was there, no record missing or double.
+    /// Forgets everything and returns what was there, no record missing or double.
     meter_snapshot reset() {
         state before;
         const std::lock_guard lock(mutex_);
@@ -255,7 +255,7 @@ class meter {
             return fits ? name : other;
         }
 
-        /// A series that is not there yet. Memory first, then what cannot fail.
+        /// Inserts a series that is not there yet. Takes memory first, then does what cannot fail.
         void insert(name_view names, const usage& used) {
             usage_map one;
             one.emplace(name_pair{std::string(names.adapter), std::string(names.client)}, used);

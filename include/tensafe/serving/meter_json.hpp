@@ -53,7 +53,7 @@ inline usage usage_from(const io::json_value& object, const std::string& where) 
     return used;
 }
 
-/// JSON values of a meter's text: each series, its names and counters; the total with its own; four members.
+/// The JSON values of a text: each series, its names and counters; the total and its own; four members.
 constexpr std::size_t most_meter_values(const meter_limits& limits) noexcept {
     return most_meter_series(limits) * (3 + usage_members.size()) + usage_members.size() + 5;
 }
@@ -69,7 +69,7 @@ constexpr std::size_t longest_meter_json(const meter_limits& limits = {}) noexce
     return detail::most_meter_series(limits) * (names + 816) + 2048;
 }
 
-/// A meter's counters as JSON: {"format": "tensafe meter", "version": 1, "total": {...}, "series":
+/// Writes a meter's counters as JSON: {"format": "tensafe meter", "version": 1, "total": {...}, "series":
 /// [{"adapter", "client", "requests", "refused", "tokens", "products", "bytes_up", "bytes_down"}, ...]}, in
 /// the order of the snapshot. Bytes of names that are not UTF-8, which a meter does not take, are replaced.
 /// @param indent  spaces for each level; -1: one line
@@ -89,7 +89,7 @@ inline std::string meter_json(const meter_snapshot& counters, int indent = -1) {
     return document.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-/// Counters that meter_json wrote, to carry them over a restart:
+/// Reads counters that meter_json wrote, to carry them over a restart:
 /// `meter.merge(serving::read_meter_json(text))`.
 /// @param text    treated as untrusted input
 /// @param name    how messages call it

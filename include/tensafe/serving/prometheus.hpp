@@ -8,13 +8,12 @@
 
 namespace tensafe::serving {
 
-/// What stands in the labels of an export. Names of clients are personal data, and many of them are many
-/// series.
+/// The names in an export's labels. Names of clients are personal data, and many of them are many series.
 enum class metric_labels { adapter_and_client, adapter };
 
 namespace detail {
 
-/// A label's value: backslash, quotation mark and line feed escaped.
+/// Escapes a label's value: backslash, quotation mark and line feed.
 inline std::string prometheus_label(std::string_view value) {
     std::string escaped;
     escaped.reserve(value.size());
@@ -38,7 +37,7 @@ inline std::string prometheus_label(std::string_view value) {
 
 }  // namespace detail
 
-/// The counters as a page for Prometheus to scrape: text exposition format 0.0.4, to be served as
+/// Writes the counters as a page for Prometheus to scrape: text exposition format 0.0.4, to be served as
 /// `text/plain; version=0.0.4; charset=utf-8`. Families in a fixed order, series in the order of the
 /// snapshot; a snapshot of a meter gives valid text whatever names clients gave themselves. Source:
 /// https://prometheus.io/docs/instrumenting/exposition_formats/

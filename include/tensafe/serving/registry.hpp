@@ -25,23 +25,24 @@
 
 namespace tensafe::serving {
 
-/// What an adapter is packed into: immutable, thread-safe, and it knows the bytes of memory that it takes.
+/// A packed adapter: immutable, thread-safe, and it knows the bytes of memory that it takes.
 template <class Model>
 concept packed_model = requires(const Model& model) {
     { model.bytes() } -> std::convertible_to<std::size_t>;
 };
 
-/// How a registry packs adapters, one at a time, on the thread that needs the packed form.
+/// Packs adapters for a registry, one at a time, on the thread that needs the packed form.
 template <packed_model Model>
 struct loader {
-    /// The packed form; not null. May take seconds. What it throws reaches the caller of the registry.
+    /// Returns the packed form, not null, after seconds perhaps. What it throws reaches the registry's
+    /// caller.
     std::function<std::shared_ptr<const Model>(const lora::adapter&, const lora::pack_progress&)> pack;
-    /// The bytes that `pack` will need, known before packing.
+    /// Returns the bytes that `pack` will need, known before packing.
     std::function<std::size_t(const lora::adapter&)> bytes_for;
 };
 
-/// Packs with Model's constructor, Model(adapter, options, progress), and asks Model::bytes_for(adapter,
-/// options): pack_with<lora::model_server<params>>(lora::model_options{...}).
+/// Returns a loader that packs with Model's constructor, Model(adapter, options, progress), and asks
+/// Model::bytes_for(adapter, options): pack_with<lora::model_server<params>>(lora::model_options{...}).
 template <packed_model Model, class Options = typename Model::options_type>
 loader<Model> pack_with(Options options = {}) {
     return {[options](const lora::adapter& matrices, const lora::pack_progress& progress) {
@@ -52,7 +53,7 @@ loader<Model> pack_with(Options options = {}) {
             }};
 }
 
-/// Refuses an adapter that nothing can be packed from: every site needs a name of its own, an A and a B that
+/// Checks that an adapter can be packed: every site needs a name of its own, an A and a B that
 /// fit each other, and finite values. Reads every value once.
 /// @throws parameter_error without sites, for a site without a name, a name that occurs twice, or a scale
 ///         that is not finite; shape_error for matrices that are empty or do not fit; encoding_error for a
@@ -85,26 +86,26 @@ inline void check_adapter(const lora::adapter& matrices) {
 }
 
 struct registry_options {
-    /// Bytes of packed forms that the registry keeps. It evicts the least recently used ones to stay below.
+    /// The bytes of packed forms to keep: the least recently used ones are evicted to stay below.
     std::size_t memory_budget = std::numeric_limits<std::size_t>::max();
 };
 
-/// One adapter of a registry.
+/// The state of one adapter of a registry.
 struct registry_entry {
     std::string name;
     std::uint64_t version = 0;
     bool packed = false;                             ///< false: evicted, and packed again by the next find
-    std::size_t bytes = 0;                           ///< of the packed form: what it takes, or would take
-    std::size_t handles = 0;                         ///< of this packed form
+    std::size_t bytes = 0;                           ///< bytes that the packed form takes, or would take
+    std::size_t handles = 0;                         ///< handles of this packed form
     std::chrono::steady_clock::time_point last_use;  ///< the last find or load
 };
 
-/// A registry at one moment.
+/// The state of a registry at one moment.
 struct registry_status {
-    std::vector<registry_entry> entries;  ///< by name
+    std::vector<registry_entry> entries;  ///< adapters, sorted by name
     std::size_t memory_budget = 0;
-    std::size_t bytes_packed = 0;    ///< of the packed forms that the registry keeps
-    std::size_t bytes_retained = 0;  ///< of replaced, evicted or unloaded forms that handles still hold
+    std::size_t bytes_packed = 0;    ///< bytes of the packed forms that the registry keeps
+    std::size_t bytes_retained = 0;  ///< bytes of replaced, evicted or unloaded forms that handles still hold
 };
 
 template <packed_model Model>
@@ -112,8 +113,7 @@ class registry;
 
 namespace detail {
 
-/// One version of an adapter, with its packed form or, once that is evicted, without. Immutable but for the
-/// time of its last use.
+/// A version of an adapter, with its packed form unless evicted. Immutable but for the time of its last use.
 template <class Model>
 struct cache_entry {
     using clock = std::chrono::steady_clock;
@@ -122,7 +122,7 @@ struct cache_entry {
     std::uint64_t version = 0;
     std::shared_ptr<const lora::adapter> matrices;
     std::shared_ptr<const Model> model;     ///< null: evicted
-    std::size_t bytes = 0;                  ///< of the packed form, also when it is evicted
+    std::size_t bytes = 0;                  ///< bytes of the packed form, also when it is evicted
     std::shared_ptr<const void> accounted;  ///< takes the packed form's bytes off the registry's sum
     std::shared_ptr<std::atomic<clock::rep>> last_use = std::make_shared<std::atomic<clock::rep>>(now());
 
@@ -145,7 +145,7 @@ class adapter_handle {
 
     explicit operator bool() const noexcept { return held_ != nullptr; }
 
-    /// Larger for what was published later; unique within the registry. 0 if empty.
+    /// A number that is larger for what was published later; unique within the registry. 0 if empty.
     std::uint64_t version() const noexcept { return held_ ? held_->version : 0; }
 
     // References live as long as a handle of this version. They throw parameter_error if the handle is empty.
@@ -196,10 +196,10 @@ class registry {
     using handle = adapter_handle<Model>;
     using source = std::function<lora::adapter()>;
 
-    /// Bytes of a name: what a meter counts under a name of its own, by default.
+    /// The most bytes of a name: what a meter counts under a name of its own, by default.
     static constexpr std::size_t longest_name = 128;
 
-    /// @throws parameter_error if a function of the loader is missing
+    /// Makes an empty registry.  @throws parameter_error if a function of the loader is missing
     registry(registry_options options, loader<Model> with)
         : loader_(std::move(with)), budget_(options.memory_budget) {
         if (!loader_.pack || !loader_.bytes_for) {
@@ -207,14 +207,14 @@ class registry {
                                   (loader_.pack ? "bytes_for" : "pack"));
         }
     }
-    /// Without a budget: nothing is ever evicted, and nothing but unload gives memory back.
+    /// Makes a registry without a budget: nothing is ever evicted, and nothing but unload gives memory back.
     explicit registry(loader<Model> with) : registry(registry_options{}, std::move(with)) {}
     registry(const registry&) = delete;
     registry& operator=(const registry&) = delete;
 
-    /// The adapter of this name, for one token or request; empty if there is none. If its packed form was
-    /// evicted, packs it again on this thread, after packings in progress; several threads that want the same
-    /// one share one packing. Cost of a packed one: a lock, a search by name, a clock, two atomic counts.
+    /// Finds the adapter of this name, for one token or request; empty if there is none. If its packed form
+    /// was evicted, packs it again on this thread, after packings in progress; threads that want the same one
+    /// share one packing. Cost of a packed one: a lock, a search by name, a clock, two atomic counts.
     /// @throws whatever the loader throws
     handle find(std::string_view name) {
         const entry_pointer found = lookup(name);
@@ -225,7 +225,7 @@ class registry {
         return found->model ? handle(found) : pack_again(name);
     }
 
-    /// The adapter of this name, as find.
+    /// Finds the adapter of this name, which must be loaded.
     /// @throws parameter_error for an unknown name, with a list of those that are loaded; whatever the loader
     ///         throws
     handle at(std::string_view name) {
@@ -294,7 +294,7 @@ class registry {
         return result;
     }
 
-    /// Everything at one moment; counts of handles are approximate.
+    /// The state of all adapters at one moment; counts of handles are approximate.
     registry_status status() const {
         const auto now = current();
         registry_status result;
@@ -345,7 +345,7 @@ class registry {
         return handle(packed);
     }
 
-    /// The entry with its packed form, for which there is room.
+    /// Packs an entry, after making room for it.
     std::shared_ptr<entry> pack(entry made, const lora::pack_progress& progress) {
         exchange([&](snapshot& next) { make_room(next, made.bytes, made.name); });
         made.model = loader_.pack(*made.matrices, progress);
@@ -364,7 +364,7 @@ class registry {
         next[packed->name] = packed;
     }
 
-    /// Puts a changed snapshot in the place of the current one. With or without the writers' lock.
+    /// Puts a changed snapshot in the place of the current one. The caller may hold the writers' lock or not.
     template <class Change>
     void exchange(Change change) {
         std::shared_ptr<const snapshot> exchanged;  // freed outside the locks
@@ -428,12 +428,12 @@ class registry {
 
     const loader<Model> loader_;
     const std::size_t budget_;
-    mutable std::mutex readers_;    ///< for the pointer current_
-    std::mutex exchange_;           ///< from reading the snapshot to exchanging it: never held for long
+    mutable std::mutex readers_;    ///< guards the pointer current_
+    std::mutex exchange_;           ///< held from reading the snapshot to exchanging it, never for long
     std::recursive_mutex writers_;  ///< held while packing; recursive for callbacks that call the registry
     std::shared_ptr<const snapshot> current_ = std::make_shared<const snapshot>();
     std::uint64_t versions_ = 0;  ///< the last one given
-    /// Bytes of all packed forms that live, kept or held by handles.
+    /// The bytes of all packed forms that live, kept or held by handles.
     std::shared_ptr<std::atomic<std::size_t>> accounted_ = std::make_shared<std::atomic<std::size_t>>(0);
 };
 

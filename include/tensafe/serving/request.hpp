@@ -19,12 +19,12 @@ struct request {
     std::size_t group = 0;
     std::span<const float> hidden{};  ///< d(group) entries
     std::span<double> answers{};      ///< rows(group) entries, to be written
-    std::exception_ptr error{};       ///< what went wrong with this one; its answers are NaN then
+    std::exception_ptr error{};       ///< the failure of this request, whose answers are NaN then
 };
 
-/// Whatever answers batches of requests: the engine of device/lora/engine.hpp, or your own. `groups`, `d` and
-/// `rows` do not change. `run` is called by one thread at a time; it answers each item or sets its error, and
-/// leaves neighbours alone. What it throws itself concerns the whole batch.
+/// Something that answers batches of requests: the engine of device/lora/engine.hpp, or your own. `groups`,
+/// `d` and `rows` do not change. `run` is called by one thread at a time; it answers each item or sets its
+/// error, and leaves neighbours alone. What it throws itself concerns the whole batch.
 template <class E>
 concept request_engine = requires(E& engine, const E& constant, std::size_t group, std::span<request> batch) {
     { constant.groups() } -> std::convertible_to<std::size_t>;
@@ -38,9 +38,10 @@ namespace detail {
 /// Takes batches apart for engines: by group, and into tries. Keeps its memory from batch to batch.
 class batch_dispatcher {
   public:
-    /// A hidden state is tried so often; overflow margin doubles from try to try.
+    /// The most tries of a hidden state; overflow margin doubles from try to try.
     static constexpr std::size_t most_tries = 21;
 
+    /// Makes a dispatcher.
     /// @param largest  members of an attempt
     /// @throws parameter_error unless tries is in [1, most_tries]
     batch_dispatcher(const char* who, std::size_t tries,
@@ -114,7 +115,7 @@ class batch_dispatcher {
         return nullptr;
     }
 
-    /// Moves what is of the first one's group from waiting_ to members_, as many as an attempt takes.
+    /// Moves the requests of the first one's group from waiting_ to members_, as many as an attempt takes.
     void take_group(std::span<const request> batch) {
         const std::size_t group = batch[waiting_.front()].group;
         members_.clear();

@@ -13,7 +13,8 @@
 
 namespace tensafe::serving {
 
-/// Where a keyword counts. `substring`: anywhere, as the published system has it ("bond" is in "vagabond").
+/// Says where a keyword counts. `substring`: anywhere, as the published system has it ("bond" is in
+/// "vagabond").
 /// `whole_words`: where no letter, digit or underscore stands beside it ("loan" is not in "loans").
 enum class matching { substring, whole_words };
 
@@ -24,19 +25,19 @@ struct gate_entry {
     bool always_active = false;  ///< applied whatever the query says; its keywords do not count
 };
 
-/// What a query was routed to.
+/// The outcome of routing a query.
 struct routed {
     std::string adapter;    ///< the one to use
-    std::string chosen;     ///< what the gate or the callable named; another one if it is not loaded
+    std::string chosen;     ///< the gate's or the callable's choice; another one if it is not loaded
     std::size_t score = 0;  ///< keywords that fired for `chosen`; 0 from a callable or the fallback
-    std::vector<std::string> keywords;  ///< these, in lower case
-    /// Loaded adapters that act on every query, beside `adapter` (which may be one of them).
+    std::vector<std::string> keywords;  ///< the keywords that fired, in lower case
+    /// The loaded adapters that act on every query, beside `adapter` (which may be one of them).
     std::vector<std::string> always_active;
 };
 
 namespace detail {
 
-/// Letters, digits, underscores and all that UTF-8 writes with several bytes.
+/// Whether a byte is of a word: letters, digits, underscores and all that UTF-8 writes with several bytes.
 constexpr bool is_word_byte(char c) noexcept {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            static_cast<unsigned char>(c) >= 0x80;
@@ -79,9 +80,10 @@ inline bool occurs(std::string_view keyword, std::string_view text, matching how
 /// is made against. Immutable, thread-safe.
 class keyword_gate {
   public:
-    /// The longest keyword, in bytes.
+    /// The most bytes of a keyword.
     static constexpr std::size_t longest_keyword = 256;
 
+    /// Makes a gate.
     /// @param entries   each adapter once, in the order that decides between equals; a keyword that comes
     ///                  twice in one entry counts once
     /// @param fallback  the adapter of one entry
@@ -111,7 +113,7 @@ class keyword_gate {
         }
     }
 
-    /// The gate's choice, whatever is loaded. `always_active` lists all such adapters.
+    /// Returns the gate's choice, whatever is loaded. `always_active` lists all such adapters.
     routed choose(std::string_view query) const {
         const std::string text = fold_case(query);
         routed best{fallback_, fallback_, 0, {}, {}};
@@ -135,11 +137,11 @@ class keyword_gate {
         return best;
     }
 
-    /// Adapters in order; keywords in lower case, each once.
+    /// The adapters in order; keywords in lower case, each once.
     const std::vector<gate_entry>& entries() const noexcept { return entries_; }
     const std::string& fallback() const noexcept { return fallback_; }
 
-    /// Names of the adapters, in order.
+    /// The names of the adapters, in order.
     std::vector<std::string> names() const {
         std::vector<std::string> result;
         for (const gate_entry& entry : entries_) {
@@ -170,7 +172,7 @@ class keyword_gate {
     matching matching_;
 };
 
-/// Says which adapter a query should use: by a keyword gate, or by a callable of the user's.
+/// Decides which adapter a query should use: by a keyword gate, or by a callable of the user's.
 ///
 /// It reads the text, so it belongs on the client: the server learns which adapter was asked for, and from
 /// that something about the text, but nothing else of it.
@@ -181,12 +183,13 @@ class router {
     using chooser = std::function<std::string(std::string_view)>;
     using loaded = std::function<bool(std::string_view)>;
 
-    /// If the gate's choice is not loaded, the first of its adapters that is, as published. Give an empty
-    /// list as `instead` to refuse, or another order.
+    /// Routes by a gate. If its choice is not loaded, takes the first of its adapters that is, as published.
+    /// Give an empty list as `instead` to refuse, or another order.
     explicit router(keyword_gate gate) : router(std::move(gate), {}, true) {}
     router(keyword_gate gate, std::vector<std::string> instead)
         : router(std::move(gate), std::move(instead), false) {}
 
+    /// Routes by a callable.
     /// @param choose   names an adapter; an empty name stands for none
     /// @param instead  adapters to take, the first that is loaded, where the named one is not; none: that is
     ///                 refused
@@ -202,14 +205,14 @@ class router {
         };
     }
 
-    /// The adapter for a query, if all are loaded.
+    /// Returns the adapter for a query, if all are loaded.
     /// @throws parameter_error if none was named and there is nothing to take instead; what the callable
     ///         throws
     routed route(std::string_view query) const {
         return route(query, [](std::string_view) { return true; });
     }
 
-    /// The adapter for a query among those that are loaded: `route(query, [&](auto name) { return
+    /// Returns the adapter for a query among those that are loaded: `route(query, [&](auto name) { return
     /// set.contains(name); })`. The choice is made first, whatever is loaded.
     /// @throws parameter_error, naming the choice, if neither it nor anything to take instead is loaded, or
     ///         for an empty predicate; what the callables throw

@@ -8,33 +8,32 @@
 
 namespace tensafe::session {
 
-/// Blocks of a group that a server keeps for a session while they are not used up: the one in use and the
-/// next one. A client asks for a third when it has used up the first, and goes on without blocks if the
-/// server refuses it.
+/// The blocks of a group that a server keeps for a session until they are used up: the one in use and the
+/// next one. A client asks for a third when the first is used up, and goes on without blocks if refused.
 inline constexpr std::size_t most_blocks = 2;
 
-/// Bytes of replies that a client may leave unanswered, and that a server keeps until they are acknowledged,
-/// or one reply if that is longer: at 100 Mbit/s the line is full for a round trip of 80 ms.
+/// The bytes of replies that a client may leave unanswered, and that a server keeps until they are
+/// acknowledged, or one reply if that is longer: at 100 Mbit/s the line is full for a round trip of 80 ms.
 inline constexpr std::size_t reply_window = std::size_t{1} << 20;
-/// Bytes of requests that a client keeps until their replies are there, or one request.
+/// The bytes of requests that a client keeps until their replies are there, or one longer request.
 inline constexpr std::size_t request_window = std::size_t{4} << 20;
 
-/// How a client of blocks decides: whether a block is worth its bytes and its memory, and when it asks for
+/// Decides for a client of blocks whether a block is worth its bytes and its memory, and when it asks for
 /// the next one. Sizes are lora::cost_of's, of a hidden state alone and of a whole block.
 struct block_policy {
-    /// Hidden states of each group in the whole life of the client_session, prompts and generated tokens
+    /// The hidden states of each group in the whole life of the client_session, prompts and generated tokens
     /// together, if that is known: nothing is prepared for more.
     std::size_t expected_tokens = std::numeric_limits<std::size_t>::max();
-    /// Blocks of more tokens are not used: a block is 16 bytes of the client's memory for each token and
+    /// The most tokens of a block that is used: a block is 16 bytes of the client's memory for each token and
     /// entry of a hidden state. 1: no blocks.
     std::size_t most_tokens = 128;
 
-    /// Whether blocks of so many tokens are used at all.
+    /// Whether blocks of `tokens_ahead` tokens are used at all.
     constexpr bool uses(std::size_t tokens_ahead) const noexcept {
         return tokens_ahead > 1 && tokens_ahead <= most_tokens;
     }
 
-    /// Whether so many hidden states, no more than a block has, cost fewer bytes in one than alone.
+    /// Whether `tokens` hidden states, no more than a block has, cost fewer bytes in one than alone.
     static constexpr bool saves_bytes(const lora::token_cost& alone, const lora::token_cost& block,
                                       std::size_t tokens) noexcept {
         const std::size_t unused = block.hidden_states - tokens;
@@ -51,8 +50,8 @@ struct block_policy {
         return saves_bytes(alone, block, std::min(to_come, block.hidden_states));
     }
 
-    /// The next block is asked for when no more positions are left: from a quarter to three quarters of a
-    /// block, so that not all groups ask at one token.
+    /// The number of positions left at which a group asks for its next block: from a quarter to three
+    /// quarters of a block, so that not all groups ask at one token.
     static constexpr std::size_t ask_ahead_at(std::size_t group, std::size_t groups,
                                               std::size_t tokens) noexcept {
         return tokens / 4 + group * (tokens / 2) / groups;

@@ -34,11 +34,12 @@ namespace tensafe::session {
 /// cannot be encrypted fails the call when its turn comes, after earlier ones have gone up.
 class call {
   public:
-    /// Shows a row, valid until the next one is asked for. A row is asked for again if it has to be encrypted
-    /// again, so all of them stay until the call is over.
+    /// Returns a row, valid until the next one is asked for. A row is asked for again if it has to be
+    /// encrypted again, so all of them stay until the call is over.
     using rows_source = std::function<std::span<const float>(std::size_t row)>;
 
-    /// @param zeros_for_nan  rows of no finite norm are no error: zeros go instead, and bad_rows counts them
+    /// Makes a call of `rows` hidden states of a group.
+    /// @param zeros_for_nan  rows of no finite norm are no error: 0 goes instead, and bad_rows counts them
     /// @param overflow_margin  as in lora::client::encrypt
     call(std::size_t group, std::size_t rows, rows_source source, double overflow_margin = 1,
          bool zeros_for_nan = false)
@@ -72,11 +73,11 @@ class call {
         count_ += std::exchange(answered_.at(row), std::uint8_t{1}) == 0 ? 1U : 0U;
     }
 
-    /// Nothing of it is under way, and nothing more goes up.
+    /// Whether nothing of the call is under way and nothing more goes up.
     bool is_over() const noexcept {
         return under_way_ == 0 && (is_stopped_ || (next_ == rows() && again_.empty()));
     }
-    /// No more rows go up; what is under way is still answered. `rethrow` throws nothing then.
+    /// Stops the call without a failure: no more rows go up, and what is under way is still answered.
     void stop() noexcept { is_stopped_ = true; }
     /// Stops the call, and makes `rethrow` throw `why` if it is the first failure.
     void fail(std::exception_ptr why) noexcept {
@@ -97,7 +98,7 @@ class call {
 
     struct attempt {
         std::size_t row;
-        int refused;  ///< so often before
+        int refused;  ///< the number of refusals before
     };
 
     bool has_row() const noexcept { return !is_stopped_ && (next_ < rows() || !again_.empty()); }
@@ -142,17 +143,17 @@ class basic_client_session {
 
     struct block {
         block_type positions;
-        std::uint64_t number = 0;  ///< of its request, as it was sent last
-        bool is_asked_for = true;  ///< its request has no answer
+        std::uint64_t number = 0;  ///< number of the block's request, as it was sent last
+        bool is_asked_for = true;  ///< whether the block's request has no answer
         bool is_accepted = false;
         bool is_dead = false;        ///< the server does not have it, or never will
-        std::size_t unanswered = 0;  ///< tokens
+        std::size_t unanswered = 0;  ///< the number of tokens without a reply
     };
     using block_place = typename std::list<block>::iterator;
 
   public:
-    /// A message that goes up: of a hidden state alone, of a block or of a token in one. Stays in place until
-    /// it is answered.
+    /// A message that goes up: a hidden state alone, a block or a token in one. Stays in place until it is
+    /// answered.
     class message {
       public:
         wire::kind what() const noexcept { return what_; }
@@ -160,7 +161,7 @@ class basic_client_session {
         const typename Protocol::request& alone() const noexcept { return query_.request; }
         const lora::block_request& block() const noexcept { return block_->positions.request(); }
         const lora::token_request& token() const noexcept { return token_.request; }
-        /// Writes it over `to`.
+        /// Writes the message over `to`.
         void write(std::vector<std::uint8_t>& to) const {
             switch (what_) {
                 case wire::kind::block_request:
@@ -176,12 +177,12 @@ class basic_client_session {
         friend class basic_client_session;
 
         wire::kind what_{};
-        std::uint64_t made_ = 0;     ///< so many messages were made before
-        wire::envelope of_;          ///< number 0: it gets one when it is sent
-        bool is_sent_ = false;       ///< over this connection
-        bool may_be_known_ = false;  ///< it was sent over an earlier one: the server may have answered it
+        std::uint64_t made_ = 0;     ///< the number of messages made before
+        wire::envelope of_;          ///< its number is 0 until it is sent
+        bool is_sent_ = false;       ///< whether it was sent over this connection
+        bool may_be_known_ = false;  ///< it was sent over an earlier connection: may be answered
         bool is_owed_ = false;       ///< the session went on behind its number
-        call* from_ = nullptr;       ///< null: of a block, or nobody waits for it
+        call* from_ = nullptr;       ///< null for a block, or if nobody waits for it
         std::size_t row_ = 0;
         int refused_ = 0;
         std::size_t reply_bytes_ = 0;
@@ -189,7 +190,7 @@ class basic_client_session {
         block_place block_{};
         typename Protocol::query query_;
         lora::token_query token_;
-        bool is_early_ = false;  ///< its answer is here, and waits for that to its block
+        bool is_early_ = false;  ///< the answer is here, and waits for the answer to the block
         lora::token_reply early_;
     };
 
@@ -264,12 +265,12 @@ class basic_client_session {
         reading_ = {};  // the last answers
     }
 
-    /// Hidden states of a group that the limit of queries has left for this client, if there is one. Those of
-    /// calls under way count until they are answered.
+    /// The hidden states of a group that the limit of queries has left for this client, if there is one.
+    /// Those of calls under way count until they are answered.
     std::optional<std::uint64_t> queries_left(std::size_t of_group) const {
         return groups_.at(of_group).left;
     }
-    /// The same of the group that has the fewest left; nothing if there is no limit.
+    /// The queries left of the group that has the fewest; nothing if there is no limit.
     std::optional<std::uint64_t> queries_left() const noexcept {
         std::optional<std::uint64_t> least;
         for (const group& g : groups_) {
@@ -280,7 +281,7 @@ class basic_client_session {
         return least;
     }
 
-    /// Bytes up and down of so many hidden states of a group, all expected, as the cost model has them:
+    /// The bytes up and down of `tokens` hidden states of a group, all expected, as the cost model has them:
     /// blocks that are not used up whole count what is used.
     std::pair<std::size_t, std::size_t> forecast(std::size_t of_group, std::size_t tokens) const {
         const auto& alone = groups_.at(of_group).cost;
@@ -336,7 +337,7 @@ class basic_client_session {
                            [](const message& m) { return m.is_sent_ && !m.is_early_; });
     }
 
-    /// A reply, as a message.
+    /// Takes a reply, as a message.
     /// @throws as the readers; format_error if nobody waits for it. The connection must be given up then:
     ///         what was under way goes again over another
     void take(std::span<const std::uint8_t> bytes) {
@@ -349,7 +350,7 @@ class basic_client_session {
         take(*at, [&](auto&... to) { Protocol::read(bytes, *model_, at->of_.group, to...); });
     }
 
-    /// A reply in place: `fill` writes it, of the kind that goes with the message.
+    /// Takes a reply in place: `fill` writes it, of the kind that goes with the message.
     /// @param fill  called with a reply, a lora::block_reply or a lora::token_reply
     template <class Fill>
     void answer(const message& to, Fill fill) {
@@ -359,7 +360,7 @@ class basic_client_session {
         take(*at, [&](auto&... reply) { fill_last(fill, reply...); });
     }
 
-    /// The server refused a message.
+    /// Takes the server's refusal of a message.
     /// @param number  of the message
     /// @param error   what the call throws if it cannot go on; not null
     /// @throws format_error if nobody waits for an answer to it
@@ -411,13 +412,13 @@ class basic_client_session {
         remove(at);
     }
 
-    /// After a rate limit nothing goes up until go_on, and no sooner than the server said.
+    /// Whether a rate limit holds messages until go_on, no sooner than the server said.
     bool is_held() const noexcept { return held_.count() > 0; }
     std::chrono::milliseconds held_for() const noexcept { return held_; }
     void go_on() noexcept { held_ = {}; }
 
-    /// The connection is lost: what has no answer goes again over the next one, but for messages of calls
-    /// that were ended.
+    /// Notes that the connection is lost: what has no answer goes again over the next one, but for messages
+    /// of calls that were ended.
     void lost() noexcept {
         for (auto each = messages_.begin(); each != messages_.end();) {
             const auto at = each++;
@@ -430,7 +431,7 @@ class basic_client_session {
         }
         held_ = {};
     }
-    /// The session goes on over a new connection: what has no answer goes again as it is.
+    /// Goes on over a new connection: what has no answer goes again as it is.
     /// @param next_number  of the server: it has seen all numbers below. Its word alone never makes a number
     ///                     come again
     /// @param left         of the limit of queries, by group or one number for all; empty: there is none
@@ -447,7 +448,7 @@ class basic_client_session {
             }
         }
     }
-    /// A fresh session: the server knows no block of the earlier one, and numbers begin again.
+    /// Begins a fresh session: the server knows no block of the earlier one, and numbers begin again.
     void opened(std::span<const std::uint64_t> left) {
         lost();
         while (!messages_.empty()) {
@@ -468,7 +469,7 @@ class basic_client_session {
 
   private:
     using place = typename std::list<message>::iterator;
-    /// Messages that go up before a reply is read: the first time, and at most. A server may close a
+    /// The messages that go up before a reply is read: the first time, and at most. A server may close a
     /// connection after some errors in a row, 64 for example.
     static constexpr std::size_t first_messages = 32;
     static constexpr std::size_t most_messages = 256;
@@ -478,7 +479,7 @@ class basic_client_session {
         lora::token_cost cost_of_block;
         std::list<block> blocks;   ///< oldest first
         std::size_t asked = 0;     ///< hidden states that went up, or are to
-        std::size_t alone = 0;     ///< so many go alone, as the server had no room for a block
+        std::size_t alone = 0;     ///< hidden states that go alone, as the server had no room for a block
         bool looks_ahead = false;  ///< hidden states went up since the next block was thought of
         std::optional<std::uint64_t> left;
     };
@@ -547,14 +548,14 @@ class basic_client_session {
         wipe(*at);
         spare_.splice(spare_.begin(), messages_, at);
     }
-    /// Scales follow from the norm of the state.
+    /// Wipes the scales of a message, which follow from the norm of the state.
     static void wipe(message& m) noexcept {
         memory::wipe(m.token_.scale);
         if constexpr (requires { m.query_.scale; }) {
             memory::wipe(m.query_.scale);
         }
     }
-    /// Blocks that nobody needs any more.
+    /// Removes blocks that nobody needs any more.
     static void prune(group& g) {
         std::erase_if(g.blocks, [](const block& b) {
             return b.unanswered == 0 && !b.is_asked_for && (b.is_dead || b.positions.left() == 0);
@@ -578,8 +579,8 @@ class basic_client_session {
         at->is_sent_ = true;
         return &*at;
     }
-    /// With another number, behind all that have one; of the others, in the order in which they were made: a
-    /// block before its tokens.
+    /// Takes the number from a message, which goes behind all that have one; of the others, in the order in
+    /// which they were made: a block before its tokens.
     void send_later(place at) {
         at->of_.number = 0;
         at->is_sent_ = false;
@@ -593,7 +594,7 @@ class basic_client_session {
         messages_.splice(before, messages_, at);
     }
 
-    /// Rows of calls that were stopped, and that a refusal sent back: nothing was paid for them.
+    /// Removes rows of calls that were stopped, and that a refusal sent back: nothing was paid for them.
     void give_up_stopped() {
         for (auto each = messages_.end(); each != messages_.begin() && std::prev(each)->of_.number == 0;) {
             const auto at = std::prev(each);
@@ -614,8 +615,8 @@ class basic_client_session {
                 next_number_ - messages_.front().of_.number <= std::numeric_limits<std::uint16_t>::max());
     }
 
-    /// A message for the next row of a call, or for the block that it needs. None: there is no room, or the
-    /// row cannot be encrypted, of which the call knows.
+    /// Makes a message for the next row of a call, or for the block that it needs. Returns none if there is
+    /// no room, or the row cannot be encrypted, of which the call knows.
     place make(call& c) {
         group& g = groups_[c.group_];
         const bool again = !c.again_.empty();
@@ -689,7 +690,7 @@ class basic_client_session {
         g.blocks.splice(g.blocks.end(), made);
         return at;
     }
-    /// When a block is nearly used up, the next one is prepared while whoever asks does something else.
+    /// Prepares the next block when one is nearly used up, while whoever asks does something else.
     const message* ask_ahead() {
         for (std::size_t i = 0; has_blocks_ && i < groups_.size(); ++i) {
             group& g = groups_[i];
@@ -715,9 +716,9 @@ class basic_client_session {
         at->from_->again_.push_back({at->row_, refused});
         remove(at);
     }
-    /// The block of this message is nothing that the server has: tokens that wait to be sent, or for this
-    /// message to be opened, are encrypted again. Those under way are refused one by one, or have replies
-    /// that are kept.
+    /// Gives up the block of this message, which the server has not: tokens that wait to be sent, or for this
+    /// message to be opened, are encrypted again; those under way are refused one by one, or have kept
+    /// replies.
     void give_up(place of) {
         const block_place b = of->block_;
         const bool opens = of->what_ == wire::kind::block_request;
@@ -740,6 +741,7 @@ class basic_client_session {
         fill(last);
     }
 
+    /// Takes the reply to a message.
     /// @param read  writes the reply of the message's kind
     template <class Read>
     void take(message& m, Read read) {
@@ -793,6 +795,7 @@ class basic_client_session {
             at->block_->positions.decrypt(reply, at->token_, product);
         });
     }
+    /// Writes the product of a row that was answered.
     /// @param decrypt  writes a row's product
     template <class Decrypt>
     void answered(place at, Decrypt decrypt) {
@@ -810,7 +813,7 @@ class basic_client_session {
         }
         remove(at);
     }
-    /// The server has counted it, and what came of that does not matter any more.
+    /// Notes that the server has counted a message, and that what came of that does not matter any more.
     void settle(message& of) noexcept {
         if (std::exchange(of.is_owed_, false)) {
             pay(of);
@@ -827,15 +830,15 @@ class basic_client_session {
     bool has_blocks_ = false;
     pid_t owner_ = ::getpid();
     std::vector<group> groups_;
-    std::list<call*> calls_;       ///< in the order in which they began
-    std::list<message> messages_;  ///< without an answer, by number; then those that have none yet
+    std::list<call*> calls_;       ///< calls in the order in which they began
+    std::list<message> messages_;  ///< without an answer: by number, then those that have none yet
     std::list<message> spare_;
     std::size_t replies_ = 0;  ///< bytes of replies to messages_
     std::size_t requests_ = 0;
     std::size_t allowed_ = first_messages;  ///< messages at once: halved by a rate limit
     std::chrono::milliseconds held_{0};
     std::uint64_t next_number_ = 1;
-    std::uint64_t made_ = 0;  ///< messages
+    std::uint64_t made_ = 0;  ///< messages made so far
     // Kept from reply to reply.
     typename Protocol::reply reply_;
     lora::block_reply block_reply_;
@@ -843,7 +846,7 @@ class basic_client_session {
     typename Protocol::reading reading_;
 };
 
-/// For a model of these types.
+/// The client_session of a model of these types.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
 using client_session = basic_client_session<lora_protocol<P, Packing, Protection>>;

@@ -17,7 +17,7 @@
 
 namespace tensafe::session {
 
-/// What client_session and server_session know of a model, its arithmetic and its messages: both are state
+/// Tells client_session and server_session of a model, its arithmetic and its messages: both are state
 /// machines over any type with these members, so that their rules are tested without ciphertexts. The server
 /// computes where `Where` says, which a workspace refers to.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
@@ -69,7 +69,7 @@ struct lora_protocol {
     static lora::token_cost cost_of_block(const client_model& model, std::size_t group) {
         return lora::cost_of(model.plan_of_blocks(group));
     }
-    /// Memory of a block on the server.
+    /// The bytes of memory of a block on the server.
     static std::size_t bytes_of_block(const server_model& model, std::size_t group) {
         const auto& plan = model.blocks(group).plan();
         constexpr std::size_t limbs = lora::request_level<P> + 1;
@@ -130,7 +130,7 @@ struct lora_protocol {
         model.blocks(group).answer(block, from, work.blocks, to);
     }
     /// Makes an encryption of zero if there are too few for the next block of each group, or, in a model
-    /// without blocks, for so many hidden states of each.  @return  false: there are enough
+    /// without blocks, for `alone` hidden states of each.  @return  whether it made one
     static bool make_zero(zeros& of, const server_model& model, std::size_t alone) {
         const bool has_blocks = model.layout().tokens_ahead > 1;
         return of.fill_by_one(model, has_blocks ? 0 : alone, has_blocks ? 1 : 0);

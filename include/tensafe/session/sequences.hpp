@@ -24,12 +24,13 @@
 
 namespace tensafe::session {
 
-/// What a sequence asks for next: a hidden state sent through a group of sites, or nothing more.
+/// The next request of a sequence: a hidden state sent through a group of sites, or nothing more.
 struct step {
     std::size_t group = 0;
-    std::span<const float> hidden{};  ///< of the sequence's own memory
+    std::span<const float> hidden{};  ///< memory of the sequence's own
     bool done = false;
 
+    /// Asks for the answers to a hidden state.
     /// @param hidden  stays in place, unchanged, until the sequence is called again or is over
     static step ask(std::size_t group, std::span<const float> hidden) noexcept { return {group, hidden}; }
     static step end() noexcept { return {0, {}, true}; }
@@ -41,23 +42,24 @@ struct step {
 /// same one; its calls are in order.
 using token_sequence = std::function<step(std::span<const double> answers)>;
 
-/// Whoever answers calls for sequences: session::in_process, serving::engine_answers, or your own, over a
-/// connection for example. Used by one thread at a time. `answer` takes calls of one row each and calls
-/// next_is_over when the first of them is over, then when the second is, and so on; it leaves a call alone
-/// from then on. What is wrong with one call makes it fail; what `answer` throws makes all those fail that
-/// are not over. `work_ahead` does a small piece of what later calls would wait for, and returns whether it
-/// did any.
+/// Something that answers calls for sequences: session::in_process, serving::engine_answers, or your own,
+/// over a connection for example. Used by one thread at a time. `answer` takes calls of one row each and
+/// calls next_is_over when the first of them is over, then when the second is, and so on; it leaves a call
+/// alone from then on. What is wrong with one call makes it fail; what `answer` throws makes all those fail
+/// that are not over. `work_ahead` does a small piece of what later calls would wait for, and returns whether
+/// it did any.
 template <class A>
 concept answers_calls = requires(A& a, std::span<call* const> calls, std::function<void()> next_is_over) {
     a.answer(calls, next_is_over);
     { a.work_ahead() } -> std::convertible_to<bool>;
 };
 
-/// Both halves of a session in one process, that answer calls for sequences: in blocks, where the client uses
+/// Answers calls for sequences with both halves of a session in one process: in blocks, where the client uses
 /// them. Ahead of calls they prepare the next block and encryptions of zero.
 template <class Protocol>
 class in_process {
   public:
+    /// Joins both halves of a session.
     /// @param client, server  outlive it, and nobody else uses them meanwhile
     /// @param zeros_ahead     of a model without blocks: hidden states of each group that encryptions of zero
     ///                        are made for ahead
@@ -93,7 +95,7 @@ class in_process {
   private:
     struct lost_if_thrown {
         basic_client_session<Protocol>& client;
-        mutable std::span<call* const> calls;  ///< that are not over
+        mutable std::span<call* const> calls;  ///< the calls that are not over
         ~lost_if_thrown() {
             for (call* const each : calls) {
                 client.end(*each);
@@ -115,7 +117,7 @@ class sequences;
 
 namespace detail {
 
-/// Whose thread this is: a sequence must not wait for those that run it.
+/// The runner whose thread this is: a sequence must not wait for those that run it.
 inline thread_local const void* sequences_of_this_thread = nullptr;
 
 /// A sequence on its way, shared by those that run it and the handles.
@@ -138,8 +140,7 @@ struct sequence_state {
 /// for assignment and destruction only.
 class sequence_handle {
   public:
-    /// When it is over, the sequence's code and what it captured are gone already, on a thread of those that
-    /// ran it.
+    /// The state of the sequence. Once it is over, its code and what it captured are gone.
     sequence_status status() const {
         return over_.wait_for(std::chrono::seconds(0)) == std::future_status::ready
                    ? state_->status
@@ -154,7 +155,7 @@ class sequence_handle {
         check_thread();
         over_.get();
     }
-    /// The same for so long at most.
+    /// Returns when the sequence has finished, or after this time.
     /// @return  false if the sequence is still running
     template <class Rep, class Period>
     bool wait_for(std::chrono::duration<Rep, Period> longest) const {
@@ -246,7 +247,8 @@ class sequences {
     /// @throws closed_error if it is closed or stopped, also while waiting; parameter_error for an empty
     ///         function; error, instead of waiting, when called by a sequence that runs here
     sequence_handle submit(token_sequence sequence) { return *submit(sequence, true); }
-    /// The same without waiting: nothing if there is no room, and then `sequence` is as it was.
+    /// Starts a sequence without waiting; nothing if there is no room, and then `sequence` is as it was.
+    /// @throws as submit
     std::optional<sequence_handle> try_submit(token_sequence&& sequence) { return submit(sequence, false); }
 
     /// Takes no more submissions, and returns when all sequences are over. Handles tell how each ended.
@@ -269,8 +271,8 @@ class sequences {
     }
 
   private:
-    /// A sequence is in one list at a time or held by one thread: moving it on allocates nothing, and nobody
-    /// inside waits for room, so that nothing can be stuck in a circle.
+    /// The sequences in one state. One is in one list at a time or held by one thread: moving it on allocates
+    /// nothing, and nobody inside waits for room, so that nothing can be stuck in a circle.
     using queue = std::list<std::shared_ptr<detail::sequence_state>>;
 
     static void check(const char* what, std::size_t got, std::size_t most) {
@@ -347,7 +349,7 @@ class sequences {
             }
         }
     }
-    /// @return  whether it asks for something
+    /// Runs the code of a sequence up to its next request.  @return  whether it asks for something
     static bool forward(detail::sequence_state& s) {
         const step asked = s.next(s.asked ? s.asked->product(0) : std::span<const double>{});
         s.hidden = asked.hidden;
@@ -413,7 +415,7 @@ class sequences {
         failure = nullptr;  // foreign code, as in finish
         lock.lock();
     }
-    /// A call is over: its sequence goes on, or ends with what is wrong with the call.
+    /// Hands back a call that is over: its sequence goes on, or ends with what is wrong with the call.
     void hand_back(queue one) {
         std::exception_ptr failure;
         try {
@@ -482,7 +484,7 @@ class sequences {
     std::condition_variable session_ready_;
     std::condition_variable room_;
     std::condition_variable idle_;
-    queue forwards_;            ///< with answers, or at their start
+    queue forwards_;            ///< sequences with answers, or at their start
     queue requests_;            ///< waiting for answers
     std::vector<call*> calls_;  ///< being answered
     std::size_t in_flight_ = 0;

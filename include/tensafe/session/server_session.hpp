@@ -26,7 +26,7 @@
 
 namespace tensafe::session {
 
-/// The server's side of a session: what a server keeps for one client of a model, and the rules by which it
+/// The server's side of a session: its memory of one client of a model, and the rules by which it
 /// answers. What it promises:
 ///
 /// - A number is answered once, and numbers only rise; so is a position of a block. What goes out again is
@@ -51,6 +51,7 @@ class basic_server_session {
     using message = std::vector<std::uint8_t>;
     using shared_message = std::shared_ptr<const message>;
 
+    /// Makes the server's side of a fresh session.
     /// @param nonce, key  as for server::pool
     /// @param counts      null: nothing is counted. Must live as long
     /// @param most_spare  as for lora::server_zeros
@@ -132,19 +133,19 @@ class basic_server_session {
         return true;
     }
 
-    /// The smallest number that a new message may have.
+    /// The smallest number that a new message may have, for a client that comes back.
     std::uint64_t next_number() const {
         const std::lock_guard lock(mutex_);
         return next_number_;
     }
-    /// Over a new connection: replies that are kept may be asked for again.
+    /// Notes that the session goes on over a new connection: replies that are kept may be asked for again.
     void on_resumed() {
         const std::lock_guard lock(mutex_);
         for (kept_reply& each : kept_) {
             each.may_repeat = true;
         }
     }
-    /// Memory of blocks and kept replies.
+    /// The bytes of memory of blocks and kept replies.
     std::size_t held_bytes() const noexcept { return held_bytes_; }
     /// Gives up kept replies but the last one, for want of memory.
     void drop_replies() {
@@ -168,12 +169,12 @@ class basic_server_session {
                 typename Protocol::reply& to) {
         Protocol::apply(zeros_, *model_, of.group, from, work, to);
     }
-    /// @throws refused_error: block_limit; otherwise as server::prepare
+    /// Prepares a block.  @throws refused_error: block_limit; otherwise as server::prepare
     void answer(const wire::envelope& of, const lora::block_request& from, workspace& work,
                 lora::block_reply& to) {
         prepare(of, from, work, to);
     }
-    /// @throws refused_error: unknown_block or replayed; otherwise as server::answer
+    /// Answers a token of a block.  @throws refused_error: unknown_block or replayed; or as server::answer
     void answer(const wire::envelope& of, const lora::token_request& from, workspace& work,
                 lora::token_reply& to) {
         const std::lock_guard lock(mutex_);
@@ -254,10 +255,11 @@ class basic_server_session {
     struct kept_reply {
         std::uint64_t number;
         std::shared_ptr<message> bytes;
-        /// Over this connection: it takes no work, and may be thousands of times as long as the request.
+        /// Whether it may go again over this connection, at no work but many times the request's bytes.
         bool may_repeat = false;
     };
 
+    /// Drops the replies that a request acknowledges.
     /// @param spare  gets the memory of a reply that nobody needs any more
     void acknowledge(const wire::header& head, std::shared_ptr<message>& spare) {
         const std::uint64_t first = head.number - std::min<std::uint64_t>(head.number, head.unanswered);
@@ -298,14 +300,14 @@ class basic_server_session {
     std::atomic<std::size_t> held_bytes_{0};
 
     mutable std::mutex mutex_;  // of all below; two connections may have the session for a moment
-    /// By group and number of the block's request.
+    /// The blocks by group and number of the block's request.
     std::map<std::pair<std::size_t, std::uint64_t>, typename Protocol::server_block> blocks_;
-    std::list<kept_reply> kept_;  ///< by number
+    std::list<kept_reply> kept_;  ///< kept replies, by number
     std::size_t kept_bytes_ = 0;
     std::uint64_t next_number_ = 1;
 };
 
-/// For a model of these types.
+/// The server_session of a model of these types.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
 using server_session = basic_server_session<lora_protocol<P, Packing, Protection>>;

@@ -10,7 +10,7 @@
 
 namespace tensafe::session {
 
-/// Why a server refuses a request, as far as it changes what a client does next.
+/// The reason why a server refuses a request, as far as it changes what a client does next.
 enum class refusal {
     replayed,       ///< the number or the position was used, and its reply is not kept
     unknown_block,  ///< the block is used up, given up, or was never there
@@ -20,7 +20,7 @@ enum class refusal {
     other
 };
 
-/// The server said no. The session goes on, and nothing was answered or counted.
+/// A refusal of the server. The session goes on, and nothing was answered or counted.
 class refused_error : public error {
   public:
     refused_error(const std::string& message, refusal why,
@@ -28,7 +28,7 @@ class refused_error : public error {
         : error(message), why_(why), retry_after_(retry_after) {}
 
     refusal why() const noexcept { return why_; }
-    /// When to ask again, if the server said so.
+    /// The time to wait before asking again, if the server said so.
     std::optional<std::chrono::milliseconds> retry_after() const noexcept { return retry_after_; }
 
   private:
@@ -36,18 +36,18 @@ class refused_error : public error {
     std::optional<std::chrono::milliseconds> retry_after_;
 };
 
-/// Where a server_session counts what it answers, and asks whether it may: whoever implements it decides
-/// whose counts these are and whether they survive a crash. Called by the threads that answer.
+/// Counts what a server_session answers, and says whether it may: whoever implements it decides whose counts
+/// these are and whether they survive a crash. Called by the threads that answer.
 class store {
   public:
     virtual ~store() = default;
 
-    /// Before a hidden state of this group is answered: counts it, and returns when the count is safe.
+    /// Counts a hidden state of this group before it is answered, and returns when the count is safe.
     /// @throws refused_error, or whatever the server's caller understands: then nothing is answered
     virtual void add(std::size_t group) = 0;
-    /// What was added is not answered after all. Counts it no more.
+    /// Takes back the count of one add, whose hidden state is not answered after all.
     virtual void take_back(std::size_t group) noexcept = 0;
-    /// Before a block of this group is prepared, which shows nothing of A yet and is not counted.
+    /// Admits a block of this group before it is prepared, which shows nothing of A yet and is not counted.
     /// @throws as add if no hidden state would be answered now, or for want of memory
     virtual void admit_block(std::size_t group) = 0;
 };

@@ -49,15 +49,14 @@ struct lanes {
     friend TENSAFE_INLINE lanes operator|(const lanes& a, const lanes& b) noexcept { return {a.v | b.v}; }
 };
 
-/// The same bits.
+/// The bits of x as lanes of another type.
 template <class To, class From, std::size_t W>
 TENSAFE_INLINE auto bit_cast(const lanes<From, W>& x) noexcept {
     using result = lanes<To, W * sizeof(From) / sizeof(To)>;
     return result{__builtin_bit_cast(typename result::native, x.v)};
 }
 
-/// Lane i of the result is lane number i of the list of a and b one after the other. (nvcc expands no pack in
-/// the builtin.)
+/// Lane i of the result is number i of the lanes of a, then of b. (nvcc expands no pack in the builtin.)
 template <int i0, int i1, class T>
 TENSAFE_INLINE lanes<T, 2> shuffle(const lanes<T, 2>& a, const lanes<T, 2>& b) noexcept {
     return {__builtin_shufflevector(a.v, b.v, i0, i1)};
@@ -77,11 +76,11 @@ TENSAFE_INLINE lanes<T, 16> shuffle(const lanes<T, 16>& a, const lanes<T, 16>& b
                                     i15)};
 }
 
-/// How many T a vector of so many bytes holds, at least one.
+/// The number of T that a vector of so many bytes holds, at least one.
 template <class T, std::size_t Bytes>
 inline constexpr std::size_t width_of = Bytes < sizeof(T) ? 1 : Bytes / sizeof(T);
 
-/// What a target without a branch and without vectors of its own has; other targets replace what they do
+/// The operations of a target without a branch and without vectors; other targets replace what they do
 /// better.
 template <std::size_t Bytes>
 struct generic_target {
@@ -96,13 +95,13 @@ struct generic_target {
     static TENSAFE_INLINE vector<T> broadcast(T x) noexcept {
         return {typename vector<T>::native{} + x};
     }
-    /// A number of six bytes; reads eight.
+    /// Loads a number of six bytes; reads eight.
     static TENSAFE_INLINE lanes<std::uint64_t, 1> load_48_bits(const std::uint8_t* from) noexcept {
         std::uint64_t x = 0;
         std::memcpy(&x, from, sizeof x);
         return {x & 0xffffffffffff};
     }
-    /// a * b, which no compiler fuses with an addition that follows: every target rounds twice.
+    /// Returns a * b, which no compiler fuses with an addition that follows: every target rounds twice.
     static TENSAFE_INLINE vector<double> product(const vector<double>& a, const vector<double>& b) noexcept {
         auto x = a.v * b.v;
 #if TENSAFE_X86_64
@@ -112,7 +111,7 @@ struct generic_target {
 #endif
         return {x};
     }
-    /// The larger lanes, of numbers that are not negative.
+    /// The larger of a and b in each lane, for numbers that are not negative.
     static TENSAFE_INLINE vector<std::int64_t> maximum(const vector<std::int64_t>& a,
                                                        const vector<std::int64_t>& b) noexcept {
         const auto difference = b.v - a.v;
@@ -136,14 +135,14 @@ struct generic_target {
     };
 
   public:
-    /// f for this target: a function to call from code without target attributes.
+    /// A function to call from code without target attributes, which runs f for this target.
     template <auto f>
     static constexpr auto kernel = &entry<f>::run;
 };
 
-/// One value at a time: what is left behind the last whole vector.
+/// The target of one value at a time, for what is left behind the last whole vector.
 using scalar = generic_target<1>;
-/// 16-byte vectors, which every 64-bit processor has.
+/// The target of 16-byte vectors, which every 64-bit processor has.
 using portable = generic_target<16>;
 
 }  // namespace tensafe::simd

@@ -28,14 +28,14 @@ TENSAFE_INLINE lanes<T, W> zip(const lanes<T, W>& a, const lanes<T, W>& b,
 }
 }  // namespace detail
 
-/// a becomes a0, b0, a2, b2, ... and b the odd lanes, in turn.
+/// Makes a the lanes a0, b0, a2, b2, ... and b the odd lanes, in turn.
 template <class T, std::size_t W>
 TENSAFE_INLINE void unpack(lanes<T, W>& a, lanes<T, W>& b) noexcept {
     const lanes<T, W> even = detail::unpack<0>(a, b, std::make_index_sequence<W>());
     b = detail::unpack<1>(a, b, std::make_index_sequence<W>());
     a = even;
 }
-/// Of a followed by b, every other unit of `unit` lanes: a becomes the first, third, ..., b the others.
+/// Separates the units of `unit` lanes of a followed by b: a becomes the first, third, ..., b the others.
 template <std::size_t unit, class T, std::size_t W>
 TENSAFE_INLINE void separate_units(lanes<T, W>& a, lanes<T, W>& b) noexcept {
     const lanes<T, W> even = detail::every_other<0, unit>(a, b, std::make_index_sequence<W>());
@@ -49,13 +49,13 @@ TENSAFE_INLINE lanes<T, W> swap_neighbours(const lanes<T, W>& a, std::index_sequ
     return shuffle<(I ^ 1)...>(a, a);
 }
 }  // namespace detail
-/// a1, a0, a3, a2, ...
+/// The lanes in the order a1, a0, a3, a2, ...
 template <class T, std::size_t W>
 TENSAFE_INLINE lanes<T, W> swap_neighbours(const lanes<T, W>& a) noexcept {
     return detail::swap_neighbours(a, std::make_index_sequence<W>());
 }
 
-/// a followed by b becomes a0, b0, a1, b1, ...
+/// Mixes lanes: a followed by b becomes a0, b0, a1, b1, ...
 template <class T, std::size_t W>
 TENSAFE_INLINE void interleave(lanes<T, W>& a, lanes<T, W>& b) noexcept {
     if constexpr (W == 8) {
@@ -69,7 +69,7 @@ TENSAFE_INLINE void interleave(lanes<T, W>& a, lanes<T, W>& b) noexcept {
         }
     }
 }
-/// Undoes it.
+/// Undoes interleave(a, b).
 template <class T, std::size_t W>
 TENSAFE_INLINE void separate(lanes<T, W>& a, lanes<T, W>& b) noexcept {
     if constexpr (W == 8) {
@@ -95,7 +95,7 @@ TENSAFE_INLINE void separate_rows(lanes<T, W>* r, std::index_sequence<I...>) noe
 }
 }  // namespace detail
 
-/// W rows of W values from r on to columns: W is 1, 2, 4 or 8.
+/// Transposes W rows of W values from r on: W is 1, 2, 4 or 8.
 template <class T, std::size_t W>
 TENSAFE_INLINE void transpose(lanes<T, W>* r) noexcept {
     using half = std::make_index_sequence<W / 2>;
@@ -108,7 +108,7 @@ TENSAFE_INLINE void transpose(lanes<T, W>* r) noexcept {
     }
 }
 
-/// a0+a1, b0+b1, a2+a3, b2+b3, ...
+/// The sums a0+a1, b0+b1, a2+a3, b2+b3, ...
 template <class T, std::size_t W>
 TENSAFE_INLINE lanes<T, W> add_neighbours(const lanes<T, W>& a, const lanes<T, W>& b) noexcept {
     lanes<T, W> x = a;
@@ -124,7 +124,7 @@ TENSAFE_INLINE lanes<T, W> add_pairs(const lanes<T, W>& a, const lanes<T, W>& b)
     separate_units<2>(x, y);
     return x + y;
 }
-/// a0+a1, a2+a3, ..., then those of b.
+/// The sums a0+a1, a2+a3, ..., then those of b.
 template <class T, std::size_t W>
 TENSAFE_INLINE lanes<T, W> halve(const lanes<T, W>& a, const lanes<T, W>& b) noexcept {
     if constexpr (W == 4) {

@@ -18,7 +18,7 @@ namespace tensafe::wire {
 static_assert(std::endian::native == std::endian::little,
               "wire: the formats are little endian and no byte-swapping path has been written");
 
-/// What the formats store as it is in memory.
+/// A number that the formats store as it is in memory.
 template <class T>
 concept wire_number = std::same_as<T, std::uint8_t> || std::same_as<T, std::uint16_t> ||
     std::same_as<T, std::uint32_t> || std::same_as<T, std::uint64_t> || std::same_as<T, double>;
@@ -27,21 +27,21 @@ concept wire_number = std::same_as<T, std::uint8_t> || std::same_as<T, std::uint
 /// is allocated or moved while a message is written. One thread at a time.
 class byte_writer {
   public:
-    /// @param what  how errors call the bytes; must stay as long as the writer
+    /// Writes over these bytes.  @param what  how errors call the bytes; must stay as long as the writer
     byte_writer(std::span<std::uint8_t> bytes, std::string_view what) noexcept : left_(bytes), what_(what) {}
 
-    /// A number, the lowest byte first; a double as its 64 bits.  @throws shape_error if there is no room
+    /// Writes a number, the lowest byte first; a double as its 64 bits.  @throws shape_error without room
     template <wire_number T>
     void number(std::type_identity_t<T> value) {
         std::memcpy(take(sizeof(T)).data(), &value, sizeof(T));
     }
 
-    /// A copy of these bytes.  @throws shape_error if there is no room
+    /// Writes a copy of these bytes.  @throws shape_error if there is no room
     void bytes(std::span<const std::uint8_t> from) {
         std::copy(from.begin(), from.end(), take(from.size()).begin());
     }
 
-    /// The next `count` bytes, for the caller to write all of them.  @throws shape_error if there is no room
+    /// Returns the next `count` bytes, for the caller to write.  @throws shape_error if there is no room
     std::span<std::uint8_t> take(std::size_t count) {
         require<shape_error>(count <= left_.size(),
                              {what_, ": got ", count, " bytes to write, expected at most ", left_.size()});
@@ -50,10 +50,10 @@ class byte_writer {
         return taken;
     }
 
-    /// Bytes that are still to be written.
+    /// The number of bytes that are still to be written.
     std::size_t left() const noexcept { return left_.size(); }
 
-    /// @throws shape_error unless every byte was written
+    /// Ends the writing.  @throws shape_error unless every byte was written
     void finish() const {
         require<shape_error>(left_.empty(), {what_, ": ", left_.size(), " bytes were not written"});
     }
@@ -67,11 +67,11 @@ class byte_writer {
 /// and never allocates: it looks at the bytes where they are, and they must stay. One thread at a time.
 class byte_reader {
   public:
-    /// @param what  how errors call the bytes; must stay as long as the reader
+    /// Reads these bytes.  @param what  how errors call the bytes; must stay as long as the reader
     byte_reader(std::span<const std::uint8_t> bytes, std::string_view what) noexcept
         : left_(bytes), what_(what) {}
 
-    /// A number, whatever its bits stand for.  @throws format_error if the bytes end before
+    /// Reads a number, whatever its bits stand for.  @throws format_error if the bytes end before
     template <wire_number T>
     T number() {
         T value{};
@@ -79,7 +79,7 @@ class byte_reader {
         return value;
     }
 
-    /// The next `count` bytes.  @throws format_error if the bytes end before
+    /// Returns the next `count` bytes.  @throws format_error if the bytes end before
     std::span<const std::uint8_t> bytes(std::size_t count) {
         require<format_error>(count <= left_.size(),
                               {what_, ": got ", left_.size(), " more bytes, expected ", count});
@@ -88,7 +88,7 @@ class byte_reader {
         return taken;
     }
 
-    /// The next Count bytes, copied.  @throws format_error if the bytes end before
+    /// Copies the next Count bytes.  @throws format_error if the bytes end before
     template <std::size_t Count>
     std::array<std::uint8_t, Count> array() {
         std::array<std::uint8_t, Count> copy{};
@@ -97,19 +97,19 @@ class byte_reader {
         return copy;
     }
 
-    /// Bytes that nobody has taken yet.
+    /// The number of bytes that nobody has taken yet.
     std::size_t left() const noexcept { return left_.size(); }
 
-    /// How errors call the bytes.
+    /// The name by which errors call the bytes.
     std::string_view what() const noexcept { return what_; }
 
-    /// @throws format_error unless so many bytes are left. To ask before memory is taken for them.
+    /// Checks, before memory is taken for them, that bytes are left.  @throws format_error unless `count` are
     void expect(std::size_t count) const {
         require<format_error>(left_.size() == count,
                               {what_, ": got ", left_.size(), " more bytes, expected ", count});
     }
 
-    /// @throws format_error if anything is left
+    /// Ends the reading.  @throws format_error if anything is left
     void finish() const {
         require<format_error>(left_.empty(), {what_, ": got ", left_.size(), " bytes too many at the end"});
     }

@@ -18,7 +18,7 @@ namespace detail {
 static_assert(std::endian::native == std::endian::little,
               "wire: the checksum reads words as they are in memory, which must be little endian");
 
-/// a * x^count modulo the polynomial of CRC-32C; bit 31 - i of `a` is the coefficient of x^i.
+/// The product a * x^count modulo the polynomial of CRC-32C; bit 31 - i of `a` is the coefficient of x^i.
 constexpr std::uint32_t crc32c_shift(std::uint32_t a, int count) noexcept {
     for (; count != 0; --count) {
         a = (a >> 1) ^ ((a & 1) != 0 ? 0x82F63B78 : 0);
@@ -26,7 +26,7 @@ constexpr std::uint32_t crc32c_shift(std::uint32_t a, int count) noexcept {
     return a;
 }
 
-/// Row k, entry b: what byte b adds to the remainder when k more bytes follow it.
+/// The tables: row k, entry b is what byte b adds to the remainder when k more bytes follow it.
 inline constexpr auto crc32c_rows = [] {
     std::array<std::array<std::uint32_t, 256>, 8> rows{};
     for (std::uint32_t byte = 0; byte < 256; ++byte) {

@@ -26,7 +26,7 @@
 
 namespace tensafe::wire {
 
-/// Writes residues modulo q: bit_width(q) bits for each, by pack_bits; the last byte is filled with zeros.
+/// Writes residues modulo q: bit_width(q) bits for each, by pack_bits; the last byte is filled with 0.
 /// @pre  each below q
 /// @throws shape_error if there is no room
 inline void write_limb(std::span<const arith::word> values, arith::word q, byte_writer& to) {
@@ -57,14 +57,14 @@ void write_polynomial(const rns::poly<Basis, rns::evaluation_form>& p, byte_writ
         [&]<int I>() { write_limb(p.template limb<I>(), Basis::template prime<I>, to); });
 }
 
-/// What write_polynomial wrote.  @throws format_error as read_limb: throw p away then
+/// Reads what write_polynomial wrote.  @throws format_error as read_limb: throw p away then
 template <class Basis>
 void read_polynomial(byte_reader& from, std::string_view which, rns::poly<Basis, rns::evaluation_form>& p) {
     rns::for_each_limb<Basis>(
         [&]<int I>() { read_limb(from, which, I, Basis::template prime<I>, p.template limb<I>()); });
 }
 
-/// The first limb that is zero everywhere; -1 if there is none. Of what is random modulo each prime, as c1 of
+/// The first limb that is 0 everywhere; -1 if there is none. Of what is random modulo each prime, as c1 of
 /// an encryption, that shows memory which was never filled, or an encryption that hides nothing.
 template <class Basis>
 int first_zero_limb(const rns::poly<Basis, rns::evaluation_form>& p) noexcept {
@@ -80,11 +80,11 @@ int first_zero_limb(const rns::poly<Basis, rns::evaluation_form>& p) noexcept {
 
 namespace detail {
 
-// The first 12 bytes of bodies that hold polynomials: level and scale, or level and zeros.
+// The first 12 bytes of bodies that hold polynomials: level and scale, or level and 0.
 
 inline constexpr std::size_t shape_bytes = 12;
 
-/// @throws Error unless the scale is one
+/// Checks a scale.  @throws Error unless it is finite and above 0
 template <class Error>
 void check_scale(double scale, std::string_view what) {
     if (!(std::isfinite(scale) && scale > 0)) {
@@ -92,7 +92,7 @@ void check_scale(double scale, std::string_view what) {
     }
 }
 
-/// @throws Error if p is zero modulo one of its primes
+/// Checks a polynomial.  @throws Error if p is 0 modulo one of its primes
 template <class Error, class Basis>
 void check_not_zero(const rns::poly<Basis, rns::evaluation_form>& p, std::string_view which,
                     std::string_view what) {
@@ -101,7 +101,7 @@ void check_not_zero(const rns::poly<Basis, rns::evaluation_form>& p, std::string
     }
 }
 
-/// Bytes of a message with so many seeds and polynomials.
+/// The bytes of a message with so many seeds and polynomials.
 template <class Basis>
 inline constexpr std::size_t polynomials_bytes(std::size_t seeds, std::size_t polynomials) noexcept {
     return header_bytes + shape_bytes + seeds * random::seed_bytes +
@@ -116,7 +116,7 @@ void put(byte_writer& to, const rns::poly<Basis, rns::evaluation_form>& p) {
     write_polynomial(p, to);
 }
 
-/// The message with these behind level and scale; a scale of 0 is that of a kind without one.
+/// Writes a message with these parts behind level and scale; a scale of 0 is that of a kind without one.
 template <ckks::parameter_set P, class... Parts>
 std::vector<std::uint8_t> write_polynomials(kind what, std::size_t bytes, int level, double scale,
                                             const envelope& e, const Parts&... parts) {
@@ -130,7 +130,7 @@ std::vector<std::uint8_t> write_polynomials(kind what, std::size_t bytes, int le
     return message;
 }
 
-/// What is behind level and scale, after they and the length were found right.
+/// Opens a message and returns what is behind level and scale, after they and the length were found right.
 /// @param scale  where the scale goes; null for a kind without one
 template <ckks::parameter_set P>
 byte_reader open_polynomials(std::span<const std::uint8_t> message, kind what, std::size_t bytes, int level,
@@ -149,7 +149,7 @@ byte_reader open_polynomials(std::span<const std::uint8_t> message, kind what, s
     return body;
 }
 
-/// @throws format_error as wire::read_polynomial
+/// Reads a polynomial.  @throws format_error as the other read_polynomial
 template <class Basis>
 rns::poly<Basis, rns::evaluation_form> read_polynomial(byte_reader& body, std::string_view which) {
     rns::poly<Basis, rns::evaluation_form> p(memory::uninitialized);
@@ -163,18 +163,18 @@ rns::poly<Basis, rns::evaluation_form> read_polynomial(byte_reader& body, std::s
 // also, readers what open_frame throws, format_error for another level, another length or a residue that is
 // not below its prime, and std::bad_alloc: they take memory after level and length were found right.
 
-/// Bytes of the message of a ciphertext: 64, c0 and c1.
+/// The bytes of the message of a ciphertext: 64, c0 and c1.
 template <ckks::parameter_set P, int Level = P::max_level>
 inline constexpr std::size_t ciphertext_bytes =
     detail::polynomials_bytes<typename P::template basis_at<Level>>(0, 2);
 
-/// Bytes of the message of a seeded ciphertext: 64, the seed and c0.
+/// The bytes of the message of a seeded ciphertext: 64, the seed and c0.
 template <ckks::parameter_set P, int Level = P::max_level>
 inline constexpr std::size_t seeded_ciphertext_bytes =
     detail::polynomials_bytes<typename P::template basis_at<Level>>(1, 1);
 
-/// A ciphertext as a message.
-/// @throws parameter_error unless the scale is finite and above 0, and for a c1 that is zero modulo a prime
+/// Writes a ciphertext as a message.
+/// @throws parameter_error unless the scale is finite and above 0, and for a c1 that is 0 modulo a prime
 template <ckks::parameter_set P, int Level>
 std::vector<std::uint8_t> write_ciphertext(const ckks::ciphertext<P, Level>& c, const envelope& e = {}) {
     detail::check_scale<parameter_error>(c.scale, name(kind::ciphertext));
@@ -183,8 +183,8 @@ std::vector<std::uint8_t> write_ciphertext(const ckks::ciphertext<P, Level>& c, 
                                         c.c1);
 }
 
-/// A ciphertext from outside.
-/// @throws format_error also for a scale that is not finite and above 0, or a c1 that is zero modulo a prime
+/// Reads a ciphertext from outside.
+/// @throws as open_frame; format_error also for a scale that is not one, or a c1 that is 0 modulo a prime
 template <ckks::parameter_set P, int Level = P::max_level>
 ckks::ciphertext<P, Level> read_ciphertext(std::span<const std::uint8_t> message) {
     using basis = typename P::template basis_at<Level>;
@@ -197,7 +197,7 @@ ckks::ciphertext<P, Level> read_ciphertext(std::span<const std::uint8_t> message
     return {std::move(c0), std::move(c1), scale};
 }
 
-/// A fresh encryption as a message of about half the size.
+/// Writes a fresh encryption as a message of about half the size.
 /// @throws parameter_error if the scale is not finite and above 0
 template <ckks::parameter_set P, int Level>
 std::vector<std::uint8_t> write_seeded_ciphertext(const ckks::seeded_ciphertext<P, Level>& c,
@@ -207,8 +207,8 @@ std::vector<std::uint8_t> write_seeded_ciphertext(const ckks::seeded_ciphertext<
                                         c.scale, e, c.seed, c.c0);
 }
 
-/// A seeded ciphertext from outside.
-/// @throws format_error also for a scale that is not finite and above 0
+/// Reads a seeded ciphertext from outside.
+/// @throws as open_frame; format_error also for a scale that is not finite and above 0
 template <ckks::parameter_set P, int Level = P::max_level>
 ckks::seeded_ciphertext<P, Level> read_seeded_ciphertext(std::span<const std::uint8_t> message) {
     double scale = 0;

@@ -23,7 +23,7 @@ namespace tensafe::wire {
 
 namespace detail {
 
-/// Refuses what no client_part gives: a site has B alone, or A and B that fit.
+/// Throws for what no client_part gives: a site has B alone, or A and B that fit.
 inline void check_held_site(const char* who, const lora::adapter_site& site, std::set<std::string>& names) {
     lora::detail::check_name(site.name, "a site", lora::model_layout::longest_name);
     require<parameter_error>(names.insert(site.name).second,
@@ -44,7 +44,7 @@ inline std::span<const std::uint8_t> bytes_of(const lora::matrix& m) noexcept {
     return {reinterpret_cast<const std::uint8_t*>(m.values.data()), m.values.size() * sizeof(float)};
 }
 
-/// The dimensions have been checked: the product does not wrap.
+/// Reads the entries of a matrix, whose dimensions have been checked: the product does not wrap.
 inline void read_values(byte_reader& body, lora::matrix& m) {
     const auto bytes = body.bytes(m.rows * m.columns * sizeof(float));  // before memory is taken
     m.values.resize(m.rows * m.columns);
@@ -91,7 +91,7 @@ inline std::vector<std::uint8_t> write_whole_adapter(const lora::adapter& held, 
     return message;
 }
 
-/// The same of what the client of this model holds: refuses what is the server's secret of a site that the
+/// Writes what the client of this model holds, and refuses what is the server's secret of a site that the
 /// layout names, which is A, and in mode blind all of it. lora::client_part gives what passes.
 /// @throws as write_whole_adapter; parameter_error also, naming the site, for such a secret
 inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, const lora::model_layout& of,
@@ -112,8 +112,8 @@ inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, c
     return write_whole_adapter(held, from);
 }
 
-/// Reads it. Memory follows from the bytes that are there, not from what they announce: limit the size of
-/// messages that you take. Whether sites and shapes are those of a model, model_client checks.
+/// Reads a held adapter. Memory follows from the bytes that are there, not from what they announce: limit the
+/// size of messages that you take. Whether sites and shapes are those of a model, model_client checks.
 /// @throws as open_frame; format_error for a body that ends early or goes on; as write_whole_adapter
 inline lora::adapter read_held_adapter(std::span<const std::uint8_t> message) {
     constexpr const char* who = "read_held_adapter";

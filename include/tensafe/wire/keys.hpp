@@ -18,12 +18,12 @@
 
 namespace tensafe::wire {
 
-/// Bytes of the message of a public key: 64, the seed of its uniform half and b.
+/// The bytes of the message of a public key: 64, the seed of its uniform half and b.
 template <ckks::parameter_set P>
 inline constexpr std::size_t public_key_bytes = detail::polynomials_bytes<typename P::basis>(1, 1);
 
-/// A public key as a message.
-/// @throws parameter_error if b is zero modulo a prime: a key that was never filled
+/// Writes a public key as a message.
+/// @throws parameter_error if b is 0 modulo a prime: a key that was never filled
 template <ckks::parameter_set P>
 std::vector<std::uint8_t> write_public_key(const ckks::public_key<P>& key, const envelope& e = {}) {
     detail::check_not_zero<parameter_error>(key.b(), "b", name(kind::public_key));
@@ -31,8 +31,8 @@ std::vector<std::uint8_t> write_public_key(const ckks::public_key<P>& key, const
                                         key.b());
 }
 
-/// A public key from outside. Whoever encrypts under it trusts its sender: any residues make a key.
-/// @throws format_error also for a b that is zero modulo a prime
+/// Reads a public key from outside. Whoever encrypts under it trusts its sender: any residues make a key.
+/// @throws as open_frame; format_error also for a b that is 0 modulo a prime
 template <ckks::parameter_set P>
 ckks::public_key<P> read_public_key(std::span<const std::uint8_t> message) {
     byte_reader body =
@@ -43,12 +43,12 @@ ckks::public_key<P> read_public_key(std::span<const std::uint8_t> message) {
     return {seed, std::move(b)};
 }
 
-/// Bytes of the message of a re-randomization key: 64, two nonces and b.
+/// The bytes of the message of a re-randomization key: 64, two nonces and b.
 template <ckks::parameter_set P, int Level>
 inline constexpr std::size_t rerandomization_key_bytes =
     detail::polynomials_bytes<typename P::template basis_at<Level>>(2, 1);
 
-/// A re-randomization key as a message.
+/// Writes a re-randomization key as a message.
 /// @throws as write_public_key
 template <ckks::parameter_set P, int Level>
 std::vector<std::uint8_t> write_rerandomization_key(const ckks::rerandomization_key<P, Level>& key,
@@ -58,7 +58,7 @@ std::vector<std::uint8_t> write_rerandomization_key(const ckks::rerandomization_
                                         0, e, key.client_nonce, key.server_nonce, key.b);
 }
 
-/// A re-randomization key from outside. Whether it was made for this session's nonce is for
+/// Reads a re-randomization key from outside. Whether it was made for this session's nonce is for
 /// ckks::rerandomization_pool to say.
 /// @throws as read_public_key
 template <ckks::parameter_set P, int Level>

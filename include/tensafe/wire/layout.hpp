@@ -59,8 +59,8 @@ std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, c
     return message;
 }
 
-/// Reads it. Memory follows from the bytes that are there, about fifteen times as many at most: limit the
-/// size of messages that you take. What depends on the set beyond its id, model_client checks.
+/// Reads a model layout. Memory follows from the bytes that are there, about fifteen times as many at most:
+/// limit the size of messages that you take. What depends on the set beyond its id, model_client checks.
 /// @throws as open_frame; format_error for a body that ends early or goes on, or an unknown mode; as
 ///         model_layout::check
 template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>

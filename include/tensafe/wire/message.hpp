@@ -19,7 +19,7 @@
 
 namespace tensafe::wire {
 
-/// What a message is. There is no kind for a secret key, and none for a hidden state.
+/// The kind of a message. There is none for a secret key, and none for a hidden state.
 enum class kind : std::uint8_t {
     public_key = 1,
     rerandomization_key = 2,
@@ -36,7 +36,7 @@ enum class kind : std::uint8_t {
     token_reply = 25
 };
 
-/// How messages to people call it: "re-randomization key"; empty for a number that is no kind.
+/// The name of a kind in messages to people: "re-randomization key"; empty for a number that is no kind.
 constexpr std::string_view name(kind what) noexcept {
     constexpr std::array<std::pair<kind, std::string_view>, 12> names{
         {{kind::public_key, "public key"},
@@ -59,7 +59,7 @@ constexpr std::string_view name(kind what) noexcept {
     return "";
 }
 
-/// Which request a message belongs to, and to which group of a model: 0 where there is none. A request also
+/// The number and the group of the request that a message belongs to: 0 where there is none. A request also
 /// acknowledges replies: those to all numbers below number - unanswered have arrived. Messages that are no
 /// requests have 0 there. session/ gives these numbers their meaning.
 struct envelope {
@@ -78,27 +78,27 @@ struct header {
     std::uint64_t number = 0;
     std::uint32_t group = 0;
     std::uint64_t body_bytes = 0;  ///< between the header and the checksum of the body
-    std::uint16_t unanswered = 0;  ///< as envelope::unanswered
+    std::uint16_t unanswered = 0;  ///< envelope::unanswered
 
-    /// Of a reply to it.
+    /// The envelope of a reply to this message.
     wire::envelope envelope() const noexcept { return {number, group, 0}; }
 
     friend bool operator==(const header&, const header&) = default;
 };
 
-/// Whether a client asks for an answer with it.
+/// Whether a client asks for an answer with a message of this kind.
 constexpr bool is_request(kind what) noexcept {
     return what == kind::request || what == kind::block_request || what == kind::token_request;
 }
 
 inline constexpr std::array<std::uint8_t, 4> magic{'T', 'S', 'H', 'E'};
-/// Of the formats that this library writes, and the only one that it reads.
+/// The version of the formats that this library writes, and the only one that it reads.
 inline constexpr std::uint8_t version = 1;
 inline constexpr std::size_t header_bytes = 48;
-/// CRC-32C of the body, behind it.
+/// The bytes of the body's CRC-32C, which stands behind it.
 inline constexpr std::size_t checksum_bytes = 4;
 
-/// The header's bytes, checksum included.
+/// Writes a header; its checksum is included.
 /// @throws parameter_error if `what` is no kind, or counts unanswered requests and is none itself
 inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
     require<parameter_error>(!name(h.what).empty(), {"write_header: kind: got ",
@@ -122,8 +122,8 @@ inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
     return bytes;
 }
 
-/// The header of a message from outside. Looks at its first 48 bytes only, and checks, in this order, length,
-/// magic, version, checksum, kind and bytes 6 and 7, which are zero but in requests; the rest is for
+/// Reads the header of a message from outside. Looks at its first 48 bytes only, and checks, in this order,
+/// length, magic, version, checksum, kind and bytes 6 and 7, which are 0 but in requests; the rest is for
 /// open_frame. Never allocates, except for an error. Thread-safe.
 /// @throws format_error for bytes that are no header; unsupported_error for another version, naming both
 inline header read_header(std::span<const std::uint8_t> message) {
@@ -190,10 +190,10 @@ struct opened_message {
     byte_reader body;  ///< looks at the message's bytes, which must stay
 };
 
-/// Which parameter set, packing and protection a reader wants, and how errors call them.
+/// The parameter set, packing and protection that a reader wants, and how errors call them.
 struct wanted_ids {
     std::uint64_t set = 0;
-    std::string (*set_text)() = [] { return std::string("none"); };  ///< of `set`
+    std::string (*set_text)() = [] { return std::string("none"); };  ///< `set` in words
     std::uint64_t scheme = 0;
     std::string (*scheme_text)(std::uint64_t) = [](std::uint64_t id) {  ///< of any scheme
         return "scheme id " + identifier_text(id);
@@ -234,18 +234,18 @@ inline opened_message open_frame(std::span<const std::uint8_t> message, kind wan
 // What the bodies of LoRA messages share.
 namespace detail {
 
-/// Bytes of a message without its body.
+/// The bytes of a message without its body.
 inline constexpr std::size_t frame_bytes = header_bytes + checksum_bytes;
 
-/// A count as messages have it.
-/// @throws parameter_error if it passes 32 bits
+/// A count in 32 bits, as messages have it.
+/// @throws parameter_error if it does not fit
 inline std::uint32_t count_field(std::string_view who, std::string_view what, std::size_t value) {
     require<parameter_error>(value <= std::numeric_limits<std::uint32_t>::max(),
                              {who, ": got ", value, " for ", what, ", expected a number below 2^32"});
     return static_cast<std::uint32_t>(value);
 }
 
-/// A name: its length (4 bytes), its bytes.
+/// The bytes of a name in a message: its length (4 bytes), its bytes.
 inline std::size_t name_bytes(std::string_view name) noexcept {
     return sizeof(std::uint32_t) + name.size();
 }
@@ -253,7 +253,7 @@ inline void write_name(byte_writer& body, std::string_view name) {
     body.number<std::uint32_t>(static_cast<std::uint32_t>(name.size()));
     body.bytes({reinterpret_cast<const std::uint8_t*>(name.data()), name.size()});
 }
-/// @throws format_error if the length is not that of a name, or the bytes end before: no memory is taken
+/// Reads a name.  @throws format_error, before memory is taken, for a bad length or if the bytes end before
 inline std::string read_name(byte_reader& body, const char* of_what, std::size_t longest) {
     const auto length = body.number<std::uint32_t>();
     require<format_error>(
@@ -265,7 +265,7 @@ inline std::string read_name(byte_reader& body, const char* of_what, std::size_t
 
 }  // namespace detail
 
-/// open_frame for a kind that has a parameter set and no scheme.
+/// Opens a message of a kind that has a parameter set and no scheme, as open_frame does.
 template <ckks::parameter_set P>
 opened_message open_message(std::span<const std::uint8_t> message, kind wanted) {
     return open_frame(message, wanted, {.set = set_id<P>, .set_text = &set_name<P>});

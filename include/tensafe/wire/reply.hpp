@@ -23,8 +23,8 @@ namespace tensafe::wire {
 
 namespace detail {
 
-/// Refuses a limb of c1 that is zero where that of c0 is not: everybody could then read the product. That of
-/// a zero matrix is zero in both, honestly.
+/// Throws for a limb of c1 that is 0 where that of c0 is not, which would show the product. A matrix of
+/// entries 0 honestly gives 0 in both.
 template <class Error, class Product>
 void check_hidden(const Product& product) {
     const auto zero = [](std::span<const arith::word> words) {
@@ -38,7 +38,7 @@ void check_hidden(const Product& product) {
     });
 }
 
-/// Refuses a c1 of all zeros: every one of a protected reply is random.
+/// Throws for a c1 that is all 0: every one of a protected reply is random.
 template <class Error>
 void check_not_erased(std::string_view who, std::size_t o, std::span<const std::uint8_t> c1) {
     // Public, and ends at the first byte of an honest reply.
@@ -46,8 +46,8 @@ void check_not_erased(std::string_view who, std::size_t o, std::span<const std::
                    {who, ": the c1 of product ", o, " is zero: the server erased it"});
 }
 
-/// The products of a protected reply, which are the rest of the body, looked at but not taken.
-/// @throws format_error for another length, unused bits that are not zero, and a c1 that is all zero
+/// Checks the products of a protected reply, which are the rest of the body, without taking them.
+/// @throws format_error for another length, unused bits that are not 0, and a c1 that is all 0
 template <class Plan>
 void check_products(byte_reader body, const Plan& plan) {
     std::size_t expected = 0;
@@ -70,9 +70,9 @@ void check_products(byte_reader body, const Plan& plan) {
 /// tokens; of each product c0, the sums that carry answers, and c1: protected ones as the server packed them,
 /// of bare ones the residues modulo each prime, bit-packed. One copy and a checksum.
 /// @param to  overwritten; a vector that had such a message before allocates nothing
-/// @throws parameter_error for a rank or d that passes 32 bits, a protected c1 that is all zero, or a bare
-///         one that is zero modulo a prime where c0 is not, which would show the product; shape_error unless
-///         every limb of a bare c0 has as many words as the first
+/// @throws parameter_error for a rank or d that passes 32 bits, a protected c1 that is all 0, or a bare one
+///         that is 0 modulo a prime where c0 is not, which would show the product; shape_error unless every
+///         limb of a bare c0 has as many words as the first
 template <ckks::parameter_set P, class Packing, class Protection>
 void write_reply(const lora::reply<P, Packing, Protection>& r, const envelope& from,
                  std::vector<std::uint8_t>& to) {
@@ -157,8 +157,8 @@ lora::reply<P, Packing, Protection> read_reply(std::span<const std::uint8_t> mes
     return result;
 }
 
-/// What the server computed ahead, for a block_request.
-/// @throws parameter_error for a number that passes 32 bits, or a c1 that is all zero
+/// Writes what the server computed ahead, for a block_request.
+/// @throws parameter_error for a number that passes 32 bits, or a c1 that is all 0
 template <ckks::parameter_set P, lora::reply_protection Protection>
 void write_block_reply(const lora::block_reply& r, const envelope& from, std::vector<std::uint8_t>& to) {
     for (std::size_t o = 0; o < r.c1.size(); ++o) {
@@ -172,7 +172,7 @@ void write_block_reply(const lora::block_reply& r, const envelope& from, std::ve
             }
         });
 }
-/// @throws as read_reply
+/// Reads the reply to a block_request.  @throws as read_reply
 template <ckks::parameter_set P, class Protection>
 void read_block_reply(std::span<const std::uint8_t> message,
                       const lora::packing_plan<P, lora::token_blocks, Protection>& plan,
@@ -190,13 +190,14 @@ void read_block_reply(std::span<const std::uint8_t> message,
     }
 }
 
-/// @throws parameter_error for a number that passes 32 bits
+/// Writes the reply to a token.  @throws parameter_error for a number that passes 32 bits
 template <ckks::parameter_set P, lora::reply_protection Protection>
 void write_token_reply(const lora::token_reply& r, const envelope& from, std::vector<std::uint8_t>& to) {
     detail::write_scheme<P, lora::token_blocks, Protection>(
         kind::token_reply, from, r.bytes(), {{"rank", r.rank}, {"d", r.d}, {"position", r.position}}, to,
         [&](byte_writer& body) { body.bytes(r.c0); });
 }
+/// Reads the reply to a token.
 /// @param position  of the request to which it is the reply
 /// @throws as read_reply
 template <ckks::parameter_set P, class Protection>

@@ -74,14 +74,14 @@ lora::request<P> read_request(std::span<const std::uint8_t> message,
     return result;
 }
 
-/// @throws parameter_error for a d or a number of tokens that passes 32 bits
+/// Writes the request for a block.  @throws parameter_error for a d or a number of tokens that passes 32 bits
 template <ckks::parameter_set P, lora::reply_protection Protection>
 void write_block_request(const lora::block_request& r, const envelope& from, std::vector<std::uint8_t>& to) {
     detail::write_scheme<P, lora::token_blocks, Protection>(
         kind::block_request, from, r.bytes(), {{"d", r.d}, {"tokens", r.tokens}, {"the third number", 0}}, to,
         [&](byte_writer& body) { body.bytes(r.seed.bytes); });
 }
-/// @throws as read_request
+/// Reads the request for a block.  @throws as read_request
 template <ckks::parameter_set P, class Protection>
 lora::block_request read_block_request(std::span<const std::uint8_t> message,
                                        const lora::packing_plan<P, lora::token_blocks, Protection>& plan) {
@@ -92,7 +92,7 @@ lora::block_request read_block_request(std::span<const std::uint8_t> message,
     return {made.d, made.tokens, {body.array<random::seed_bytes>()}};
 }
 
-/// @throws parameter_error for a d or position that passes 32 bits
+/// Writes the request of a token.  @throws parameter_error for a d or position that passes 32 bits
 template <ckks::parameter_set P, lora::reply_protection Protection>
 void write_token_request(const lora::token_request& r, const envelope& from, std::vector<std::uint8_t>& to) {
     detail::write_scheme<P, lora::token_blocks, Protection>(kind::token_request, from, r.bytes(),
@@ -102,7 +102,7 @@ void write_token_request(const lora::token_request& r, const envelope& from, std
                                                                 body.bytes(r.c0);
                                                             });
 }
-/// @throws as read_request
+/// Reads the request of a token.  @throws as read_request
 template <ckks::parameter_set P, class Protection>
 void read_token_request(std::span<const std::uint8_t> message,
                         const lora::packing_plan<P, lora::token_blocks, Protection>& plan,

@@ -47,15 +47,15 @@ struct packing_code<lora::replicated_slots<Rows, Replies>> {
         Rows::rows_per_slot + (lora::replicated_slots<Rows, Replies>::rescales ? 16 : 0));
 };
 
-/// Which rules give the numbers of a lora::reply_budget (widths, norms of integers, ranges) from a parameter
-/// set, a scheme and a shape. Both ends compute them; none travels. Raise it whenever the same arguments give
-/// another budget: tests/wire/scheme_test.cpp asks for that.
+/// The rules that give the numbers of a lora::reply_budget (widths, norms of integers, ranges) from a
+/// parameter set, a scheme and a shape. Both ends compute them; none travels. Raise it whenever the same
+/// arguments give another budget: tests/wire/scheme_test.cpp asks for that.
 inline constexpr std::uint8_t budget_rules = 1;
 
-/// What a message says of packing and protection: byte 0 the packing, byte 1 its detail, byte 2 the range
-/// (0: reveals_adapter_rows; 1: worst-case; 3 to 64: the factor of average-case), byte 3 budget_rules, bytes
-/// 4 to 7 the precision as an IEEE single; byte 0 the lowest. Two ends that agree about this, the parameter
-/// set and the shape read each other's replies. Against accidents, not attackers.
+/// The identifier of packing and protection in messages: byte 0 the packing, byte 1 its detail, byte 2 the
+/// range (0: reveals_adapter_rows; 1: worst-case; 3 to 64: the factor of average-case), byte 3 budget_rules,
+/// bytes 4 to 7 the precision as an IEEE single; byte 0 the lowest. Two ends that agree about this, the
+/// parameter set and the shape read each other's replies. Against accidents, not attackers.
 template <class Packing, lora::reply_protection Protection>
 inline constexpr std::uint64_t scheme_id = [] {
     std::uint64_t range = Protection::protects ? 1 : 0;
@@ -71,7 +71,7 @@ inline constexpr std::uint64_t scheme_id = [] {
 
 namespace detail {
 
-/// Empty for a packing that this release does not know.
+/// A packing in words; empty for one that this release does not know.
 inline std::string packing_text(unsigned number, unsigned detail) {
     constexpr unsigned rescaled = 16;
     const unsigned rows = detail & ~rescaled;
@@ -124,8 +124,7 @@ void write_scheme(kind what, const envelope& from, std::size_t bytes,
     });
 }
 
-/// open_frame for a kind that has a scheme, up to behind the numbers, which must be these; errors say in
-/// words which.
+/// Opens a message that has a scheme like open_frame, up to behind the numbers, which must be these.
 /// @throws as open_frame; shape_error for another number
 template <ckks::parameter_set P, class Packing, class Protection>
 byte_reader open_scheme(std::span<const std::uint8_t> message, kind expected,
@@ -140,7 +139,7 @@ byte_reader open_scheme(std::span<const std::uint8_t> message, kind expected,
     return body;
 }
 
-/// Over memory that is used again.
+/// Copies the next bytes over `to`, whose memory is used again.
 inline void take_bytes(byte_reader& body, std::size_t count, std::vector<std::uint8_t>& to) {
     const auto bytes = body.bytes(count);
     to.assign(bytes.begin(), bytes.end());

@@ -18,7 +18,7 @@ namespace tensafe::wire {
 /// protects from mistakes, not from attackers.
 class identifier {
   public:
-    /// A number: its bytes, the lowest first.
+    /// Adds a number: its bytes, the lowest first.
     template <std::unsigned_integral T>
     constexpr identifier& add(T number) noexcept {
         for (std::size_t k = 0; k < sizeof(T); ++k) {
@@ -26,7 +26,7 @@ class identifier {
         }
         return *this;
     }
-    /// A text: its bytes. Add its length first if another text follows.
+    /// Adds a text: its bytes. Add its length first if another text follows.
     constexpr identifier& add(std::string_view text) noexcept {
         for (const char c : text) {
             add_byte(static_cast<std::uint8_t>(c));
@@ -42,7 +42,7 @@ class identifier {
     std::uint64_t value_ = 0xCBF2'9CE4'8422'2325U;
 };
 
-/// "0x" and 16 lower-case hexadecimal digits, the highest first.
+/// An identifier as text: "0x" and 16 lower-case hexadecimal digits, the highest first.
 inline std::string identifier_text(std::uint64_t id) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string text = "0x";
@@ -52,7 +52,7 @@ inline std::string identifier_text(std::uint64_t id) {
     return text;
 }
 
-/// What a message says of its parameter set: an identifier of log_n (4 bytes), the number of primes (4), each
+/// The identifier of a parameter set in messages, of log_n (4 bytes), the number of primes (4), each
 /// prime (8), scale_bits (4). The security tag is not part of it.
 template <ckks::parameter_set P>
 inline constexpr std::uint64_t set_id = [] {
@@ -74,7 +74,7 @@ struct named_set {
     std::string_view shape;
 };
 
-/// The sets that ckks/parameters.hpp names. As numbers: every program that reads a message would otherwise
+/// The sets that ckks/parameters.hpp names, as numbers: every program that reads a message would otherwise
 /// look for the primes of all of them.
 inline constexpr std::array<named_set, 9> named_sets{{
     {0x6D96'194A'39AD'A232U, "n16384_l4", "N = 16384, primes of 60, 40, 40 and 60 bits, scale 2^40"},
@@ -90,7 +90,7 @@ inline constexpr std::array<named_set, 9> named_sets{{
 
 }  // namespace detail
 
-/// What people call a set: "private_n4096 (N = 4096, primes of 45 and 44 bits, scale 2^40, id 0x...)" if the
+/// The name of a set: "private_n4096 (N = 4096, primes of 45 and 44 bits, scale 2^40, id 0x...)" if the
 /// library names it, "an unknown parameter set (id 0x...)" otherwise.
 inline std::string set_name(std::uint64_t id) {
     for (const detail::named_set& set : detail::named_sets) {
@@ -102,8 +102,7 @@ inline std::string set_name(std::uint64_t id) {
     return "an unknown parameter set (id " + identifier_text(id) + ')';
 }
 
-/// The same for a set that the caller has: "a parameter set without a name (N = 1024, ...)" if the library
-/// does not name it.
+/// The name of the caller's set, "a parameter set without a name (N = 1024, ...)" if it is not a named one.
 template <ckks::parameter_set P>
 std::string set_name() {
     for (const detail::named_set& set : detail::named_sets) {

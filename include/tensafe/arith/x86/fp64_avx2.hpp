@@ -21,7 +21,7 @@
 namespace tensafe::arith::avx2 {
 
 using vector = __m256i;
-/// What bodies (simd/lanes.hpp) hand to the arithmetic of this folder: a vector, and integers in doubles.
+/// The vector of words that bodies (simd/lanes.hpp) hand to the arithmetic of this folder.
 using words = simd::lanes<word, 4>;
 using reals = simd::lanes<double, 4>;
 
@@ -31,7 +31,7 @@ TENSAFE_AVX2 TENSAFE_INLINE vector broadcast(word x) noexcept {
     return _mm256_set1_epi64x(static_cast<std::int64_t>(x));
 }
 
-/// x + c where x is negative, else x.
+/// Returns x + c where x is negative, else x.
 TENSAFE_AVX2 TENSAFE_INLINE vector add_if_negative(vector x, vector c) noexcept {
     const __m256d sum = _mm256_castsi256_pd(_mm256_add_epi64(x, c));
     return _mm256_castpd_si256(_mm256_blendv_pd(_mm256_castsi256_pd(x), sum, _mm256_castsi256_pd(x)));
@@ -91,16 +91,16 @@ class fp64 : public sums {
 
   public:
     using operand = reals;
-    /// Below 2^53 in magnitude.
+    /// A sum of products in each lane, an integer below 2^53 in magnitude.
     struct sum {
         reals parts[1];
     };
     using factor = reals;
-    /// So many products or residues can be added to a remainder.
+    /// The number of products or residues that can be added to a remainder.
     static constexpr std::size_t terms = (std::size_t{1} << std::min(53 - M::bits, 12)) - 1;
     /// Whether sums must be normalized before their lanes are added to others.
     static constexpr bool joins_residues = true;
-    /// So much of a block can be summed, over all lanes.
+    /// The number of terms of a block sum that can be added up without a reduction, all lanes together.
     static constexpr std::size_t block_terms(bool with_addends) noexcept {
         return 4 * (with_addends ? terms / 2 : terms);
     }
@@ -111,21 +111,21 @@ class fp64 : public sums {
           inverse_(_mm256_set1_pd(1 / static_cast<double>(m.value()))),
           power_(_mm256_set1_pd(static_cast<double>((word{1} << 60) % m.value()))) {}
 
-    /// Words below 2^52: with the upper bits of 2^52 they are the double 2^52 + x.
+    /// Words below 2^52 as doubles: with the upper bits of 2^52 they are the double 2^52 + x.
     TENSAFE_AVX2 static reals as_operand(const words& x) noexcept {
         const __m256d two_52 = _mm256_set1_pd(0x1p52);
         return {
             _mm256_sub_pd(_mm256_castsi256_pd(_mm256_or_si256(raw(x), _mm256_castpd_si256(two_52))), two_52)};
     }
 
-    /// a * b in [0, q).
+    /// Returns a * b modulo q, in [0, q).
     TENSAFE_AVX2 words multiply(const reals& a, const reals& b) const noexcept {
         return to_words(product(a.v, b.v));
     }
 
-    /// -0, to which compilers add nothing; what is reduced is 0.
+    /// The empty sum, as -0: compilers leave out an addition to -0, and what is reduced is 0.
     TENSAFE_AVX2 static sum zero() noexcept { return {{{_mm256_set1_pd(-0.0)}}}; }
-    /// And a residue, if one is given; adds what is below 2q in magnitude.
+    /// Adds a * b, and a residue if one is given, to s: below 2q in magnitude together.
     TENSAFE_AVX2 void add_product(sum& s, const reals& a, const reals& b,
                                   const auto&... residue) const noexcept {
         s.parts[0].v = _mm256_add_pd(s.parts[0].v, (product(a.v, b.v) + ... + residue.v));
@@ -133,7 +133,7 @@ class fp64 : public sums {
     TENSAFE_AVX2 static void add_residue(sum& s, const reals& a) noexcept {
         s.parts[0].v = _mm256_add_pd(s.parts[0].v, a.v);
     }
-    /// To one residue, in (-q, q).
+    /// Reduces s to one residue, in (-q, q).
     TENSAFE_AVX2 void normalize(sum& s) const noexcept { s.parts[0].v = remainder(s.parts[0].v); }
     /// The sum modulo q, in [0, q).
     TENSAFE_AVX2 words reduce(const sum& s) const noexcept { return to_words(remainder(s.parts[0].v)); }
@@ -141,11 +141,11 @@ class fp64 : public sums {
     TENSAFE_AVX2 static factor prepare(typename shoup<M>::factor w) noexcept {
         return {_mm256_set1_pd(static_cast<double>(w.value))};
     }
-    /// x * w in [0, q), for x in [0, q).
+    /// Returns x * w modulo q, in [0, q), for x in [0, q).
     TENSAFE_AVX2 words scale(const words& x, const factor& w) const noexcept {
         return to_words(product(as_operand(x).v, w.v));
     }
-    /// (a - b) * w in [0, q), for a and b in [0, q).
+    /// Returns (a - b) * w modulo q, in [0, q), for a and b in [0, q).
     TENSAFE_AVX2 words scale_difference(const words& a, const words& b, const factor& w) const noexcept {
         // A signed word of magnitude below 2^51 is the lower bits of 1.5 * 2^52.
         const __m256d middle = _mm256_set1_pd(0x1.8p52);
@@ -155,8 +155,8 @@ class fp64 : public sums {
         return to_words(product(_mm256_sub_pd(shifted, middle), w.v));
     }
 
-    /// Rounded, ties away from zero, for magnitudes below 2^112: the integer part is split at 2^60, so that
-    /// the upper part is a double's 52 bits.
+    /// Four doubles of magnitude below 2^112, rounded to integers with ties away from zero, modulo q: the
+    /// integer part is split at 2^60, so that the upper part is a double's 52 bits.
     TENSAFE_AVX2 words round(const double* from) const noexcept {
         const __m256d sign_bit = _mm256_set1_pd(-0.0);
         const __m256d x = _mm256_loadu_pd(from);
@@ -170,7 +170,7 @@ class fp64 : public sums {
         return to_words(_mm256_add_pd(r, _mm256_setzero_pd()));  // -0 is no residue
     }
 
-    /// x - shift, for any words and shift in [0, q).
+    /// Returns x - shift modulo q, in [0, q), for any words and shift in [0, q).
     TENSAFE_AVX2 words reduce(const words& x, const words& shift) const noexcept {
         // Each half becomes the lower bits of a large power of two.
         const __m256d two_52 = _mm256_set1_pd(0x1p52);
@@ -188,18 +188,18 @@ class fp64 : public sums {
     TENSAFE_AVX2 TENSAFE_INLINE static __m256d whole_part(__m256d x) noexcept {
         return _mm256_round_pd(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
     }
-    /// x modulo q in [0, q), for integers x in [-q, q); not for -0, which no difference is.
+    /// Returns x modulo q in [0, q), for integers x in [-q, q); not for -0, which no difference is.
     TENSAFE_AVX2 TENSAFE_INLINE __m256d canonical(__m256d x) const noexcept {
         return _mm256_blendv_pd(x, _mm256_add_pd(x, q_), x);
     }
-    /// x modulo q as words in [0, q), for integers x in (-q, q).
+    /// Returns x modulo q as words in [0, q), for integers x in (-q, q).
     TENSAFE_AVX2 TENSAFE_INLINE words to_words(__m256d x) const noexcept {
         const __m256d two_52 = _mm256_set1_pd(0x1p52);
         return to_lanes(_mm256_xor_si256(_mm256_castpd_si256(_mm256_add_pd(canonical(x), two_52)),
                                          _mm256_castpd_si256(two_52)));
     }
 
-    /// a * b modulo q, for integers a and b, b below q in magnitude: in (-q, q) for a below 2^50 in
+    /// Returns a * b modulo q, for integers a and b, b below q in magnitude: in (-q, q) for a below 2^50 in
     /// magnitude, in (-2q, 2q) for a below 2^52.
     TENSAFE_AVX2 TENSAFE_INLINE __m256d product(__m256d a, __m256d b) const noexcept {
         const __m256d upper = _mm256_mul_pd(a, b);
@@ -207,12 +207,12 @@ class fp64 : public sums {
         return _mm256_add_pd(remainder(upper), rounding);
     }
 
-    /// x modulo q in (-q, q), for integers x below 2^50 * q in magnitude.
+    /// Returns x modulo q in (-q, q), for integers x below 2^50 * q in magnitude.
     TENSAFE_AVX2 TENSAFE_INLINE __m256d remainder(__m256d x) const noexcept {
         return subtract_multiple(x, _mm256_mul_pd(x, inverse_));
     }
 
-    /// x - h*q, h the integer nearest to the estimate.
+    /// Returns x - h*q, h the integer nearest to the estimate.
     TENSAFE_AVX2 TENSAFE_INLINE __m256d subtract_multiple(__m256d x, __m256d estimate) const noexcept {
         const __m256d h = _mm256_round_pd(estimate, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         return _mm256_fnmadd_pd(h, q_, x);
@@ -227,8 +227,8 @@ class fp64 : public sums {
 
 namespace tensafe::arith {
 
-/// For wider primes there is no 64-bit multiplication of vectors, and one made of 32-bit ones takes more
-/// instructions for four products than the scalar multiplier.
+/// The arithmetic of AVX2. Primes that are too wide for `fp64` take the scalar multiplier: there is no 64-bit
+/// multiplication of vectors, and one made of 32-bit ones takes more instructions for four products.
 template <>
 struct lanes_of<simd::avx2> {
     using sums = avx2::sums;
@@ -237,7 +237,7 @@ struct lanes_of<simd::avx2> {
     using products = std::conditional_t<(M::bits <= 50), avx2::fp64<M>, scalar::products<M>>;
     template <arith::modulus M>
     using factors = std::conditional_t<(M::bits <= 50), avx2::fp64<M>, scalar::factors<M>>;
-    /// From 16 bits on, the quotient of any word by q fits a double's mantissa.
+    /// The reduction of any words: from 16 bits on, their quotient by q fits a double's mantissa.
     template <arith::modulus M>
     using reduction = std::conditional_t<(M::bits >= 16), factors<M>, scalar::factors<M>>;
 };

@@ -15,7 +15,7 @@
 
 namespace tensafe::arith::avx512 {
 
-/// What bodies (simd/lanes.hpp) hand to the arithmetic of this folder: a vector.
+/// The vector of words that bodies (simd/lanes.hpp) hand to the arithmetic of this folder.
 using words = simd::lanes<word, 8>;
 
 using simd::to_lanes;
@@ -59,16 +59,16 @@ class bound_check {
     vector largest_;
 };
 
-/// What the products of words have in common.
+/// The members that both arithmetics of words share.
 template <std::size_t Terms>
 class word_products : public sums {
   public:
     using operand = words;
-    /// So many products, each with one residue, and one residue more can be added up.
+    /// The number of products, each with one residue, that can be added up together with one more residue.
     static constexpr std::size_t terms = Terms;
     /// Whether sums must be normalized before their lanes are added to others.
     static constexpr bool joins_residues = false;
-    /// So much of a block can be summed, over all lanes.
+    /// The number of terms of a block sum that can be added up without a reduction, all lanes together.
     static constexpr std::size_t block_terms(bool) noexcept { return terms; }
 
     static TENSAFE_INLINE const operand& as_operand(const words& x) noexcept { return x; }
@@ -77,7 +77,7 @@ class word_products : public sums {
     TENSAFE_AVX512 explicit word_products(word q) noexcept : sums(q) {}
 };
 
-/// Doubles and any words modulo q of at least 16 bits, whose quotients by it fit a double's mantissa.
+/// Doubles and words modulo q of at least 16 bits: the quotient of a word by q fits a double's mantissa.
 class reduction : public sums {
   public:
     TENSAFE_AVX512 explicit reduction(word q) noexcept
@@ -89,8 +89,8 @@ class reduction : public sums {
           power_ratio_(_mm512_set1_pd(static_cast<double>(static_cast<long double>((word{1} << 60) % q) /
                                                           static_cast<long double>(q)))) {}
 
-    /// Rounded, ties away from zero, for magnitudes below 2^112: the integer part is split at 2^60, so that
-    /// the upper part is a double's 52 bits.
+    /// Eight doubles of magnitude below 2^112, rounded to integers with ties away from zero, modulo q: the
+    /// integer part is split at 2^60, so that the upper part is a double's 52 bits.
     TENSAFE_AVX512 words round(const double* from) const noexcept {
         const __m512d x = _mm512_loadu_pd(from);
         const __m512d magnitude = _mm512_abs_pd(x);
@@ -109,7 +109,7 @@ class reduction : public sums {
         return to_lanes(subtract_if_not_below(add_if_negative(signed_r, twice_q_), q_));
     }
 
-    /// x - shift, for any words and shift in [0, q).
+    /// Returns x - shift modulo q, in [0, q), for any words and shift in [0, q).
     TENSAFE_AVX512 words reduce(const words& x, const words& shift) const noexcept {
         const vector estimate = _mm512_cvtpd_epi64(_mm512_mul_pd(_mm512_cvtepu64_pd(raw(x)), inverse_));
         // The remainder is in (-q, q), and less the shift in (-2q, q).
@@ -154,8 +154,8 @@ class ifma52 : public word_products<2048> {
           high_quotient_(broadcast((word{1} << 60) / m.value())),
           mask_(broadcast((word{1} << 52) - 1)) {}
 
-    /// a * b in [0, q), for a and b in [0, q): Barrett's estimate, with the product cut where both errors of
-    /// the quotient are about equal, so that together they are below one up to 49 bits.
+    /// Returns a * b in [0, q), for a and b in [0, q): Barrett's estimate, with the product cut where both
+    /// errors of the quotient are about equal, so that together they are below one up to 49 bits.
     TENSAFE_AVX512 words multiply(const words& a, const words& b) const noexcept {
         const vector zero = _mm512_setzero_si512();
         const vector low = _mm512_madd52lo_epu64(zero, raw(a), raw(b));
@@ -172,7 +172,7 @@ class ifma52 : public word_products<2048> {
     TENSAFE_AVX512 static sum zero() noexcept {
         return {{to_lanes(_mm512_setzero_si512()), to_lanes(_mm512_setzero_si512())}};
     }
-    /// And a residue, if one is given.
+    /// Adds a * b to s, and a residue if one is given.
     TENSAFE_AVX512 static void add_product(sum& s, const words& a, const words& b,
                                            const auto&... residue) noexcept {
         s.parts[0] = to_lanes(_mm512_madd52lo_epu64(raw(s.parts[0]), raw(a), raw(b)));
@@ -180,7 +180,7 @@ class ifma52 : public word_products<2048> {
         (add_residue(s, residue), ...);
     }
     static TENSAFE_INLINE void add_residue(sum& s, const words& a) noexcept { s.parts[0] = s.parts[0] + a; }
-    /// To one residue.
+    /// Reduces s to one residue.
     TENSAFE_AVX512 void normalize(sum& s) const noexcept {
         s = {{reduce(s), to_lanes(_mm512_setzero_si512())}};
     }
@@ -201,11 +201,11 @@ class ifma52 : public word_products<2048> {
     TENSAFE_AVX512 static factor prepare(typename shoup<M>::factor w) noexcept {
         return {broadcast(w.value), broadcast(w.quotient >> 12)};
     }
-    /// x * w in [0, q), for x below 2^52.
+    /// Returns x * w modulo q, in [0, q), for x below 2^52.
     TENSAFE_AVX512 words scale(const words& x, const factor& w) const noexcept {
         return to_lanes(multiply(raw(x), w));
     }
-    /// (a - b) * w in [0, q), for a and b in [0, q).
+    /// Returns (a - b) * w modulo q, in [0, q), for a and b in [0, q).
     TENSAFE_AVX512 words scale_difference(const words& a, const words& b, const factor& w) const noexcept {
         return to_lanes(multiply(_mm512_add_epi64(_mm512_sub_epi64(raw(a), raw(b)), q_), w));
     }
@@ -225,8 +225,8 @@ class ifma52 : public word_products<2048> {
         return subtract_if_not_below(r, q_);
     }
 
-    /// (high * 2^52 + low mod 2^52) modulo q, in [0, q), for high below 2^52. Two Shoup products, of high
-    /// with 2^52 mod q and of low with 1, each below 2q, share the multiplication by q.
+    /// Returns (high * 2^52 + low mod 2^52) modulo q, in [0, q), for high below 2^52. Two Shoup products, of
+    /// high with 2^52 mod q and of low with 1, each below 2q, share the multiplication by q.
     TENSAFE_AVX512 TENSAFE_INLINE vector reduce_folded(vector low, vector high) const noexcept {
         const vector first = _mm512_madd52hi_epu64(_mm512_setzero_si512(), low, one_quotient_);
         const vector estimate = _mm512_madd52hi_epu64(first, high, fold_quotient_);
@@ -266,8 +266,8 @@ class barrett_fp64 : public word_products<512> {
           inverse_31_(_mm512_set1_pd(0x1p31 / static_cast<double>(m.value()))),
           inverse_52_(_mm512_set1_pd(0x1p52 / static_cast<double>(m.value()))) {}
 
-    /// a * b in [0, q), for a in (-q, q) and b in [0, q): a times the upper 30 bits of b first, the remainder
-    /// times 2^31 and a times the lower 31 bits after it.
+    /// Returns a * b in [0, q), for a in (-q, q) and b in [0, q): a times the upper 30 bits of b first, the
+    /// remainder times 2^31 and a times the lower 31 bits after it.
     TENSAFE_AVX512 words multiply(const words& a, const words& b) const noexcept {
         const vector upper = shift_right<31>(raw(b));
         const vector lower = _mm512_and_si512(raw(b), broadcast((word{1} << 31) - 1));
@@ -284,7 +284,7 @@ class barrett_fp64 : public word_products<512> {
         const words none = to_lanes(_mm512_setzero_si512());
         return {{none, none, none}};
     }
-    /// And a residue, if one is given. The multiplier takes the lowest 52 bits of an operand.
+    /// Adds a * b to s, and a residue if one is given. The multiplier takes the lowest 52 bits of an operand.
     TENSAFE_AVX512 static void add_product(sum& s, const words& a_words, const words& b_words,
                                            const auto&... residue) noexcept {
         const vector a = raw(a_words);
@@ -308,7 +308,7 @@ class barrett_fp64 : public word_products<512> {
         s.parts[0] = to_lanes(_mm512_madd52lo_epu64(raw(s.parts[0]), raw(a), broadcast(1)));
         s.parts[1] = to_lanes(_mm512_add_epi64(raw(s.parts[1]), shift_right<52>(raw(a))));
     }
-    /// To one residue.
+    /// Reduces s to one residue.
     TENSAFE_AVX512 void normalize(sum& s) const noexcept {
         const words r = reduce(s);
         s = zero();
@@ -324,21 +324,21 @@ class barrett_fp64 : public word_products<512> {
     TENSAFE_AVX512 static factor prepare(typename shoup<M>::factor w) noexcept {
         return to_lanes(broadcast(w.value));
     }
-    /// x * w in [0, q), for x in [0, q).
+    /// Returns x * w modulo q, in [0, q), for x in [0, q).
     TENSAFE_AVX512 words scale(const words& x, const factor& w) const noexcept { return multiply(x, w); }
-    /// (a - b) * w in [0, q), for a and b in [0, q).
+    /// Returns (a - b) * w modulo q, in [0, q), for a and b in [0, q).
     TENSAFE_AVX512 words scale_difference(const words& a, const words& b, const factor& w) const noexcept {
         return multiply(to_lanes(_mm512_sub_epi64(raw(a), raw(b))), w);
     }
 
   private:
-    /// x - h*q, h the integer nearest to the estimate.
+    /// Returns x - h*q, h the integer nearest to the estimate.
     TENSAFE_AVX512 TENSAFE_INLINE vector subtract_multiple(vector x, __m512d estimate) const noexcept {
         return _mm512_sub_epi64(x, _mm512_mullo_epi64(_mm512_cvtpd_epi64(estimate), q_));
     }
 
-    /// high * 2^52 + low modulo q, in (-2q, 2q), for |high| < 2^29 or at most 0.6q, and low in [0, 2^63). In
-    /// (-0.6q, 0.6q) for |high| < 2^29.
+    /// Returns high * 2^52 + low modulo q, in (-2q, 2q), for |high| < 2^29 or at most 0.6q, and low in [0,
+    /// 2^63); in (-0.6q, 0.6q) for |high| < 2^29.
     TENSAFE_AVX512 TENSAFE_INLINE vector append(vector high, vector low) const noexcept {
         const __m512d estimate = _mm512_fmadd_pd(_mm512_cvtepi64_pd(high), inverse_52_,
                                                  _mm512_mul_pd(_mm512_cvtepi64_pd(low), inverse_));

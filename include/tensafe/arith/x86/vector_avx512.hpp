@@ -9,7 +9,7 @@
 
 #include <immintrin.h>
 
-/// Eight residues at a time: what does not depend on the width of the modulus.
+/// Arithmetic of eight residues at a time that does not depend on the width of the modulus.
 namespace tensafe::arith::avx512 {
 
 using vector = __m512i;
@@ -48,27 +48,27 @@ TENSAFE_AVX512 TENSAFE_INLINE vector shift_left(vector x, vector counts) noexcep
 TENSAFE_AVX512 TENSAFE_INLINE vector shift_right(vector x, vector counts) noexcept {
     return _mm512_maskz_srlv_epi64(all_lanes, x, counts);
 }
-/// Of eight signed bytes.
+/// Eight signed bytes, each extended to a lane of 64 bits.
 TENSAFE_AVX512 TENSAFE_INLINE vector load(const std::int8_t* from) noexcept {
     return _mm512_maskz_cvtepi8_epi64(all_lanes, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
 }
 
-/// x - c where that does not wrap, else x.
+/// Returns x - c where that does not wrap, else x.
 TENSAFE_AVX512 TENSAFE_INLINE vector subtract_if_not_below(vector x, vector c) noexcept {
     return minimum(x, _mm512_sub_epi64(x, c));
 }
 
-/// x + c where x is negative, else x, for signed x in [-c, 2^63 - c).
+/// Returns x + c where x is negative, else x, for signed x in [-c, 2^63 - c).
 TENSAFE_AVX512 TENSAFE_INLINE vector add_if_negative(vector x, vector c) noexcept {
     return minimum(x, _mm512_add_epi64(x, c));
 }
 
-/// a + b modulo q, all in [0, q).
+/// Returns a + b modulo q, all in [0, q).
 TENSAFE_AVX512 TENSAFE_INLINE vector add(vector a, vector b, vector q) noexcept {
     return subtract_if_not_below(_mm512_add_epi64(a, b), q);
 }
 
-/// a - b modulo q, all in [0, q).
+/// Returns a - b modulo q, all in [0, q).
 TENSAFE_AVX512 TENSAFE_INLINE vector subtract(vector a, vector b, vector q) noexcept {
     return add_if_negative(_mm512_sub_epi64(a, b), q);
 }

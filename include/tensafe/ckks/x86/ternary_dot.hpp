@@ -39,9 +39,9 @@ TENSAFE_AVX2 inline std::uint32_t ternary_dot(const std::uint32_t* c, const std:
 
 namespace tensafe::ckks::avx512 {
 
-/// For each t: out[t] = the sum of c[j] * s_t[j] modulo 2^32, for ternary s_t given by two bits for each
-/// entry: those of 1 and, at the same places, those of -1. Those of s_t stand t * step bytes before those of
-/// s_0.
+/// Computes inner products: out[t] = the sum of c[j] * s_t[j] modulo 2^32, for ternary s_t given by two bits
+/// for each entry: those of 1 and, at the same places, those of -1. The bits of s_t stand t * step bytes
+/// before those of s_0.
 /// @pre  count is a multiple of 16
 template <std::size_t... t>
 TENSAFE_AVX512 inline void ternary_dots(const std::uint32_t* c, const std::uint8_t* ones,

@@ -34,15 +34,14 @@ class balanced {
         double over_q;  ///< w/q, off by at most 2^-53 (1 + 2^-53)
     };
 
-    /// The largest bound: 2^52 in size.
+    /// The largest bound that an operand may have: 2^52 in size.
     static constexpr int limit = [] {
         constexpr arith::word bound = (arith::word{1} << 60) / Q;
         return bound > (arith::word{1} << 24) ? 1 << 24 : static_cast<int>(bound);
     }();
     /// The bound of what `reduce` returns: q/2 and one half.
     static constexpr int reduced = arith::bound_of_q / 2 + 1;
-    /// The bound of a product of an operand of this bound: q (1/2 + |y| 2^-53), and one unit for what is
-    /// left.
+    /// The bound of a product of an operand of this bound: q (1/2 + |y| 2^-53), and one unit for the rest.
     TENSAFE_HOST_DEVICE static constexpr int product(int bound) noexcept {
         return arith::bound_of_q / 2 + 2 + static_cast<int>(static_cast<arith::word>(bound) * Q >> 53);
     }
@@ -56,13 +55,13 @@ class balanced {
         return {value, value * (1 / q)};
     }
 
-    /// @pre x < q
+    /// Returns x as a residue of this arithmetic.  @pre x < q
     TENSAFE_HD_INLINE static arith::within<balanced, arith::bound_of_q> from_word(arith::word x) noexcept {
         // Put into the mantissa of 2^52. A word that is none of ours must not reach the exponent.
         return {__builtin_bit_cast(double, (x & 0x000fffffffffffffU) | 0x4330000000000000U) - 0x1p52};
     }
 
-    /// y * w modulo q. Every operation but the rounding of the quotient is exact.
+    /// Returns y * w modulo q. Every operation but the rounding of the quotient is exact.
     template <int Bound>
     TENSAFE_HD_INLINE static arith::within<balanced, product(Bound)> multiply(
         arith::within<balanced, Bound> y, factor w) noexcept {
@@ -79,7 +78,7 @@ class balanced {
         return {std::fma(-h, q, x.value)};
     }
 
-    /// x modulo q, in [0, q).
+    /// Returns x modulo q, in [0, q).
     template <int Bound>
     TENSAFE_HD_INLINE static arith::word canonical(arith::within<balanced, Bound> x) noexcept {
         // The integer in the mantissa of 1.5 * 2^52 + r: no conversion instruction.
@@ -94,7 +93,7 @@ class balanced {
     }
 
     static constexpr double q = static_cast<double>(Q);
-    /// The doubles from 2^52 to 2^53 are the integers.
+    /// The number whose addition rounds to an integer: the doubles from 2^52 to 2^53 are the integers.
     static constexpr double rounding = 0x1.8p52;
 };
 
@@ -113,7 +112,7 @@ class signed_montgomery {
 
   public:
     using representation = std::int64_t;
-    /// a and b, each with its digits in the halves of a word.
+    /// The words of a factor: a and b, each with its digits in the halves of a word.
     static constexpr int factor_words = 2;
     struct factor {
         std::int32_t a0;
@@ -122,7 +121,7 @@ class signed_montgomery {
         std::int32_t b1;
     };
 
-    /// The largest bound: 2^63 - 2^32 in size, so that the digits of y do not overflow.
+    /// The largest bound of an operand: 2^63 - 2^32 in size, so that the digits of y do not overflow.
     static constexpr int limit = static_cast<int>(
         static_cast<arith::uint128>((arith::word{1} << 63) - (arith::word{1} << 32)) * arith::bound_of_q / Q);
     static constexpr int reduced = arith::bound_of_q / 2 + 1;
@@ -147,13 +146,13 @@ class signed_montgomery {
         return {low(w.a), high(w.a), low(w.b), high(w.b)};
     }
 
-    /// @pre x < q
+    /// Returns x as a residue of this arithmetic.  @pre x < q
     TENSAFE_HD_INLINE static arith::within<signed_montgomery, arith::bound_of_q> from_word(
         arith::word x) noexcept {
         return {static_cast<std::int64_t>(x)};
     }
 
-    /// y * w modulo q. No sum passes 63 bits.
+    /// Returns y * w modulo q. No sum passes 63 bits.
     template <int Bound>
     TENSAFE_HD_INLINE static arith::within<signed_montgomery, product(Bound)> multiply(
         arith::within<signed_montgomery, Bound> y, factor w) noexcept {
@@ -168,14 +167,14 @@ class signed_montgomery {
         return {arith::multiply_add_signed(m, q1, upper) + high(static_cast<arith::word>(rest))};
     }
 
-    /// By an estimate of the quotient from the upper half, off by less than 1/2 + 2^-17.
+    /// Reduces x by an estimate of the quotient from the upper half, off by less than 1/2 + 2^-17.
     template <int Bound>
     TENSAFE_HD_INLINE static arith::within<signed_montgomery, reduced> reduce(
         arith::within<signed_montgomery, Bound> x) noexcept {
         return {subtract_multiple(x.value, quotient(x.value, std::int64_t{1} << (bits - 3)))};
     }
 
-    /// x modulo q, in [0, q): with a quotient that is never too large.
+    /// Returns x modulo q, in [0, q), with a quotient that is never too large.
     template <int Bound>
     TENSAFE_HD_INLINE static arith::word canonical(arith::within<signed_montgomery, Bound> x) noexcept {
         const std::int32_t h = quotient(x.value, -(std::int64_t{1} << 31));
@@ -189,12 +188,12 @@ class signed_montgomery {
     TENSAFE_HD_INLINE static constexpr std::int32_t high(arith::word x) noexcept {
         return static_cast<std::int32_t>(static_cast<std::uint32_t>(x >> 32));
     }
-    /// x/q from the upper half of x, `shift` added at 2^(bits - 2), rounded down.
+    /// Returns x/q from the upper half of x, `shift` added at 2^(bits - 2), rounded down.
     TENSAFE_HD_INLINE static std::int32_t quotient(std::int64_t x, std::int64_t shift) noexcept {
         return static_cast<std::int32_t>(
             arith::multiply_add_signed(high(static_cast<arith::word>(x)), ratio, shift) >> (bits - 2));
     }
-    /// x - h*q, modulo 2^64.
+    /// Returns x - h*q, modulo 2^64.
     TENSAFE_HD_INLINE static std::int64_t subtract_multiple(std::int64_t x, std::int32_t h) noexcept {
         const std::uint32_t upper = static_cast<std::uint32_t>(h) * static_cast<std::uint32_t>(q1);
         const std::int64_t lower = arith::multiply_add_signed(-h, q0, x);
@@ -206,7 +205,7 @@ class signed_montgomery {
         return (static_cast<arith::word>(x) - static_cast<arith::word>(x0)) |
                static_cast<arith::word>(static_cast<std::uint32_t>(x0));
     }
-    /// x or x - q: one of the two low digits is at most 2^31 - (|q0| + 1) / 2 in size.
+    /// Returns x or x - q: one of the two low digits is at most 2^31 - (|q0| + 1) / 2 in size.
     TENSAFE_HOST_DEVICE static constexpr std::int64_t with_smaller_low_digit(arith::word x) noexcept {
         const auto size = [](arith::word y) {
             const auto digit = static_cast<std::int64_t>(low(y));
@@ -217,7 +216,7 @@ class signed_montgomery {
 
     static constexpr std::int32_t q0 = low(Q);
     static constexpr std::int32_t q1 = high(Q + (arith::word{1} << 31));
-    /// -1/q modulo 2^32, by Newton's iteration.
+    /// The constant -1/q modulo 2^32, by Newton's iteration.
     static constexpr std::uint32_t minus_inverse = [] {
         auto q = static_cast<std::uint32_t>(Q);
         std::uint32_t x = q;
@@ -229,7 +228,7 @@ class signed_montgomery {
     static constexpr auto ratio = static_cast<std::int32_t>((arith::uint128{1} << (bits + 30)) / Q);
 };
 
-/// What the transforms of kernels compute with, by the width of the prime: doubles below 2^50, signed
+/// The arithmetic of the transforms of kernels, by the width of the prime: doubles below 2^50, signed
 /// 32-bit digits above. docs/design/device.md counts the instructions of the alternatives.
 template <arith::word Q>
 using arithmetic = typename std::conditional_t<(Q < (arith::word{1} << 50)), std::type_identity<balanced<Q>>,

@@ -19,8 +19,7 @@ namespace tensafe::device {
 /// Secret keys in the memory of a device: the evaluation words of all limbs, of one client or of several, in
 /// one stack. Move-only, as secret_key is; wiped on release. Immutable; safe to share between threads.
 ///
-/// A transfer from memory that is not pinned goes through a buffer of the driver, which this library cannot
-/// wipe.
+/// Transfers from memory that is not pinned go through a buffer of the driver, which nobody here can wipe.
 template <ckks::parameter_set P, class Space>
 class secret_keys {
   public:
@@ -31,7 +30,7 @@ class secret_keys {
         upload(where, key.value(), values_, 0);
         where.wait();
     }
-    /// Key c is that of client c.
+    /// Uploads keys: key c is that of client c.
     /// @throws parameter_error if there is none, or one is null
     template <class Where>
     secret_keys(const Where& where, std::span<const ckks::secret_key<P>* const> keys)
@@ -79,15 +78,14 @@ class public_key {
         where.wait();
     }
 
-    /// b, then a.
+    /// The halves b, then a.
     const stack& halves() const noexcept { return halves_; }
 
   private:
     stack halves_;
 };
 
-/// Ciphertexts of one level and scale in the memory of a space: c0 of all, then c1 of all, so that one launch
-/// takes both halves.
+/// Ciphertexts of one level and scale in the memory of a space: c0 of all, then c1: one launch takes both.
 ///
 /// Value semantics; thread and exception safety of a standard container.
 template <ckks::parameter_set P, class Space, int Level = P::max_level>
@@ -100,7 +98,7 @@ struct ciphertexts {
     stack halves;
     double scale = P::scale;
 
-    /// Room for `count` ciphertexts, to be written before they are read.
+    /// Makes room for `count` ciphertexts, to be written before they are read.
     explicit ciphertexts(std::size_t count, double scale_of_all = P::scale)
         : halves(2 * count, memory::uninitialized), scale(scale_of_all) {}
     ciphertexts(stack both_halves, double scale_of_all)
@@ -154,7 +152,8 @@ ckks::ciphertext<P, Level> download(const Where& where,
 // What a server computes, each of these one launch for both halves of all ciphertexts. Operations without a
 // result work in place and do not allocate.
 
-/// a += b.  @throws parameter_error if the scales differ; shape_error unless there are as many
+/// Adds ciphertexts: a += b.  @throws parameter_error if the scales differ; shape_error unless there are as
+/// many
 template <class Where, ckks::parameter_set P, int Level>
 void add(const Where& where, ciphertexts<P, typename Where::space, Level>& a,
          const ciphertexts<P, typename Where::space, Level>& b) {
@@ -162,7 +161,7 @@ void add(const Where& where, ciphertexts<P, typename Where::space, Level>& a,
     detail::check_equal_counts("add", a.count(), b.count());
     device::add(where, a.halves, b.halves);
 }
-/// a -= b.  @throws parameter_error if the scales differ; shape_error unless there are as many
+/// Subtracts: a -= b.  @throws parameter_error if the scales differ; shape_error unless there are as many
 template <class Where, ckks::parameter_set P, int Level>
 void subtract(const Where& where, ciphertexts<P, typename Where::space, Level>& a,
               const ciphertexts<P, typename Where::space, Level>& b) {
@@ -171,8 +170,8 @@ void subtract(const Where& where, ciphertexts<P, typename Where::space, Level>& 
     device::subtract(where, a.halves, b.halves);
 }
 
-/// a *= p, entry by entry in the slots; the scales multiply. Plaintext p.values[i % count] goes with
-/// ciphertext i: one for all, or one for each.
+/// Multiplies a *= p, entry by entry in the slots; the scales multiply. Plaintext p.values[i % count] goes
+/// with ciphertext i: one for all, or one for each.
 /// @throws shape_error unless a.count() is a multiple of the plaintexts' count
 template <class Where, ckks::parameter_set P, int Level>
 void multiply_plain(const Where& where, ciphertexts<P, typename Where::space, Level>& a,

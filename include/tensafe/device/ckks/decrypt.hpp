@@ -32,8 +32,8 @@ struct load_decrypted {
     }
 };
 
-/// One block: some whole sums of c0 + c1*s over 2^log_block neighbours, of one limb of one ciphertext. Each
-/// sum has 2^log_group threads, neighbours too, which add up in shared memory.
+/// One thread block: some whole sums of c0 + c1*s over 2^log_block neighbours, of one limb of one ciphertext.
+/// Each sum has 2^log_group threads, neighbours too, which add up in shared memory.
 template <class Basis>
 struct fold_kernel {
     static constexpr int threads = 256;
@@ -46,7 +46,7 @@ struct fold_kernel {
     stack_view c0;
     stack_view c1;
     stack_view key;
-    std::uint32_t sums;  ///< of a limb
+    std::uint32_t sums;  ///< sums of a limb
     std::uint32_t blocks_per_polynomial;
     int log_block;  ///< at least 1: words are read in pairs
     int log_group;
@@ -95,8 +95,8 @@ struct fold_kernel {
         });
     }
 
-    /// Pairs that a thread has at most: four as long as its block has neighbours for a whole group, more
-    /// where the block is longer than all threads read at four each.
+    /// The most pairs of a thread: four as long as its block has neighbours for a whole group, more where the
+    /// block is longer than all threads read at four each.
     static constexpr std::uint32_t most_pairs =
         Basis::degree / 4 > 4 * static_cast<std::size_t>(threads)
             ? static_cast<std::uint32_t>(Basis::degree / 4 / static_cast<std::size_t>(threads))
@@ -146,8 +146,8 @@ struct fold_kernel {
 
 }  // namespace detail
 
-/// c0 + c1*s of many ciphertexts, in evaluation form, modulo the first `Limbs` primes: the words that
-/// ckks::decrypt gives. One launch.
+/// Computes c0 + c1*s of many ciphertexts, in evaluation form, modulo the first `Limbs` primes: the words
+/// that ckks::decrypt gives. One launch.
 /// @param c0, c1  ciphertext p of the launch, in evaluation form
 /// @param out     [ciphertext][limb][N], secret; may be where c0 or c1 is, if these have `Limbs` limbs
 /// @throws shape_error unless there are as many ciphertexts for each key
@@ -159,7 +159,7 @@ void decrypt(const Where& where, const secret_keys<P, typename Where::space>& ke
                            keys.shared_by(ciphertexts), c0);
 }
 
-/// The same in coefficient form: the inverse transform, with c0 + c1*s in front of it.
+/// Decrypts to coefficient form: the inverse transform, with c0 + c1*s in front of it.
 /// @param out  [ciphertext][limb][N], secret; 16-byte aligned, none of the operands
 /// @throws shape_error unless there are as many ciphertexts for each key
 template <int Limbs, class Schedule = schedule::tuned, ckks::parameter_set P, class Where>
@@ -178,8 +178,7 @@ void decrypt_to_coefficients(const Where& where,
 /// Decrypts many ciphertexts modulo their first `Limbs` primes and traces them to degree 2^log_n: the words
 /// that ckks::decrypt_trace gives. One launch; each word of a ciphertext is read once.
 /// @param sums  [ciphertext][limb][2^log_n], secret
-/// @throws parameter_error unless 1 <= log_n <= P::log_n; shape_error unless there are as many ciphertexts
-///         for each key
+/// @throws parameter_error unless 1 <= log_n <= P::log_n; shape_error unless each key has as many ciphertexts
 template <int Limbs, ckks::parameter_set P, class Where>
 void decrypt_trace(const Where& where, const secret_keys<P, typename Where::space>& keys,
                    const stack_view& c0, const stack_view& c1, std::size_t ciphertexts, int log_n,
@@ -194,7 +193,8 @@ void decrypt_trace(const Where& where, const secret_keys<P, typename Where::spac
     }
     const stack_view key = keys.shared_by(ciphertexts);
     const int log_block = P::log_n - log_n;
-    // Four pairs of words a thread where that makes whole sums; more threads than a block has, it has not.
+    // Four pairs of words a thread where that makes whole sums; more threads than a thread block has, it has
+    // not.
     const int log_group = log_block < 3                         ? 0
                           : log_block - 3 < kernel::log_threads ? log_block - 3
                                                                 : kernel::log_threads;

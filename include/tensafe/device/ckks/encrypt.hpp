@@ -23,7 +23,7 @@ struct alignas(2) small_pair {
     std::int8_t second;
 };
 
-/// Entries k, k + 1 of polynomial p of a stack of small polynomials, modulo Q.
+/// The residues modulo Q of entries k, k + 1 of polynomial p of a stack of small polynomials.
 template <word Q, std::size_t Degree>
 TENSAFE_HD_INLINE word_pair residues_of_small(const std::int8_t* small, std::size_t p,
                                               std::size_t k) noexcept {
@@ -36,7 +36,7 @@ TENSAFE_HD_INLINE word_pair add_pairs(word_pair a, word_pair b) noexcept {
     return detail::apply_to_pairs<Q, pointwise::add>(a, b, {});
 }
 
-/// The message, with its error added.
+/// Loads the message, with its error added.
 template <class Basis, class Message>
 struct load_with_error {
     Message message;
@@ -68,7 +68,7 @@ struct store_encrypted {
     }
 };
 
-/// What a public-key encryption of M messages transforms: v of each, then m + e0 of each, then e1 of each.
+/// Loads what a public-key encryption of M messages transforms: v of each, then m + e0, then e1.
 template <class Basis, class Message>
 struct load_public_parts {
     Message message;
@@ -94,7 +94,7 @@ inline void check_capacity(std::size_t messages, std::size_t capacity) {
 
 }  // namespace detail
 
-/// A message that is zero: an ntt Load functor.
+/// The message 0, as a Load functor of a transform.
 struct zero_message {
     template <int I>
     TENSAFE_HD_INLINE word_pair pair(std::size_t, std::size_t) const {
@@ -111,10 +111,10 @@ class encryption_workspace {
         : errors_(messages * P::degree, memory::uninitialized), capacity_(messages) {}
 
     std::size_t capacity() const noexcept { return capacity_; }
-    /// [message][N].
+    /// The errors, [message][N].
     std::int8_t* errors() noexcept { return errors_.data(); }
 
-    /// Writes zeros over the secrets, in the order of `where`.
+    /// Overwrites the secrets with 0, in the order of `where`.
     template <class Where>
     void clear(const Where& where) {
         where.fill_zero(errors_.data(), errors_.size());
@@ -125,7 +125,7 @@ class encryption_workspace {
     std::size_t capacity_;
 };
 
-/// The same for public-key encryptions at a level: 3N bytes and 3N words for each limb, for each message.
+/// Memory for public-key encryptions at a level: 3N bytes and 3N words for each limb, for each message.
 template <ckks::parameter_set P, class Space, int Level = P::max_level>
 class public_encryption_workspace {
   public:
@@ -137,11 +137,11 @@ class public_encryption_workspace {
           capacity_(messages) {}
 
     std::size_t capacity() const noexcept { return capacity_; }
-    /// Room for v, e0 and e1 of each message.
+    /// The room for v, e0 and e1 of each message.
     std::int8_t* small() noexcept { return small_.data(); }
     word* transformed() noexcept { return transformed_.data(); }
 
-    /// Writes zeros over the secrets, in the order of `where`.
+    /// Overwrites the secrets with 0, in the order of `where`.
     template <class Where>
     void clear(const Where& where) {
         where.fill_zero(small_.data(), small_.size());
@@ -158,19 +158,18 @@ class public_encryption_workspace {
 struct encryption_seeds {
     const random::seed* errors;  ///< secret: one for each message
     const random::seed* c1;      ///< public: one for each group of messages
-    /// Messages of a group: message i of it has the lanes i * limbs on. An encryption on its own has 1, a
+    /// The messages of a group: message i of it has the lanes i * limbs on. An encryption on its own has 1, a
     /// request of encrypted LoRA as many as it has inputs.
     std::uint32_t messages_of_c1_seed = 1;
 };
 
-/// Secret-key encryptions of many messages: c0 = m + e - c1*s, the words that ckks::encrypt_c0 gives for the
+/// Encrypts many messages with secret keys: c0 = m + e - c1*s, the words that ckks::encrypt_c0 gives for the
 /// same seeds, and c1, those of ckks::expand. One launch for the draws, and one transform.
 /// @param keys     whose polynomial(p) are the words of the key of message p: stack_view or another type
 /// @param message  gives message p as polynomial p: load_words, load_rounded without errors, zero_message
 /// @param c0, c1   [message][limb][N], 16-byte aligned. Until the work is done, and if a launch fails, c0
 ///                 holds what is not encrypted yet
-/// @throws shape_error if there are more messages than the workspace has room for, or not as many for each
-///         seed
+/// @throws shape_error for more messages than the workspace has room for, or not as many for each seed
 template <ckks::parameter_set P, int Level = P::max_level, class Schedule = schedule::tuned, class Where,
           class Keys, class Message>
 void encrypt_under(const Where& where,
@@ -196,8 +195,8 @@ void encrypt_under(const Where& where,
                              detail::store_encrypted<basis, Keys>{c0, c1, keys}, messages, c0);
 }
 
-/// The same under one key, or under those of many clients, in client order.
-/// @throws as above; shape_error also if there are not as many messages for each key
+/// Encrypts like encrypt_under, under one key or under those of many clients, in client order.
+/// @throws as encrypt_under; shape_error also if there are not as many messages for each key
 template <ckks::parameter_set P, int Level = P::max_level, class Schedule = schedule::tuned, class Where,
           class Message>
 void encrypt(const Where& where,
@@ -209,9 +208,9 @@ void encrypt(const Where& where,
                                       work);
 }
 
-/// Public-key encryptions of many messages under one key: (b*v + e0 + m, a*v + e1), the words that
+/// Encrypts many messages under one public key: (b*v + e0 + m, a*v + e1), the words that
 /// ckks::encrypt gives for the same seeds. One launch for the draws, one transform, one launch of products.
-/// @param message  as above
+/// @param message  gives message p as polynomial p, as for encrypt_under
 /// @param seeds    one fresh secret seed for each message, in the memory of the device
 /// @param c        [c0 and c1][message][limb][N]: first c0 of all messages, then their c1; 16-byte aligned
 /// @throws shape_error if there are more messages than the workspace has room for

@@ -14,7 +14,7 @@
 
 namespace tensafe::device {
 
-/// @throws device_error, with the name and the text of the error, unless the call succeeded
+/// Checks a call.  @throws device_error, with the name and the text of the error, unless it succeeded
 inline void check_cuda(cudaError_t result, const char* what) {
     if (result != cudaSuccess) {
         static_cast<void>(cudaGetLastError());  // so that the next check does not report it again
@@ -25,8 +25,7 @@ inline void check_cuda(cudaError_t result, const char* what) {
 
 namespace detail {
 
-/// Waiting for the whole GPU spoils what any thread is recording there, so the two keep out of each other's
-/// way.
+/// Keeps recordings and waiting for the whole GPU apart: a wait spoils what any thread is recording there.
 inline std::shared_mutex& recording_mutex() {
     static std::shared_mutex mutex;
     return mutex;
@@ -37,7 +36,7 @@ inline bool& this_thread_records() noexcept {
     return records;
 }
 
-/// While it lives no other thread records.
+/// Keeps other threads from recording while it lives.
 class no_recordings {
   public:
     no_recordings() {
@@ -52,7 +51,7 @@ class no_recordings {
 
 }  // namespace detail
 
-/// GPUs that this process may use; 0 without a driver. Never fails.
+/// The number of GPUs that this process may use; 0 without a driver. Never fails.
 inline int device_count() noexcept {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) {
@@ -62,7 +61,7 @@ inline int device_count() noexcept {
     return count;
 }
 
-/// @throws device_error that says why, if there is no GPU to use
+/// Checks for a GPU.  @throws device_error that says why, if there is none to use
 inline void require_device() {
     int count = 0;
     const cudaError_t result = cudaGetDeviceCount(&count);
@@ -82,27 +81,27 @@ inline int current_device() {
     return device;
 }
 
-/// What a GPU is and has.
+/// The properties of a GPU.
 struct device_properties {
     std::string name;
     int sm = 0;  ///< compute capability as nvcc writes it: 90 for sm_90
     int multiprocessors = 0;
-    double clock_hertz = 0;         ///< of the multiprocessors, at most
+    double clock_hertz = 0;         ///< highest rate of the multiprocessors
     double memory_clock_hertz = 0;  ///< 0 where the driver does not tell
     int memory_bus_bits = 0;
     std::size_t memory_bytes = 0;
     std::size_t l2_bytes = 0;
-    std::size_t l2_persisting_bytes = 0;        ///< that a window may reserve at most; 0 where there is none
-    std::size_t l2_window_bytes = 0;            ///< that a window may cover at most
-    std::size_t shared_bytes_of_block = 0;      ///< at most
-    std::size_t shared_bytes_of_processor = 0;  ///< for all blocks that run on it at a time
-    int registers_of_processor = 0;             ///< of 32 bits
+    std::size_t l2_persisting_bytes = 0;        ///< the most that a window may reserve; 0 where there is none
+    std::size_t l2_window_bytes = 0;            ///< the most that a window may cover
+    std::size_t shared_bytes_of_block = 0;      ///< the most of one thread block
+    std::size_t shared_bytes_of_processor = 0;  ///< bytes of all thread blocks that run on it at a time
+    int registers_of_processor = 0;             ///< registers of 32 bits
 
-    /// Bytes a second between the GPU and its memory, if every clock edge carried data.
+    /// The bytes a second between the GPU and its memory, if every clock edge carried data.
     double peak_memory_rate() const noexcept { return 2 * memory_clock_hertz * memory_bus_bits / 8; }
 };
 
-/// One attribute of a GPU.
+/// Reads one attribute of a GPU.
 /// @throws device_error
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
     int value = 0;
@@ -110,7 +109,7 @@ inline int device_attribute(cudaDeviceAttr attribute, int device) {
     return value;
 }
 
-/// @throws device_error
+/// Reads the properties of a GPU.  @throws device_error
 inline device_properties properties_of(int device) {
     cudaDeviceProp described{};
     check_cuda(cudaGetDeviceProperties(&described, device), "device properties");
@@ -140,7 +139,7 @@ inline device_properties properties_of(int device) {
 struct device_space {
     static constexpr bool host_accessible = false;
 
-    /// @throws device_error
+    /// Allocates memory of the GPU.  @throws device_error
     static void* allocate(std::size_t bytes) {
         void* data = nullptr;
         check_cuda(cudaMalloc(&data, bytes), "device memory");
@@ -156,11 +155,11 @@ struct device_space {
         static_cast<void>(cudaMemset(data, 0, bytes));
         static_cast<void>(cudaDeviceSynchronize());
     }
-    /// @throws device_error
+    /// Sets bytes to 0.  @throws device_error
     static void fill_zero(void* data, std::size_t bytes) {
         alone([&] { return cudaMemset(data, 0, bytes); });
     }
-    /// @throws device_error
+    /// Copies bytes on the GPU.  @throws device_error
     static void copy(void* to, const void* from, std::size_t bytes) {
         alone([&] { return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice); });
     }
@@ -177,7 +176,7 @@ struct device_space {
 
 /// Host memory that a GPU reads and writes by itself: for everything that is uploaded or downloaded.
 struct pinned_space : memory::host_space {
-    /// @throws device_error
+    /// Allocates pinned memory.  @throws device_error
     static void* allocate(std::size_t bytes) {
         void* data = nullptr;
         check_cuda(cudaMallocHost(&data, bytes), "pinned memory");
@@ -191,7 +190,7 @@ using device_buffer = memory::buffer<T, device_space>;
 template <class T>
 using pinned_buffer = memory::buffer<T, pinned_space>;
 
-/// The context of one block on a GPU: each CUDA thread is one thread of the algorithm.
+/// The context of one thread block on a GPU: each CUDA thread is one thread of the algorithm.
 template <class Kernel>
 class cuda_thread_block {
   public:
@@ -214,7 +213,7 @@ class cuda_thread_block {
         phase(static_cast<int>(threadIdx.x));
     }
 
-    /// Registers: the one value of this thread.
+    /// Registers of this thread: one value.
     template <class T>
     class privates {
       public:
@@ -236,8 +235,8 @@ class cuda_thread_block {
 
 namespace detail {
 
-/// How many blocks of it a multiprocessor should hold at least: the compiler then limits the registers. No
-/// wish (0) unless the kernel has a member `blocks_per_sm`.
+/// The thread blocks of a kernel that a multiprocessor should hold at least: the compiler then limits the
+/// registers. No wish (0) unless the kernel has a member `blocks_per_sm`.
 template <class Kernel>
 constexpr int blocks_per_sm() noexcept {
     if constexpr (requires { Kernel::blocks_per_sm; }) {
@@ -249,7 +248,7 @@ constexpr int blocks_per_sm() noexcept {
     }
 }
 
-/// The one __global__ function: any kernel.
+/// The one __global__ function, which runs any kernel.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::threads, blocks_per_sm<Kernel>())
     run_kernel(const __grid_constant__ Kernel kernel) {
@@ -262,8 +261,8 @@ inline constexpr std::size_t shared_bytes = std::is_empty_v<typename Kernel::sha
                                                 ? 0
                                                 : sizeof(typename Kernel::shared_type);
 
-/// For what must be done once although a stream of this thread may be recording a graph, which forbids calls
-/// that could wait for the device.
+/// Allows, while it lives, what must be done once although a stream of this thread may be recording a graph,
+/// which forbids calls that could wait for the device.
 class capture_allows_everything {
   public:
     capture_allows_everything() { check_cuda(cudaThreadExchangeStreamCaptureMode(&mode_), "capture mode"); }
@@ -312,7 +311,7 @@ struct cuda {
     cudaStream_t stream = nullptr;    ///< null: the default stream, which waits for all ordinary streams
     std::size_t* launches = nullptr;  ///< counts kernel launches and graph launches, if given
 
-    /// Nothing runs for a grid without blocks.  @throws device_error
+    /// Launches a kernel; nothing runs for a grid without thread blocks.  @throws device_error
     template <kernel Kernel>
     void launch(const Kernel& kernel, grid_shape grid) const {
         constexpr std::size_t shared = detail::shared_bytes<Kernel>;
@@ -340,7 +339,7 @@ struct cuda {
         check_cuda(cudaMemcpyAsync(to.data(), from, to.size_bytes(), cudaMemcpyDeviceToHost, stream),
                    "download");
     }
-    /// From one place of the space to another.
+    /// Copies from one place of the space to another.
     template <class T>
     void copy(const T* from, T* to, std::size_t count) const {
         check_cuda(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDeviceToDevice, stream), "copy");

@@ -38,29 +38,28 @@ struct owned {
 /// stream may only be destroyed or assigned to. Work that is in it when it goes runs to its end.
 class stream {
   public:
-    /// @throws device_error: "no CUDA device: ..." where there is none
+    /// Makes a stream of the current GPU.  @throws device_error: "no CUDA device: ..." where there is none
     stream() {
         require_device();
         check_cuda(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "stream");
     }
 
-    /// Where to run, for every operation that takes one; valid as long as the stream.
+    /// The place to run for every operation that takes one; valid as long as the stream.
     cuda where(std::size_t* launches = nullptr) const noexcept { return {stream_.handle, launches}; }
 
   private:
     detail::owned<cudaStream_t, cudaStreamDestroy> stream_;
 };
 
-/// What an event is for. One that measures time costs a little more to record and to wait for.
+/// The use of an event. One that measures time costs a little more to record and to wait for.
 enum class event_use { order, time };
 
 /// A point in the work of a stream that others can wait for. Owns a CUDA event.
 ///
-/// Move-only; a moved-from event may only be destroyed or assigned to. Before the first `record`, it counts
-/// as passed.
+/// Move-only; a moved-from event may only be destroyed or assigned to. Counts as passed before `record`.
 class event {
   public:
-    /// @throws device_error
+    /// Makes an event.  @throws device_error
     explicit event(event_use use = event_use::order) {
         require_device();
         check_cuda(cudaEventCreateWithFlags(
@@ -68,12 +67,12 @@ class event {
                    "event");
     }
 
-    /// The event is what has been put into the stream so far.  @throws device_error
+    /// Records what has been put into the stream so far.  @throws device_error
     void record(const cuda& where) {
         check_cuda(cudaEventRecord(event_.handle, where.stream), "event: record");
     }
 
-    /// Whether all of that is done.  @throws device_error, also with errors of earlier kernels
+    /// Whether all that was recorded is done.  @throws device_error, also with errors of earlier kernels
     bool passed() const {
         const cudaError_t result = cudaEventQuery(event_.handle);
         if (result == cudaErrorNotReady) {
@@ -83,7 +82,7 @@ class event {
         check_cuda(result, "event: passed");
         return true;
     }
-    /// The calling thread waits for it.  @throws device_error
+    /// Makes the calling thread wait until all that was recorded is done.  @throws device_error
     void wait() const { check_cuda(cudaEventSynchronize(event_.handle), "event: wait"); }
 
     cudaEvent_t get() const noexcept { return event_.handle; }
@@ -92,15 +91,13 @@ class event {
     detail::owned<cudaEvent_t, cudaEventDestroy> event_;
 };
 
-/// What is put into the stream from now on starts when the event, as last recorded, has passed. The calling
-/// thread does not wait.
+/// Makes what is put into the stream from now on wait until the event, as last recorded, has passed.
 /// @throws device_error
 inline void wait_for(const cuda& where, const event& before) {
     check_cuda(cudaStreamWaitEvent(where.stream, before.get(), 0), "wait for an event");
 }
 
-/// Microseconds from one event to the other, both made with event_use::time, recorded outside of a graph, and
-/// passed.
+/// The microseconds between two events of event_use::time, recorded outside of a graph, and passed.
 /// @throws device_error
 inline double microseconds_between(const event& start, const event& end) {
     float milliseconds = 0;
@@ -112,12 +109,11 @@ inline double microseconds_between(const event& start, const event& end) {
 /// graph; `capture` makes one. It holds the arguments as they were, pointers included: that memory must be
 /// in the same place whenever it runs, and the host's must be pinned.
 ///
-/// Move-only; a moved-from graph may only be destroyed or assigned to. Must not be destroyed while it runs.
-/// Not thread-safe.
+/// Move-only; a moved-from graph may only be destroyed or assigned to, and none while it runs. Not
+/// thread-safe.
 class graph {
   public:
-    /// Runs it once, in the order of the stream, which need not be the one that it was recorded from. Counts
-    /// as one launch.
+    /// Runs the graph once, in the order of any stream. Counts as one launch.
     /// @throws device_error
     void launch(const cuda& where) const {
         if (where.launches != nullptr) {
@@ -126,7 +122,7 @@ class graph {
         check_cuda(cudaGraphLaunch(graph_.handle, where.stream), "graph: launch");
     }
 
-    /// Kernel launches that were recorded.
+    /// The number of kernel launches that were recorded.
     std::size_t kernels() const noexcept { return kernels_; }
 
     template <class F>
@@ -213,6 +209,7 @@ graph capture(const cuda& where, F&& f) {
 template <class Key>
 class graph_cache {
   public:
+    /// Makes an empty cache.
     /// @param capacity  shapes that are kept
     /// @throws parameter_error unless there is room for one
     explicit graph_cache(std::size_t capacity = 4) : capacity_(capacity) {
@@ -245,7 +242,7 @@ class graph_cache {
     }
 
     std::size_t size() const noexcept { return entries_.size(); }
-    /// How often something was recorded.
+    /// The number of recordings made.
     std::size_t recordings() const noexcept { return recordings_; }
 
   private:
@@ -260,14 +257,14 @@ class graph_cache {
 };
 
 /// Asks the GPU to keep a range of its memory in the L2 cache while this object lives, for kernels of one
-/// stream: tables and weights that every launch reads. Changes no result; does nothing where there is no such
-/// memory.
+/// stream: tables and weights that every launch reads. Changes no result, and nothing without such memory.
 ///
 /// The part set apart belongs to the whole GPU, and its size is put back at the end: windows on one GPU must
 /// end in the reverse order of their making, as they do in scopes.
 class l2_window {
   public:
-    /// @param expected  false: does nothing, for comparisons
+    /// Opens the window, or does nothing where the GPU refuses.
+    /// @param wanted  false: does nothing, for comparisons
     /// @throws device_error if the GPU cannot be asked
     l2_window(const cuda& where, const void* data, std::size_t bytes, bool wanted = true)
         : stream_(where.stream) {
@@ -302,7 +299,7 @@ class l2_window {
     }
     l2_window(const l2_window&) = delete;
     l2_window& operator=(const l2_window&) = delete;
-    /// Does not wait: what is in the stream already goes on, perhaps with slower memory.
+    /// Ends the window without waiting: what is in the stream goes on, perhaps with slower memory.
     ~l2_window() {
         if (!active_) {
             return;
@@ -317,9 +314,9 @@ class l2_window {
         static_cast<void>(answered(cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, limit_before_)));
     }
 
-    /// Whether the GPU follows.
+    /// Whether the GPU keeps the range.
     bool active() const noexcept { return active_; }
-    /// Bytes of the range that it tries to keep; 0 if not active.
+    /// The bytes of the range that it tries to keep; 0 if not active.
     std::size_t kept_bytes() const noexcept { return kept_; }
 
   private:

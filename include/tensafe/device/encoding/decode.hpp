@@ -26,7 +26,7 @@ TENSAFE_HD_INLINE double double_of_signed(word x) noexcept {
     return (__builtin_bit_cast(double, upper) - offset) + __builtin_bit_cast(double, lower);
 }
 
-/// One step of Garner's algorithm: digit I after digit J is known.
+/// Does one step of Garner's algorithm for digit I, after digit J is known.
 template <class Basis, int I, int J>
 TENSAFE_HD_INLINE word garner_step(word digit, word of_j) noexcept {
     constexpr word q = Basis::template prime<I>;
@@ -36,7 +36,7 @@ TENSAFE_HD_INLINE word garner_step(word digit, word of_j) noexcept {
     return arith::reduce<1>(p.modulus(), p.multiply_word(digit + offset - of_j, inverse)).value;
 }
 
-/// Digit I, from x modulo prime I and the digits before.
+/// Digit I, from x modulo prime I and the digits before it.
 template <class Basis, int I, int... J>
 TENSAFE_HD_INLINE word garner_digit(word residue, const word* digits,
                                     std::integer_sequence<int, J...>) noexcept {
@@ -46,7 +46,7 @@ TENSAFE_HD_INLINE word garner_digit(word residue, const word* digits,
     return digit;
 }
 
-/// value * q + the centred digit: one step of the sum, from the last prime to the first.
+/// Returns value * q + the centred digit: one step of the sum, from the last prime to the first.
 template <word Q>
 TENSAFE_HD_INLINE double add_digit(double value, word digit) noexcept {
     constexpr auto q = static_cast<double>(Q);
@@ -65,8 +65,8 @@ TENSAFE_HD_INLINE double garner_to_double(const word* residues, std::integer_seq
 
 }  // namespace detail
 
-/// rns::to_double for kernels: the same integer in (-Q/2, Q/2), rounded by the same steps to the same
-/// bits. No branch, no index depends on a residue.  @pre residues[i] in [0, q_i)
+/// Does what rns::to_double does, in kernels: the same integer in (-Q/2, Q/2), rounded by the same steps to
+/// the same bits. No branch, no index depends on a residue.  @pre residues[i] in [0, q_i)
 template <class Basis>
 TENSAFE_HD_INLINE double to_double_of(const word (&residues)[Basis::limbs]) noexcept {
     static_assert(
@@ -77,14 +77,14 @@ TENSAFE_HD_INLINE double to_double_of(const word (&residues)[Basis::limbs]) noex
 
 namespace detail {
 
-/// x / scale for an integer x. GPUs divide zero and tiny numbers on another path: that a secret is zero
+/// Returns x / scale for an integer x. GPUs divide 0 and tiny numbers on another path: that a secret is 0
 /// should not show in the time.
 TENSAFE_HD_INLINE double divided_by_scale(double x, double scale) noexcept {
     const double quotient = (x == 0 ? 1.0 : x) / scale;
     return x == 0 ? x : quotient;
 }
 
-/// One coefficient to a thread.
+/// Decodes coefficients, one to a thread.
 template <class Basis>
 struct decode_coefficients_kernel {
     static constexpr int threads = Basis::degree < 256 ? 32 : 256;
@@ -116,7 +116,7 @@ struct decode_coefficients_kernel {
 
 }  // namespace detail
 
-/// decode_coefficients for `count` whole polynomials, with the same bits. One launch.
+/// Decodes `count` whole polynomials like encoding::decode_coefficients, with the same bits. One launch.
 /// @param words [count][limb][N], coefficient form, each in [0, q)
 /// @param coefficients [count][N]
 template <class Basis, class Where>
@@ -129,7 +129,7 @@ void decode_coefficients(const Where& where, const word* words, double scale, do
     }
 }
 
-/// decode_slots for `count` polynomials, with the same bits: two launches, three if N > 2^14.
+/// Decodes `count` polynomials with the bits of encoding::decode_slots: two launches, three if N > 2^14.
 /// @param words [count][limb][N], coefficient form, each in [0, q)
 /// @param work [count][N]: holds secrets afterwards, which the caller wipes
 /// @param slots [count][N/2], real and imaginary part in turn, 16-byte aligned
@@ -144,7 +144,7 @@ void decode_slots(const Where& where, const slot_tables<typename Where::space>& 
 
 namespace detail {
 
-/// One output to a block, one limb to a warp.
+/// Decodes traced messages: one output to a thread block, one limb to a warp.
 template <class Basis>
 struct decode_folded_kernel {
     static constexpr int threads = 32 * Basis::limbs;
@@ -241,8 +241,8 @@ struct folded_slot_tables {
     }
 };
 
-/// ckks::decode_trace for `outputs` traced messages, with the same bits: inverse transform of the subring,
-/// reconstruction, division by the scale, slots. One launch, one block for each output.
+/// Decodes `outputs` traced messages like ckks::decode_trace, with the same bits: inverse transform of the
+/// subring, reconstruction, division by the scale, slots. One launch, one thread block for each output.
 /// @tparam Basis the primes that hold the messages: rns::prefix of the chain
 /// @param sums [output][limb][n], n = 2^tables.log_n(): evaluation form of the subring, in [0, q)
 /// @param slots [output][n/2], real and imaginary part in turn, 16-byte aligned

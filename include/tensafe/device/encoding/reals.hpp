@@ -17,7 +17,7 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// One row to a block.
+/// Takes squared norms, one row to a thread block.
 template <class Real>
 struct squared_norms_kernel {
     static constexpr int threads = encoding::detail::norm_partial_sums;
@@ -53,7 +53,8 @@ struct squared_norms_kernel {
 
 }  // namespace detail
 
-/// norms[r] = sum_of_squares of row r, for `count` rows of d values each, with the same bits. One launch.
+/// Sets norms[r] = sum_of_squares of row r, for `count` rows of d values each, with the same bits. One
+/// launch.
 /// @param values [count][d], norms [count]: in the memory of `where`
 template <class Where, class Real>
 void squared_norms(const Where& where, const Real* values, std::size_t d, std::size_t count, double* norms) {
@@ -63,10 +64,10 @@ void squared_norms(const Where& where, const Real* values, std::size_t d, std::s
     }
 }
 
-/// Magnitudes below 2^112 are rounded in fixed time: the bound of rns::limb::round_reals.
+/// The width of magnitudes that are rounded in fixed time: below 2^112, as in rns::limb::round_reals.
 inline constexpr int fixed_time_bits = 112;
 
-/// Magnitudes for which residue_of_real needs one short product modulo a prime of this width.
+/// The width of magnitudes for which residue_of_real needs one short product modulo a prime of this width.
 TENSAFE_HOST_DEVICE constexpr int short_product_bits(int width) noexcept {
     return width + 49 < fixed_time_bits ? width + 49 : fixed_time_bits;
 }
@@ -86,7 +87,7 @@ struct rounding {
     }();
     static constexpr word constant_bits = std::bit_cast<word>(constant);
 
-    /// The multiple, as a signed word.
+    /// The multiple of 2^Unit, as a signed word.
     TENSAFE_HD_INLINE static word multiple(double x) noexcept {
         constexpr double c = constant;
         return __builtin_bit_cast(word, x + c) - constant_bits;
@@ -115,7 +116,7 @@ TENSAFE_HOST_DEVICE constexpr word multiple_above(word q, int bits) noexcept {
     return ((word{1} << bits) + q - 1) / q * q;
 }
 
-/// r, or 0 if it is none.
+/// Returns r, or 0 if r is no residue.
 template <word Q>
 TENSAFE_HD_INLINE word residue_or_zero(word r) noexcept {
     return r & (word{0} - static_cast<word>(r < Q));
@@ -123,15 +124,15 @@ TENSAFE_HD_INLINE word residue_or_zero(word r) noexcept {
 
 }  // namespace detail
 
-/// round(scaled) modulo Q, ties away from zero: the word that rns::limb::round_reals gives.
+/// Returns round(scaled) modulo Q, ties away from zero: the word that rns::limb::round_reals gives.
 ///
 /// Sums with large powers of two cut the number into signed integers: conversions run at a quarter of the
 /// rate of additions on GPUs. Up to short_product_bits the quotient by Q is below 2^50, its double less than
 /// 0.25 off, and one multiple of Q less leaves a number between -Q and Q. Above, the upper integer times its
 /// unit is reduced by Barrett's method. No branch, no index depends on the value.
 ///
-/// Of any double a residue: a word beyond Q would drown the error that encryption adds to it, and with it the
-/// secret key. For NaN, infinity and |scaled| >= 2^Bits it is some residue, not the number's.
+/// Every double gives a residue: a word beyond Q would drown the error that encryption adds to it, and with
+/// it the secret key. For NaN, infinity and |scaled| >= 2^Bits it is some residue, not the number's.
 /// @tparam Bits  fewer bits take fewer steps: the number is one integer up to 51, two up to 102, else three
 template <word Q, int Bits = fixed_time_bits>
 TENSAFE_HD_INLINE word residue_of_real(double scaled) noexcept {
@@ -176,8 +177,8 @@ TENSAFE_HD_INLINE word residue_of_real(double scaled) noexcept {
     }
 }
 
-/// Magnitudes that load_rounded takes unless it is told otherwise, in bits: those that can be encoded at all,
-/// as long as one short product is enough (below 2^89 if the narrowest prime has 40 bits).
+/// The width of magnitudes that load_rounded takes unless it is told otherwise: those that can be encoded at
+/// all, as long as one short product is enough (below 2^89 if the narrowest prime has 40 bits).
 template <class Basis>
 inline constexpr int magnitude_bits = [] {
     int bits = rns::modulus_bits<Basis>;
@@ -187,11 +188,11 @@ inline constexpr int magnitude_bits = [] {
     return bits;
 }();
 
-/// Reals as what a transform in blocks reads: rounded to residues like encode_coefficients, an error added.
-/// So encoding, error and transform are one launch. A plain value; pointers into the launch's memory.
+/// Loads reals for a transform in blocks: rounded to residues like encode_coefficients, an error added, so
+/// that encoding, error and transform are one launch. A plain value; pointers into the launch's memory.
 ///
 /// A row of `count` values becomes `inputs` polynomials of `block` coefficients: coefficient k of polynomial
-/// p is value (p % inputs) * block + k of row p / inputs, and zero beyond the block or the row.
+/// p is value (p % inputs) * block + k of row p / inputs, and 0 beyond the block or the row.
 /// @tparam Bits  every |value| * scale must be below 2^Bits, which is the caller's to check: others get wrong
 ///         residues. Up to 51, and up to 102, take fewer steps; see residue_of_real
 template <class Basis, class Real = double, int Bits = magnitude_bits<Basis>>

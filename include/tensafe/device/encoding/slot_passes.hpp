@@ -20,8 +20,7 @@
 
 namespace tensafe::device {
 
-/// A slot, a root: two doubles that are read and written at once. Compilers let it alias arrays of double,
-/// its members' type.
+/// A slot or root: two doubles that are read and written at once. May alias arrays of double.
 struct alignas(16) complex_value {
     double re;
     double im;
@@ -48,7 +47,7 @@ TENSAFE_HD_INLINE complex_value multiply(complex_value a, complex_value w) noexc
     return {arith::rounded_product(a.re, w.re) - arith::rounded_product(a.im, w.im),
             arith::rounded_product(a.re, w.im) + arith::rounded_product(a.im, w.re)};
 }
-/// a * conj(w)
+/// The product a * conj(w).
 TENSAFE_HD_INLINE complex_value multiply_conjugate(complex_value a, complex_value w) noexcept {
     return {arith::rounded_product(a.re, w.re) + arith::rounded_product(a.im, w.im),
             arith::rounded_product(a.im, w.re) - arith::rounded_product(a.re, w.im)};
@@ -61,7 +60,7 @@ struct powers {
     complex_value third;
 };
 
-/// t_p becomes the sum over c < 4 of (-i)^(p c) t_c.
+/// Makes of each t_p the sum over c < 4 of (-i)^(p c) t_c.
 TENSAFE_HD_INLINE void sum_of_four(complex_value& t0, complex_value& t1, complex_value& t2,
                                    complex_value& t3) noexcept {
     const complex_value even_sum = add(t0, t2);
@@ -120,19 +119,19 @@ TENSAFE_HD_INLINE void radix4_dif_last(complex_value& z0, complex_value& z1, com
 
 }  // namespace detail
 
-/// What kernels read of the tables: copied into each launch.
+/// The part of the tables that kernels read, copied into each launch.
 struct slot_view {
     /// For each radix-4 stage, smallest first, the roots, then their squares, then their third powers; of a
     /// direct size, all powers of zeta.
     const complex_value* roots;
-    /// Of the stage that merges single coefficients.
+    /// The powers of the root of the stage that merges single coefficients.
     detail::powers start;
-    /// Of the radix-2 stage.
+    /// The roots of the radix-2 stage.
     complex_value pair[4];
 };
 
 /// The roots of the slot transform of one degree, in the memory of a machine: those of slot_tables, in the
-/// order in which blocks read them. 8N bytes. Immutable.
+/// order in which thread blocks read them. 8N bytes. Immutable.
 template <class Space>
 class slot_tables {
   public:
@@ -196,12 +195,12 @@ class slot_tables {
 
 namespace detail {
 
-/// Slots of one thread.
+/// The number of slots of one thread.
 inline constexpr int values_per_thread = 16;
-/// The largest block: 128 KiB of shared memory.
+/// The largest thread block's slots, as a power of two: 128 KiB of shared memory.
 inline constexpr int largest_log_block = 13;
 
-/// How 2^LogSlots slots are cut up: `outer_bits` of a slot's number say in which part it stands. The
+/// Says how 2^LogSlots slots are cut up: `outer_bits` of a slot's number say in which part it stands. The
 /// coefficients of a part lie 2^outer_bits apart; a thread block has four parts, or two if there is no more
 /// room, whose coefficients are neighbours.
 template <int LogSlots>
@@ -213,14 +212,14 @@ struct slot_cut {
     static constexpr int log_parts = log_block - log_part;
     static constexpr int log_blocks = LogSlots - log_block;
     static constexpr int block_slots = 1 << log_block;
-    /// Threads with something to do, and threads there are.
+    /// The number of threads with something to do.
     static constexpr int busy = block_slots / values_per_thread;
     static constexpr int threads = std::max(busy, 32);
     /// Bits of a slot's number that the first pass deals with: blocks of four, then of eight or sixteen.
     static constexpr int first_bits = LogSlots % 2 == 0 ? 4 : 3;
     static constexpr std::size_t first_quarter = LogSlots % 2 == 0 ? 4 : 8;
 
-    /// The number of the slot that stands at place `i` of a block: part after part.
+    /// The number of the slot that stands at place `i` of a thread block: part after part.
     TENSAFE_HD_INLINE static std::uint32_t slot(std::uint32_t block, std::uint32_t i) noexcept {
         const auto part =
             static_cast<std::uint32_t>(ntt::bit_reverse(block << log_parts | i >> log_part, outer_bits));
@@ -228,13 +227,13 @@ struct slot_cut {
     }
 };
 
-/// Real and imaginary parts apart, so that a thread's access is to one bank.
+/// Shared memory with real and imaginary parts apart, so that a thread's access is to one bank.
 template <int LogBlock>
 struct slot_memory {
     double re[std::size_t{1} << LogBlock];
     double im[std::size_t{1} << LogBlock];
 
-    /// Where slot s stands: slots that differ in any four neighbouring bits are in different banks. Linear:
+    /// The place of slot s: slots that differ in any four neighbouring bits are in different banks. Linear:
     /// of s ^ t it is place(s) ^ place(t).
     TENSAFE_HD_INLINE static constexpr std::uint32_t place(std::uint32_t s) noexcept {
         return s ^ ((s >> 4 ^ s >> 8 ^ s >> 12) & 15);
@@ -253,14 +252,14 @@ TENSAFE_HD_INLINE powers stage_powers(const slot_view& tables, std::size_t j) no
     return {roots[0], roots[Quarter], roots[2 * Quarter]};
 }
 
-/// The number of slot i of item t in a pass over the `Count` bits from bit `Low` on is the item's number with
-/// these bits put in. This is the one for i = 0.
+/// The number of slot 0 of item t in a pass over the `Count` bits from bit `Low` on: the item's number with
+/// these bits put in as 0.
 template <int Low, int Count>
 TENSAFE_HD_INLINE constexpr std::uint32_t first_of_item(std::uint32_t t) noexcept {
     return (t & ((1U << Low) - 1)) | (t >> Low) << (Low + Count);
 }
 
-/// Sixteen values: one item of four bits, or four of two, whose numbers are `step` apart.
+/// The shape of sixteen values: one item of four bits, or four of two, whose numbers are `step` apart.
 template <int Low, int Count, std::uint32_t Step>
 struct pass_shape {
     static constexpr int per_item = 1 << Count;
@@ -326,7 +325,7 @@ TENSAFE_HD_INLINE void split_pass(const slot_view& tables, std::uint32_t t,
     }
 }
 
-/// The stages on the lowest bits: sixteen coefficients, or twice eight, in bit-reversed order.
+/// Does the stages on the lowest bits: sixteen coefficients, or twice eight, in bit-reversed order.
 template <int LogSlots>
 TENSAFE_HD_INLINE void merge_first(const slot_view& tables, complex_value (&v)[values_per_thread]) noexcept {
     for (int h = 0; h < values_per_thread; h += 4) {
@@ -376,9 +375,9 @@ TENSAFE_HD_INLINE void split_first(const slot_view& tables, complex_value (&v)[v
     }
 }
 
-/// The coefficients of the first pass. The lowest bits of an item's number are its part, the others count
-/// coefficients of the part, so neighbouring items have neighbouring coefficients; those of the imaginary
-/// parts are `slots` further.
+/// The places of the coefficients of the first pass. The lowest bits of an item's number are its part, the
+/// others count coefficients of the part, so neighbouring items have neighbouring coefficients; those of the
+/// imaginary parts are `slots` further.
 template <int LogSlots>
 struct first_pass {
     using cut = slot_cut<LogSlots>;
@@ -423,8 +422,8 @@ struct first_pass {
     }
 };
 
-/// All passes but the first, lowest bits first: calls f.template operator()<Low, Count>(). Each deals with
-/// four bits, the last one with two if they are left over.
+/// Goes through all passes but the first, lowest bits first: calls f.template operator()<Low, Count>(). Each
+/// deals with four bits, the last one with two if they are left over.
 template <int Low, int End, class F>
 TENSAFE_HD_INLINE void for_passes_upwards(const F& f) {
     if constexpr (Low < End) {
@@ -433,7 +432,7 @@ TENSAFE_HD_INLINE void for_passes_upwards(const F& f) {
         for_passes_upwards<Low + count, End>(f);
     }
 }
-/// The same passes backwards.
+/// Goes through all passes but the first, highest bits first: calls f.template operator()<Low, Count>().
 template <int Low, int End, class F>
 TENSAFE_HD_INLINE void for_passes_downwards(const F& f) {
     if constexpr (Low < End) {

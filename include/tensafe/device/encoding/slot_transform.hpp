@@ -10,7 +10,7 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// All stages within a block, by all threads of a context.
+/// Does all stages within a thread block, by all threads of a context.
 /// @param from the polynomial's coefficients
 /// @param to the polynomial's slots, real and imaginary part in turn, 16-byte aligned
 template <int LogSlots, class Context>
@@ -54,7 +54,7 @@ TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlot
     });
 }
 
-/// Block x * 2^log_blocks + b of the launch has block b of polynomial x.
+/// Evaluates: thread block x * 2^log_blocks + b of the launch has block b of polynomial x.
 template <int LogSlots>
 struct to_slots_kernel {
     using cut = slot_cut<LogSlots>;
@@ -74,8 +74,8 @@ struct to_slots_kernel {
     }
 };
 
-/// The stages above a block, merging or splitting, from where Load finds the slots to `out`, which may be the
-/// same place: sixteen slots to a thread, and no shared memory.
+/// Does the stages above a thread block, merging or splitting, from where Load finds the slots to `out`,
+/// which may be the same place: sixteen slots to a thread, and no shared memory.
 template <int LogSlots, bool Merge, class Load>
 struct outer_stages_kernel {
     using cut = slot_cut<LogSlots>;
@@ -113,7 +113,7 @@ struct outer_stages_kernel {
     }
 };
 
-/// All stages within a block, backwards.
+/// Does all stages within a thread block, backwards.
 template <int LogSlots, class Load>
 struct to_coefficients_kernel {
     using cut = slot_cut<LogSlots>;
@@ -167,7 +167,7 @@ struct to_coefficients_kernel {
     }
 };
 
-/// 5^j modulo a power of two, by its last bits.
+/// Returns 5^j modulo a power of two, by its last bits.
 TENSAFE_HD_INLINE std::uint32_t power_of_five(std::uint32_t j, std::uint32_t mask) noexcept {
     std::uint32_t power = 1;
     for (std::uint32_t i = 0; i < j; ++i) {
@@ -176,7 +176,7 @@ TENSAFE_HD_INLINE std::uint32_t power_of_five(std::uint32_t j, std::uint32_t mas
     return power;
 }
 
-/// Part `i % 2` of slot i / 2 by its definition, as portable::evaluate_directly sums it.
+/// Part `i % 2` of slot i / 2 by its definition, as encoding::detail::evaluate_directly sums it.
 /// @param coefficients 2 * slots numbers
 /// @param roots 4 * slots powers of zeta
 TENSAFE_HOST_DEVICE inline double evaluate_part(const complex_value* roots, std::uint32_t slots,
@@ -191,7 +191,7 @@ TENSAFE_HOST_DEVICE inline double evaluate_part(const complex_value* roots, std:
     return sum;
 }
 
-/// Up to sixteen slots: one number to a thread.
+/// Evaluates up to sixteen slots: one number to a thread.
 struct to_slots_direct_kernel {
     static constexpr int threads = 32;
     using shared_type = no_shared;
@@ -252,7 +252,7 @@ inline void check_tables(const char* where, int got, int wanted) {
 
 }  // namespace detail
 
-/// Slots as they stand in memory: [polynomial][N/2], real and imaginary part in turn, 16-byte aligned.
+/// Loads slots as they stand in memory: [polynomial][N/2], real and imaginary part in turn, 16-byte aligned.
 struct load_slots {
     int log_n;
     const double* slots;
@@ -268,7 +268,7 @@ struct load_slots {
     }
 };
 
-/// Evaluates: slot_transform::to_slots for `count` polynomials, with the same bits. One launch for N up to
+/// Evaluates `count` polynomials like slot_transform::to_slots, with the same bits. One launch for N up to
 /// 2^14, else two. Every argument in the memory of `where`; 16-byte aligned; no overlap.
 /// @param coefficients [count][N]
 /// @param slots [count][N/2], real and imaginary part in turn
@@ -296,7 +296,7 @@ void to_slots(const Where& where, const slot_tables<typename Where::space>& tabl
     }
 }
 
-/// Interpolates: slot_transform::to_coefficients for `count` polynomials, with the same bits. One launch for
+/// Interpolates `count` polynomials like slot_transform::to_coefficients, with the same bits. One launch for
 /// N up to 2^14, else two.
 /// @param load where slots come from, load_slots or load_replicated: a trivially copyable type whose
 ///        `row(polynomial)` gives something whose `slot(j)` gives a complex_value
@@ -331,7 +331,7 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
     }
 }
 
-/// The same for a degree that is known at run time only: compiles a kernel for each.
+/// Evaluates for a degree that is known at run time only: compiles a kernel for each.
 template <class Where>
 void to_slots(const Where& where, const slot_tables<typename Where::space>& tables,
               const double* coefficients, double* slots, std::size_t count) {
@@ -347,18 +347,18 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
         });
 }
 
-/// Hidden states as slots that device::to_coefficients reads: each entry in `2^log_stride` neighbouring
-/// slots, times the state's scale, as slot_layout::replicate and encode_slots make them.
+/// Loads hidden states as slots: each entry in `2^log_stride` neighbouring slots, times the state's scale, as
+/// slot_geometry::replicate and encode_slots make them.
 ///
-/// Slot r + 2^log_stride * t of polynomial p is entry (p % inputs) * entries + t of state p / inputs, and
-/// zero beyond d. A plain value; pointers into the launch's memory.
+/// Slot r + 2^log_stride * t of polynomial p is entry (p % inputs) * entries + t of state p / inputs, and 0
+/// beyond d. A plain value; pointers into the launch's memory.
 template <class Real>
 struct load_replicated {
     const Real* states;     ///< [state][d]
     std::size_t d;          ///< entries of a state
     const double* scales;   ///< one for each state
     std::uint32_t inputs;   ///< polynomials of a state: ceil(d / entries)
-    std::uint32_t entries;  ///< of a polynomial: N/2 / 2^log_stride
+    std::uint32_t entries;  ///< entries of a polynomial: N/2 / 2^log_stride
     int log_stride;
 
     /// The slots of one polynomial.

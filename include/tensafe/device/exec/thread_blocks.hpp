@@ -24,7 +24,7 @@ using arith::word;
 
 namespace detail {
 
-/// A message from strings and numbers.
+/// Makes a message of strings and numbers.
 template <class... Parts>
 std::string text(const Parts&... parts) {
     std::string result;
@@ -39,7 +39,7 @@ std::string text(const Parts&... parts) {
     return result;
 }
 
-/// @throws Error  with such a message, if `wrong`
+/// Throws an Error with such a message if `wrong`.
 template <class Error, class... Parts>
 void throw_if(bool wrong, const Parts&... message) {
     if (wrong) {
@@ -49,7 +49,7 @@ void throw_if(bool wrong, const Parts&... message) {
 
 }  // namespace detail
 
-/// How many blocks a launch has; a block's own place among them.
+/// The number of thread blocks of a launch; a thread block's own place among them.
 struct grid_shape {
     std::uint32_t x = 1;
     std::uint32_t y = 1;
@@ -82,7 +82,7 @@ struct no_shared {};
 // - Shared memory and private values are garbage at first; on the host they are filled with 0xA5.
 // - Thread blocks run in any order and share nothing but what atomics of the context touch.
 
-/// Where a kernel finds itself: what a kernel may call. device::cuda_thread_block is the GPU's,
+/// The context of a thread block, with what a kernel may call. device::cuda_thread_block is the GPU's,
 /// device::host_thread_block the host's.
 template <class C>
 concept context = requires(C& ctx, void (*phase)(int), std::uint32_t* number, std::uint32_t value) {
@@ -94,14 +94,14 @@ concept context = requires(C& ctx, void (*phase)(int), std::uint32_t* number, st
     ctx.atomic_or(number, value);
 };
 
-/// What every kernel has, whatever the context.
+/// The members that every kernel has, whatever the context.
 template <class K>
 concept kernel = std::is_trivially_copyable_v<K> && requires {
     { K::threads } -> std::convertible_to<int>;
     typename K::shared_type;
 };
 
-/// Where kernels run: device::cuda{stream}, or device::host_blocks. Kernels get plain pointers into
+/// A place where kernels run: device::cuda{stream}, or device::host_blocks. Kernels get plain pointers into
 /// memory::buffer<T, typename Where::space>. All calls return at once and take effect in order; `wait`
 /// returns when everything is done.
 template <class Where>
@@ -114,7 +114,7 @@ concept execution = requires(const Where& where, std::span<const int> from, std:
     where.wait();
 };
 
-/// A table, copied once to where kernels run; waits until it is there.
+/// Copies a table to where kernels run, and waits until it is there.
 template <class T, execution Where>
 memory::buffer<T, typename Where::space> uploaded(const Where& where, const std::vector<T>& values) {
     memory::buffer<T, typename Where::space> result(values.size(), memory::uninitialized);
@@ -123,27 +123,28 @@ memory::buffer<T, typename Where::space> uploaded(const Where& where, const std:
     return result;
 }
 
-/// Thread blocks that cover `count` items.
+/// The number of thread blocks that cover `count` items.
 constexpr std::uint32_t blocks_for(std::size_t count, std::size_t items_per_block) noexcept {
     return static_cast<std::uint32_t>((count + items_per_block - 1) / items_per_block);
 }
 
-/// Two neighbouring words: the unit in which kernels touch memory.
+/// Two neighbouring words, the unit in which kernels touch memory.
 struct alignas(16) word_pair {
     word first;
     word second;
 };
-/// @pre `words` is 16-byte aligned
+/// Loads two neighbouring words.  @pre `words` is 16-byte aligned
 TENSAFE_HD_INLINE word_pair load_pair(const word* words) noexcept {
     return *reinterpret_cast<const word_pair*>(words);
 }
-/// Into memory of the device; into shared memory pairs are assigned.  @pre `words` is 16-byte aligned
+/// Stores a pair in memory of the device; in shared memory pairs are assigned.  @pre `words` is 16-byte
+/// aligned
 TENSAFE_HD_INLINE void store_pair(word* words, word_pair values) noexcept {
     arith::store_two(words, values.first, values.second);
 }
 
 /// Calls f.template operator()<I>() for the I in [First, Count) that equals `index`, the same for all threads
-/// of a block; nothing for any other index.
+/// of a thread block; nothing for any other index.
 template <int Count, int First = 0, class F>
 TENSAFE_HD_INLINE constexpr void with_index(int index, F&& f) {
     if constexpr (First < Count) {
@@ -155,12 +156,12 @@ TENSAFE_HD_INLINE constexpr void with_index(int index, F&& f) {
     }
 }
 
-/// In which order the threads of a block, and the blocks of a launch, take their turn on the host.
+/// The order of turns on the host, of the threads of a thread block and of the thread blocks of a launch.
 enum class thread_order { forward, reverse, shuffled };
 
 namespace detail {
 
-/// What garbage looks like on the host.
+/// The byte that garbage consists of on the host.
 inline constexpr int poison = 0xA5;
 
 /// A permutation of [0, count), another one at each call of `next` if shuffled.
@@ -191,7 +192,7 @@ class turns {
 
 }  // namespace detail
 
-/// The context of one block on the host: its threads take turns, phase by phase.
+/// The context of one thread block on the host: its threads take turns, phase by phase.
 template <class Kernel>
 class host_thread_block {
   public:
@@ -220,7 +221,7 @@ class host_thread_block {
         finished_ = true;
     }
 
-    /// One T for each thread.
+    /// Registers: one T for each thread.
     template <class T>
     class privates {
         static_assert(std::is_trivially_copyable_v<T>, "make_private: registers hold trivial types only");
@@ -310,7 +311,7 @@ class host_blocks {
     void download(const T* from, std::span<T, Extent> to) const noexcept {
         std::copy_n(from, to.size(), to.begin());
     }
-    /// From one place of the space to another.
+    /// Copies from one place of the space to another.
     template <class T>
     void copy(const T* from, T* to, std::size_t count) const noexcept {
         std::copy_n(from, count, to);

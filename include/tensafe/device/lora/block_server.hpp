@@ -26,8 +26,8 @@
 
 namespace tensafe::device {
 
-/// As lora::server_block, in the memory of a device: what hides the answers to the tokens of one client's
-/// block. From the staging of a token to where.wait() not to be destroyed, replaced, or given to `take`.
+/// A lora::server_block in the memory of a device: what hides the answers to the tokens of one client's
+/// block. Must not be destroyed, replaced, or given to `take` from the staging of a token to where.wait().
 template <ckks::parameter_set P, execution Where>
 class server_block : public lora::detail::block_positions {
   public:
@@ -44,13 +44,13 @@ class server_block : public lora::detail::block_positions {
         zeros_;  ///< [limb][position][output]
 };
 
-/// A block to be prepared: what its client asked for, and the client's number as add_client gave it.
+/// A token block to be prepared: what its client asked for, and the client's number as add_client gave it.
 struct asked_block {
     const lora::block_request* request;
     std::uint32_t client;
 };
 
-/// A token of a block.
+/// A token of a token block.
 template <ckks::parameter_set P, execution Where>
 struct block_token {
     server_block<P, Where>* block;
@@ -61,14 +61,14 @@ struct block_token {
 /// Replies and what blocks keep are those of lora::server for the same requests and seeds, byte for byte.
 ///
 /// Ahead: stage(preparation), prepare, where.wait(), take. Online: stage(workspace), answer, where.wait(),
-/// reply. Both only enqueue work, and a batch that is replayed without a new staging gives zeros.
+/// reply. Both only enqueue work, and a batch that is replayed without a new staging gives bytes of 0.
 ///
 /// Plaintexts lie in evaluation form, 8 N limbs * inputs * outputs bytes, 33.6 MB for 32 x 2048 of
 /// private_n4096 and 32 tokens: read once for a batch of blocks, where lora::server transforms windows of A
 /// for each. The rows themselves take 4 bytes an entry. Both are wiped on release.
 ///
-/// Blocks of up to 64 tokens. Several streams may share a server, each with its own workspaces; stage and add
-/// clients on one thread at a time.
+/// Token blocks of up to 64 tokens. Several streams may share a server, each with its own workspaces; stage
+/// and add clients on one thread at a time.
 template <ckks::parameter_set P, execution Where, class Protection>
 class server<P, Where, lora::token_blocks, Protection> {
   public:
@@ -90,7 +90,7 @@ class server<P, Where, lora::token_blocks, Protection> {
     using open = memory::buffer<T, typename Where::space>;
 
   public:
-    /// Memory of one stream of batches of up to `largest` blocks, and the blocks until they are taken.
+    /// Memory of one stream of batches of up to `largest` token blocks, and the blocks until they are taken.
     class preparation : public batch_size {
       public:
         preparation(const server& server, std::size_t largest)
@@ -136,7 +136,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         secret<std::int8_t> ternary_;
         secret<std::int8_t> e1_;
         secret<std::int8_t> e0_;
-        secret<word> product_c1_;  ///< v of the zeros at first
+        secret<word> product_c1_;  ///< v of the encryptions of zero at first
         secret<word> zero_sums_;
         open<std::uint64_t> seen_;
         open<std::uint32_t> status_;
@@ -177,7 +177,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         open<std::uint64_t> seen_;
     };
 
-    /// Packs A (rank x d) on the host for blocks of so many tokens, once, and copies it to the device.
+    /// Packs A (rank x d) on the host for token blocks of `tokens` tokens, once, and copies it to the device.
     /// @param largest_clients  clients that there is room for
     /// @param generator        of flood secrets; to give an explicit one is for tests
     /// @throws as lora::server; parameter_error for more than 64 tokens
@@ -194,15 +194,14 @@ class server<P, Where, lora::token_blocks, Protection> {
     const layout_type& layout() const noexcept { return plan_.layout(); }
     std::size_t clients() const noexcept { return clients_.count(); }
 
-    /// Adds a client: the key with which its replies are hidden. Returns its number, from 0 on.
-    /// @param nonce, key, generator  as for the server of single tokens
-    /// @throws as there
+    /// Adds a client: the key with which its replies are hidden. Returns its number, from 0 on. Arguments and
+    /// errors are those of add_client of the server of single tokens.
     std::uint32_t add_client(const Where& where, const random::seed& nonce, const rerandomization_key& key,
                              random::generator generator = random::generator()) {
         return clients_.add(where, nonce, key, std::move(generator));
     }
 
-    /// What `stage` asks of each request: look at it when it comes, and it stops nobody else's batch.
+    /// Checks a request as `stage` does: call it when a request comes, and it stops nobody else's batch.
     /// @throws as stage
     void check(const lora::block_request& r) const {
         detail::throw_if<shape_error>(r.d != plan_.d() || r.tokens != layout().tokens,
@@ -215,9 +214,9 @@ class server<P, Where, lora::token_blocks, Protection> {
 
     /// First step ahead, on the host: fresh encryptions of zero for each block, which belong to it for good.
     /// Ends the batch before, also when it throws: take its blocks first.
-    /// @throws shape_error for another layout, no blocks, more than there is room for, or a workspace of
-    ///         another server; parameter_error for a client that was not added; entropy_error. Nothing is
-    ///         staged then
+    /// @throws shape_error for another layout, no blocks, more than there is room for, or another server's
+    ///         workspace; parameter_error for a client that was not added; entropy_error. Nothing is staged
+    ///         then
     void stage(preparation& work, std::span<const asked_block> blocks) {
         unstage(work);
         std::ranges::fill(work.host_status_.span(), status_pending);
@@ -262,7 +261,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         begin_batch(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_);
         draw(where, work);
         const std::size_t polynomials = work.tokens_ * plan_.outputs();
-        // v of the zeros.
+        // v of the encryptions of zero.
         forward<basis>(where, transforms_, load_small<basis>{work.ternary_.data()},
                        store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
         product_batch products;
@@ -386,11 +385,11 @@ class server<P, Where, lora::token_blocks, Protection> {
         work.results_.download_until(where, work.replies_, work.tokens_ * reply_stride_);
     }
 
-    /// After where.wait(): the status word of each token, 0 if all is well. Replies to the others are zeros.
+    /// The status word of each token, 0 if all is well, after where.wait(). Replies to the others are all 0.
     std::span<const std::uint32_t> status(const workspace& work) const noexcept {
         return work.status_.host.first(work.tokens_);
     }
-    /// The same as an exception, for the first token that has one; the other replies stand.
+    /// Throws for the first token whose status is not 0; the other replies stand.
     /// @throws format_error if a residue of a request is not below its prime; error if the batch was answered
     ///         again without staging, or not at all
     void check(const workspace& work) const { detail::check_answered<basis>("answer", status(work)); }
@@ -454,7 +453,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         return tokens;
     }
 
-    /// Entries of a row that meet input i: entry c in the coefficient of X^-c.
+    /// The plaintext of a row's entries that meet input i: entry c in the coefficient of X^-c.
     rns::secret_poly<basis, rns::evaluation_form> plaintext(std::span<const std::int32_t> row,
                                                             std::size_t i) const {
         rns::secret_poly<basis, rns::coefficient_form> p;
@@ -496,7 +495,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         work.check_staged();
     }
 
-    /// Everything random about a batch of blocks, in one launch.
+    /// Draws everything random about a batch of token blocks, in one launch.
     void draw(const Where& where, preparation& work) const {
         const std::size_t products = work.tokens_ * plan_.outputs();
         const auto small = [&](distribution kind, random::stream_domain domain, std::uint32_t lane,

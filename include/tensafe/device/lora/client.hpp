@@ -27,11 +27,11 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// The key of each message of a batch: of the client whose token it belongs to.
+/// The keys of the messages of a batch: each of the client whose token it belongs to.
 struct keys_of_tokens {
     const word* keys;                ///< evaluation form, [client][limb][N]
     std::size_t stride;              ///< words of a client
-    const std::uint32_t* client_of;  ///< of each token
+    const std::uint32_t* client_of;  ///< the client of each token
     std::uint32_t inputs;            ///< messages of a token
 
     TENSAFE_HOST_DEVICE const word* polynomial(std::uint32_t message) const {
@@ -39,7 +39,7 @@ struct keys_of_tokens {
     }
 };
 
-/// scale[t] = largest / norm of token t.
+/// Sets scale[t] = largest / norm of token t.
 struct scale_kernel {
     static constexpr int threads = 256;
     using shared_type = no_shared;
@@ -71,8 +71,8 @@ struct scale_kernel {
     }
 };
 
-/// Answers from target coefficients, and for average-case ranges the check that none wrapped around. One
-/// block for each token.
+/// Makes answers of target coefficients, and for average-case ranges checks that none wrapped around. One
+/// thread block for each token.
 template <class Layout>
 struct answer_kernel {
     static constexpr int threads = 128;
@@ -80,7 +80,7 @@ struct answer_kernel {
 
     const double* coefficients;  ///< [token][output * rows + k]
     const double* scales;
-    const double* weights;  ///< of checksum rows: [check of a group][row of the group]; not for worst-case
+    const double* weights;  ///< checksum weights: [check of a group][row of the group]; not for worst-case
     double* answers;        ///< [token][rank]
     std::uint32_t* status;
     double row_norm;
@@ -88,7 +88,7 @@ struct answer_kernel {
     double modulus;
     std::uint32_t rank;
     std::uint32_t stride;       ///< coefficients of a token
-    std::uint32_t first_check;  ///< where those of checksum rows start
+    std::uint32_t first_check;  ///< the place where those of checksum rows start
     std::uint32_t checks;
 
     template <class Context>
@@ -132,8 +132,8 @@ struct answer_kernel {
 
 }  // namespace detail
 
-/// A client's re-randomization key for a server's nonce: what device::server::add_client takes, and
-/// lora::server::zeros_for.
+/// Makes a client's re-randomization key for a server's nonce, which device::server::add_client and
+/// lora::server::pool take.
 template <ckks::parameter_set P>
 ckks::rerandomization_key<P, lora::request_level<P>> make_rerandomization_key(
     const ckks::secret_key<P>& key, const random::seed& server_nonce) {
@@ -170,8 +170,8 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     using requests = request_batch<P, Where>;
     using replies = reply_batch<P, Where, packing, Protection>;
 
-    /// Memory of one stream of batches of up to `largest` tokens. Holds hidden states, errors and answers:
-    /// wiped on release.
+    /// Memory of one stream of batches of up to `largest` tokens: states, errors and answers. Wiped on
+    /// release.
     class workspace : public detail::client_batch<P, Where, layout_type> {
         using base = detail::client_batch<P, Where, layout_type>;
 
@@ -183,7 +183,7 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
               c0_(largest * client.layout_.inputs() * words_, memory::uninitialized),
               values_(largest * client.layout_.outputs() * static_cast<std::size_t>(Rows)) {}
 
-        /// Answers on the device: tokens x rank, after `decrypt`.
+        /// The answers on the device: tokens x rank, after `decrypt`.
         const double* answers() const noexcept { return this->answers_.device; }
 
       private:
@@ -194,6 +194,7 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         typename base::template secret<double> values_;
     };
 
+    /// Makes clients for one layout and copies their keys to the device.
     /// @param layout     of the server that will answer
     /// @param keys       of each client, number 0 on; copied to the device
     /// @param generator  to give an explicit one is for tests
@@ -246,9 +247,10 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         work.stage(generator_, tokens, tokens, layout_.inputs(), nullptr, overflow_margin);
     }
 
-    /// The same for hidden states that are on the device already; their norms are taken there. An entry that
-    /// is no finite number shows at `check`.
+    /// First step for hidden states that are on the device already; their norms are taken there. An entry
+    /// that is no finite number shows at `check`.
     /// @param states  tokens x d in the memory of Where, until `encrypt` is done
+    /// @throws as stage, but for entries that are not finite
     void stage_on_device(workspace& work, const float* states, std::size_t tokens,
                          std::span<const std::uint32_t> client_of = {}, double overflow_margin = 1) {
         work.invalidate();
@@ -346,16 +348,14 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         work.report();
     }
 
-    /// For answers that stay on the device: downloads the status of the last batch, waits, and throws as
-    /// collect.
+    /// Last step for answers on the device: downloads the last batch's status, waits, and throws as collect.
     void check(const Where& where, workspace& work) const {
         work.results_.download_until(where, work.status_, work.tokens_);
         where.wait();
         work.report();
     }
 
-    /// The status word of each token, 0 if all is well: after `check`, or after `decrypt` with download and
-    /// `where.wait()`.
+    /// The status word of each token, 0 if all is well, after `check`, or `decrypt` with download and a wait.
     std::span<const std::uint32_t> status(const workspace& work) const noexcept {
         return work.status_.host.first(work.tokens_);
     }

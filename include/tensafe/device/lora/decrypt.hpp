@@ -12,7 +12,8 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// One output of one token in each block: a few inner products of c1 with the key's window at a time.
+/// Decrypts one output of one token in each thread block: a few inner products with the key's window at a
+/// time.
 template <class Basis>
 struct decrypt_replies_kernel {
     static constexpr int threads = 256;
@@ -142,7 +143,7 @@ struct decrypt_replies_kernel {
     }
 
   private:
-    /// A c1 of zeros is no encryption: a server erases replies that must not leave it.
+    /// Whether c1 is 0, which is no encryption: a server erases replies that must not leave it.
     TENSAFE_HOST_DEVICE static bool is_zero(const std::uint32_t (&any)[threads]) {
         std::uint32_t all = 0;
         for (int t = 0; t < threads; ++t) {
@@ -153,7 +154,7 @@ struct decrypt_replies_kernel {
     TENSAFE_HOST_DEVICE static std::uint32_t signed_byte(std::uint32_t bytes, int i) {
         return static_cast<std::uint32_t>(static_cast<std::int32_t>(bytes << (24 - 8 * i)) >> 24);
     }
-    /// Value k of packed ones, byte by byte: no more than the value's own are there for certain.
+    /// Unpacks value k byte by byte: no more than the value's own bytes are there for certain.
     TENSAFE_HOST_DEVICE static std::uint32_t unpack(const std::uint8_t* packed, std::uint32_t k,
                                                     std::uint32_t bits) {
         std::uint64_t joined = 0;
@@ -171,16 +172,16 @@ struct decrypt_replies_kernel {
 
 }  // namespace detail
 
-/// The client's side of protected replies to several tokens, in one launch: for each token and output what
-/// lora::decrypt_output gives, bit for bit: 2^subring_log_n values, those beyond `expected` zero. As
+/// Decrypts protected replies to several tokens, the client's side, in one launch: for each token and output
+/// what lora::decrypt_output gives, bit for bit: 2^subring_log_n values, those beyond `wanted` 0. As
 /// additions of c1 selected by a ternary key: no transform. No branch or index depends on key or result.
 /// @param replies    one for each token, `stride` bytes apart, 16-byte aligned
-/// @param places     of each output; expected <= 2^subring_log_n, bits in [1, 32]
+/// @param places     of each output; wanted <= 2^subring_log_n, bits in [1, 32]
 /// @param windows    2N bytes for each client, as ckks::toeplitz_row lays them out; 4-byte aligned
 /// @param client_of  of each token
 /// @param values     [token][output][2^subring_log_n], secret; wiped by the caller
 /// @param status     a word for each token, in which the bits `malformed` are set if unused bits of its reply
-///                   are, or its c1 is zero (format_error on the host); or none
+///                   are, or its c1 is 0 (format_error on the host); or null
 /// @throws parameter_error unless subring_log_n is in [0, 6]; shape_error if `stride` is no multiple of 16
 template <ckks::parameter_set P, class Where>
 void decrypt_replies(const Where& where, const std::uint8_t* replies, std::size_t stride,

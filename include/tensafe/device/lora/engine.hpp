@@ -21,8 +21,8 @@
 
 namespace tensafe::device {
 
-/// Puts the work of a batch into the stream at once. What records it instead, as a device::graph_cache does,
-/// is called in the same way: f(where) enqueues the same for an equal key.
+/// Puts the work of a batch into the stream at once. Whatever records it instead, as a device::graph_cache
+/// does, is called in the same way: f(where) enqueues the same for an equal key.
 struct enqueue_directly {
     template <class Where, class F>
     void operator()(const Where& where, std::size_t, F&& f) const {
@@ -47,14 +47,15 @@ class engine {
     using client_type = client<P, Where, Packing, Protection>;
     using server_type = server<P, Where, Packing, Protection>;
 
-    /// One group of sites: both sides of it, on the same device; they outlive the engine.
+    /// Both sides of one group of sites, on the same device; they outlive the engine.
     struct group_type {
         client_type* client = nullptr;
         server_type* server = nullptr;
         std::uint32_t key = 0;     ///< the place of the key among those of the client
-        std::uint32_t number = 0;  ///< of that client at the server, as add_client gave it
+        std::uint32_t number = 0;  ///< the client's number at the server, as add_client gave it
     };
 
+    /// Makes an engine for these groups.
     /// @param largest_batch  round trips of a group that are enqueued at once; longer batches are cut
     /// @param enqueue        called with a key that belongs to group and number of round trips
     /// @throws parameter_error without groups, for a null pointer, a client or key that does not exist, or
@@ -85,7 +86,7 @@ class engine {
     }
 
     std::size_t groups() const noexcept { return groups_.size(); }
-    /// @pre group < groups()
+    /// The entries of a hidden state of a group.  @pre group < groups()
     std::size_t d(std::size_t group) const noexcept { return groups_[group].server->layout().d; }
     std::size_t rows(std::size_t group) const noexcept { return groups_[group].server->layout().rank; }
 
@@ -126,7 +127,7 @@ class engine {
             group.client->clients(), " and ", group.server->clients());
     }
 
-    /// That of an earlier group with this layout, or else a new one.
+    /// Finds the workspace of an earlier group with the layout of group g, or else makes one.
     std::size_t find_workspace(std::size_t g) {
         for (std::size_t earlier = 0; earlier < g; ++earlier) {
             if (groups_[earlier].server->layout() == groups_[g].server->layout()) {
@@ -213,7 +214,7 @@ class engine {
     serving::detail::batch_dispatcher sorter_;
     Enqueue enqueue_;
     std::vector<std::unique_ptr<workspace>> workspaces_;
-    std::vector<std::size_t> place_of_;  ///< of each group, the workspace
+    std::vector<std::size_t> place_of_;  ///< the workspace of each group
     std::vector<std::size_t> staged_;
     std::vector<std::uint32_t> keys_;
     std::vector<std::uint32_t> numbers_;

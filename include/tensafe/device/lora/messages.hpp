@@ -17,14 +17,14 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// Where limbs stand in the bytes of a polynomial: one after the other, bit_width(q) bits for each residue.
+/// The places of limbs in the bytes of a polynomial: one after the other, bit_width(q) bits for each residue.
 template <class Basis>
 struct residue_places {
     template <int I>
     static constexpr std::uint32_t bits =
         static_cast<std::uint32_t>(std::bit_width(Basis::template prime<I>));
 
-    /// Of limb I; of all limbs for I = limbs.
+    /// The first byte of limb I; the bytes of all limbs for I = limbs.
     template <int I>
     static constexpr std::size_t offset = [] {
         std::size_t bytes = 0;
@@ -35,7 +35,7 @@ struct residue_places {
         return bytes;
     }();
 
-    /// Residues of one thread block: two for each. Their packed bytes are whole words.
+    /// The threads of a thread block, with two residues each, whose packed bytes are whole words.
     static constexpr int threads = 256;
     static constexpr std::uint32_t at_once = 2 * threads;
     static constexpr std::uint32_t blocks = static_cast<std::uint32_t>(Basis::degree / at_once);
@@ -145,8 +145,8 @@ struct unpack_kernel {
 
 }  // namespace detail
 
-/// Bytes of a polynomial whose limbs are packed by pack_bits, bit_width(q) bits for each residue, limb after
-/// limb: an input of lora::request.
+/// The bytes of a polynomial whose limbs are packed by pack_bits, bit_width(q) bits for each residue, limb
+/// after limb: an input of lora::request.
 template <class Basis>
 inline constexpr std::size_t residue_bytes = detail::residue_places<Basis>::template offset<Basis::limbs>;
 
@@ -165,9 +165,9 @@ void pack(const Where& where, const word* words, std::size_t polynomials, std::u
                             static_cast<std::uint32_t>(Basis::limbs)});
 }
 
-/// The way back, of bytes from outside. Residues that are not below their prime are written as they are; bit
-/// I of status[polynomial / per_status] is set if limb I has one: the caller zeroes the status words before,
-/// and refuses the bytes (format_error) if one is not zero after.
+/// Unpacks bytes from outside. Residues that are not below their prime are written as they are; bit I of
+/// status[polynomial / per_status] is set if limb I has one: the caller sets the status words to 0 before,
+/// and refuses the bytes (format_error) if one is not 0 after.
 /// @param bytes       16-byte aligned, as `words`
 /// @param per_status  polynomials that share a status word, those of one request
 /// @throws shape_error if per_status is 0
@@ -190,6 +190,7 @@ void unpack(const Where& where, const std::uint8_t* bytes, std::size_t polynomia
 template <ckks::parameter_set P, class Where>
 class request_batch : public batch_size {
   public:
+    /// Makes room for requests.
     /// @param largest  tokens that it has room for
     template <class Layout>
     request_batch(const Layout& layout, std::size_t largest)
@@ -231,7 +232,7 @@ class request_batch : public batch_size {
         where.wait();
     }
 
-    /// Token t as a host's request.  @throws shape_error if there is no token t
+    /// Returns token t as a host's request.  @throws shape_error if there is no token t
     lora::request<P> get(const Where& where, std::size_t t) const {
         check_token(t);
         lora::request<P> r{d_, block_, {}, {}};
@@ -256,11 +257,11 @@ class request_batch : public batch_size {
     memory::buffer<std::uint8_t, typename Where::space> bytes_;
 };
 
-/// Where an output's bytes stand in the reply to a token.
+/// The place of an output's bytes in the reply to a token.
 struct output_place {
-    std::uint32_t bits = 0;        ///< of each coefficient
+    std::uint32_t bits = 0;        ///< bits of each coefficient
     std::uint32_t wanted = 0;      ///< coefficients of c0
-    std::uint32_t noise_bits = 0;  ///< of each coefficient, rounded away at decryption
+    std::uint32_t noise_bits = 0;  ///< bits of each coefficient that decryption rounds away
     std::uint64_t c0_offset = 0;   ///< in bytes, a multiple of 16
     std::uint64_t c1_offset = 0;
 };
@@ -311,7 +312,7 @@ class reply_batch : public batch_size {
           places_(layout),
           bytes_(largest * places_.stride) {}
 
-    /// Bytes of a token.
+    /// The bytes of a token's reply.
     std::size_t stride() const noexcept { return places_.stride; }
     const layout_type& layout() const noexcept { return layout_; }
 
@@ -335,7 +336,7 @@ class reply_batch : public batch_size {
         where.wait();
     }
 
-    /// Token t as a host's reply.  @throws shape_error if there is no token t
+    /// Returns token t as a host's reply.  @throws shape_error if there is no token t
     reply_type get(const Where& where, std::size_t t) const {
         check_token(t);
         reply_type r;
@@ -359,7 +360,7 @@ class reply_batch : public batch_size {
     std::size_t c1_bytes(std::size_t o) const noexcept {
         return memory::packed_bytes(P::degree, static_cast<int>(places_.outputs[o].bits));
     }
-    /// Where those of c0 start; of c1.
+    /// The place where the bytes of c0 start.
     std::size_t c0_at(std::size_t t, std::size_t o) const noexcept {
         return t * places_.stride + places_.outputs[o].c0_offset;
     }

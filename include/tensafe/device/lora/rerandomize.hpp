@@ -23,19 +23,18 @@ namespace tensafe::device {
 struct rerandomization {
     const word* c0_sums = nullptr;  ///< [product][limb][2^subring_log_n][c0_parts], evaluation form
     std::uint32_t c0_parts = 1;     ///< neighbours that add up to one block sum
-    /// The same of the encryptions of zero, unless c0_sums has them in it already.
+    /// The block sums of encryptions of zero, as c0_sums, unless c0_sums has them in it already.
     const word* zero_sums = nullptr;
     std::uint32_t zero_parts = 1;
     const std::int8_t* e0 = nullptr;  ///< 2^subring_log_n for each product, the next e0_stride further on
     std::uint32_t e0_stride = 0;
-    const arith::uint128* floods =
-        nullptr;  ///< sums as ckks::flood::sample draws them, not centred; likewise
+    const arith::uint128* floods = nullptr;  ///< as ckks::flood::sample draws them, not centred
     std::uint32_t flood_stride = 0;
 
     const word* c1 = nullptr;         ///< [product][limb][N], coefficient form, with the zero's a*v
-    const std::int8_t* e1 = nullptr;  ///< [product][N]
+    const std::int8_t* e1 = nullptr;  ///< the errors of c1, [product][N]
 
-    const output_place* places = nullptr;  ///< of each output
+    const output_place* places = nullptr;  ///< the place of each output
     std::uint32_t tokens = 0;
     std::uint32_t outputs = 0;
     std::uint8_t* replies = nullptr;  ///< one for each token, 16-byte aligned
@@ -44,7 +43,7 @@ struct rerandomization {
 
 namespace detail {
 
-/// As ckks::flood::add_to.
+/// Adds a flood less its centre to x modulo Q, as ckks::flood::add_to does.
 template <word Q>
 TENSAFE_HD_INLINE word plus_flood(word x, arith::uint128 flood, word minus_centre) noexcept {
     using modulus = arith::fixed_modulus<Q>;
@@ -56,7 +55,7 @@ TENSAFE_HD_INLINE word plus_flood(word x, arith::uint128 flood, word minus_centr
     const arith::below<2, modulus> shifted{x + minus_centre};
     return arith::reduce<1>(modulus{}, shifted + sum).value;
 }
-/// minus_centre[I] of it.
+/// Sets minus_centre[I] to minus the flood's centre modulo prime I.
 template <class Basis, int Terms>
 void set_minus_centre(ckks::flood<Terms> flood, word (&minus_centre)[Basis::limbs]) {
     rns::for_each_limb<Basis>([&]<int I>() {
@@ -65,7 +64,7 @@ void set_minus_centre(ckks::flood<Terms> flood, word (&minus_centre)[Basis::limb
     });
 }
 
-/// Calls f<I>(k) for words k < n of each limb I, in a block that has a warp for each limb.
+/// Calls f<I>(k) for words k < n of each limb I, in a thread block that has a warp for each limb.
 template <class Basis, class F>
 TENSAFE_HD_INLINE void each_word(int t, std::uint32_t n, const F& f) {
     with_index<Basis::limbs>(t / 32, [&]<int I>() {
@@ -74,7 +73,8 @@ TENSAFE_HD_INLINE void each_word(int t, std::uint32_t n, const F& f) {
         }
     });
 }
-/// In such a block: takes the 2^log_n block sums load<I>(k) of each limb to coefficients, but for fold_scale.
+/// Takes 2^log_n block sums load<I>(k) of each limb to coefficients, but for fold_scale: a warp for each
+/// limb.
 template <class Basis, class Context, std::size_t Room, class Load>
 TENSAFE_HD_INLINE void fold_block_sums(Context& ctx, word (&words)[Basis::limbs][Room],
                                        const trace_factor* factors, std::uint32_t log_n, const Load& load) {
@@ -102,7 +102,7 @@ TENSAFE_HD_INLINE word sum_of_parts(const word* parts, std::uint32_t count) noex
     return sum;
 }
 
-/// Byte i of `count` values of so many bits, packed.
+/// Byte i of `count` values of `bits` bits each, packed.
 TENSAFE_HD_INLINE std::uint8_t packed_byte(const std::uint32_t* values, std::uint32_t count,
                                            std::uint32_t bits, std::uint32_t i) noexcept {
     std::uint32_t k = 8 * i / bits;
@@ -113,7 +113,7 @@ TENSAFE_HD_INLINE std::uint8_t packed_byte(const std::uint32_t* values, std::uin
     return static_cast<std::uint8_t>(byte);
 }
 
-/// c0 of one product in each block: a warp for each limb.
+/// Finishes c0 of one product in each thread block: a warp for each limb.
 template <class Basis>
 struct rerandomize_c0_kernel {
     static constexpr int threads = 32 * Basis::limbs;
@@ -177,7 +177,7 @@ struct rerandomize_c0_kernel {
         return sum;
     }
 
-    /// The coefficient with e0 and the flood.
+    /// The coefficient with e0 and the flood added.
     template <int I>
     TENSAFE_HOST_DEVICE word noisy(word sum_of_block, std::size_t product, std::uint32_t k,
                                    std::uint32_t n) const {
@@ -188,7 +188,7 @@ struct rerandomize_c0_kernel {
     }
 };
 
-/// c1 of all products: 512 coefficients in each block.
+/// Finishes c1 of all products: 512 coefficients in each thread block.
 template <class Basis>
 struct rerandomize_c1_kernel {
     static constexpr int threads = 256;
@@ -258,11 +258,11 @@ inline void check_rerandomization(const char* who, const rerandomization& p) {
 
 }  // namespace detail
 
-/// c0 of all products into their replies, in one launch: coefficients of the block sums of products and
-/// zeros, plus e0 and the flood, switched and packed: the bytes of lora::rerandomize and lora::serialize. No
-/// branch or index depends on a value.
-/// @throws shape_error if there are no products or strides are too small; parameter_error unless flood.bits
-///         is in [1, 120]
+/// Writes c0 of all products into their replies, in one launch: coefficients of the block sums of products
+/// and encryptions of zero, plus e0 and the flood, switched and packed: the bytes of lora::rerandomize and
+/// lora::serialize. No branch or index depends on a value.
+/// @throws shape_error without products or with small strides; parameter_error unless flood.bits is in [1,
+///         120]
 template <class Basis, class Where, int Terms>
 void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where::space>& trace,
                     ckks::flood<Terms> flood, const rerandomization& p) {
@@ -283,8 +283,8 @@ void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where
     where.launch(kernel, grid_shape{p.tokens * p.outputs});
 }
 
-/// c1 of all products into their replies, in one launch: adds e1, switches to the output's width and packs,
-/// as rns::switch_modulus and memory::pack_bits do. No branch or index depends on a value.
+/// Writes c1 of all products into their replies, in one launch: adds e1, switches to the output's width and
+/// packs, as rns::switch_modulus and memory::pack_bits do. No branch or index depends on a value.
 /// @throws shape_error if there are no products, or replies are not aligned
 template <class Basis, class Where>
 void rerandomize_c1(const Where& where, const rerandomization& p) {

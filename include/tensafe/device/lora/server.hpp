@@ -45,7 +45,7 @@ class zero_clients {
     /// A hash of the key, for hedged seeds.
     const random::seed& of_key(std::uint32_t client) const { return of_keys_[client]; }
 
-    /// @throws as server::add_client
+    /// Adds a client and returns its number.  @throws as server::add_client
     std::uint32_t add(const Where& where, const random::seed& nonce,
                       const ckks::rerandomization_key<P, lora::request_level<P>>& key,
                       random::generator generator) {
@@ -67,7 +67,7 @@ class zero_clients {
         return static_cast<std::uint32_t>(count() - 1);
     }
 
-    /// @throws parameter_error for a client that was not added
+    /// Checks a client's number.  @throws parameter_error for a client that was not added
     void check(std::uint32_t client) const {
         throw_if<parameter_error>(client >= count(), "device::server::stage: got client number ", client,
                                   ", expected less than ", count());
@@ -89,7 +89,7 @@ class zero_clients {
 ///
 /// `stage` on the host draws fresh seeds; `apply` only enqueues work, so that a graph of it can be replayed
 /// after each staging. A batch applied again without one is erased: the difference of two replies under the
-/// same zeros shows what both should hide.
+/// same encryptions of zero shows what both should hide.
 ///
 /// Weights lie in device memory, wiped on release. Several streams may share a server, each with its own
 /// workspace; stage and add clients on one thread at a time.
@@ -166,7 +166,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         secret<std::int8_t> e1_;
         secret<std::int8_t> e0_;
         secret<arith::uint128> floods_;
-        secret<word> product_c1_;  ///< v of the zeros at first
+        secret<word> product_c1_;  ///< v of the encryptions of zero at first
         secret<word> product_c0_;
         open<std::uint64_t> seen_;
         open<std::uint32_t> status_;
@@ -199,23 +199,23 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     server(const Where&, const lora::matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
     const layout_type& layout() const noexcept { return layout_; }
-    /// In the memory of Where: what every batch reads, for a device::l2_window.
+    /// The weights in the memory of Where, which every batch reads, for a device::l2_window.
     const auto& weights() const noexcept { return weights_; }
     std::size_t clients() const noexcept { return clients_.count(); }
 
     /// Adds a client: the key with which its replies are hidden. Returns its number, from 0 on.
     /// @param nonce      random::fresh_seed(), drawn by this server for the session and sent to the client
     /// @param key        what the client answered: make_rerandomization_key
-    /// @param generator  of the seeds of its zeros; to give an explicit one is for tests
-    /// @throws parameter_error if the key was made for another nonce or there is no room; format_error if the
-    ///         key is malformed
+    /// @param generator  of the seeds of its encryptions of zero; to give an explicit one is for tests
+    /// @throws parameter_error if the key is for another nonce or without room; format_error for a malformed
+    ///         key
     std::uint32_t add_client(const Where& where, const random::seed& nonce, const rerandomization_key& key,
                              random::generator generator = random::generator()) {
         return clients_.add(where, nonce, key, std::move(generator));
     }
 
     /// First step, on the host: fresh seeds for a batch.
-    /// @param client_of  number of the client of each token; for one client `tokens` zeros
+    /// @param client_of  number of the client of each token; for one client `tokens` times 0
     /// @throws shape_error for no tokens, more than the workspace has room for, or a workspace of another
     ///         matrix; parameter_error for a client that was not added; entropy_error. Nothing is staged then
     void stage(workspace& work, std::span<const std::uint32_t> client_of) {
@@ -269,7 +269,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         const std::size_t polynomials = work.tokens_ * layout_.outputs();
         unpack<basis>(where, from.bytes(), work.tokens_ * layout_.inputs(), work.c0_.data(),
                       work.status_.data(), inputs);
-        // v of the zeros.
+        // v of the encryptions of zero.
         forward<basis>(where, plan_, load_small<basis>{work.ternary_.data()},
                        store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
         product_batch products;
@@ -309,13 +309,12 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         where.download(work.status_.data(), std::span<std::uint32_t>(work.host_status_.data(), work.tokens_));
     }
 
-    /// After `where.wait()`: the status word of each token, 0 if all is well. Replies to the others are
-    /// erased.
+    /// The status word of each token, 0 if all is well, after `where.wait()`. Other replies are erased.
     std::span<const std::uint32_t> status(const workspace& work) const noexcept {
         return {work.host_status_.data(), work.tokens_};
     }
 
-    /// The same as an exception, for the first token that has one; the other replies stand.
+    /// Throws for the first token whose status is not 0; the other replies stand.
     /// @throws format_error if a residue of a request is not below its prime; error if the batch was applied
     ///         again without staging, or not at all
     void check(const workspace& work) const { detail::check_answered<basis>("apply", status(work)); }
@@ -327,7 +326,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     static constexpr std::size_t words_ = P::degree * limbs_;
     static constexpr auto trace_ = static_cast<std::uint32_t>(Rows);
 
-    /// Everything random about a batch, in one launch: c1 of the requests, and the zeros and floods.
+    /// Draws all that is random about a batch, in one launch: c1 of requests, encryptions of zero and floods.
     void draw(const Where& where, const requests& from, workspace& work) const {
         const auto inputs = static_cast<std::uint32_t>(layout_.inputs());
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());

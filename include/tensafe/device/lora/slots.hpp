@@ -31,8 +31,7 @@
 
 namespace tensafe::device {
 
-/// Requests of the classic layout for several tokens in the memory of a device: what lora::request holds,
-/// token after token.
+/// Requests of the classic layout for several tokens in the memory of a device: lora::requests in turn.
 template <ckks::parameter_set P, class Where>
 class slot_request_batch : public batch_size {
   public:
@@ -73,7 +72,7 @@ class slot_request_batch : public batch_size {
         where.wait();
     }
 
-    /// Token t as a host's request, of hidden states of d entries, `block` in one ciphertext.
+    /// Returns token t as a host's request, of hidden states of d entries, `block` in one ciphertext.
     /// @throws shape_error if there is no token t
     lora::request<P, ckks::seeded_ciphertext<P>> get(const Where& where, std::size_t t, std::size_t d,
                                                      std::size_t block) const {
@@ -122,7 +121,7 @@ struct norm_kernel {
 /// decrypts, traces and decodes batches of tokens, with the numbers that lora::client gives for the same
 /// seeds. Several clients take equal parts of a batch, in their order.
 ///
-/// Staging, graphs and secrets are as with coefficient_tiles.
+/// Staging, graphs and secrets are as with coefficient_tiles (device/lora/client.hpp).
 template <ckks::parameter_set P, execution Where, class Rows>
 class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, lora::reveals_adapter_rows> {
   public:
@@ -159,6 +158,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
         typename base::template secret<word> sums_;
     };
 
+    /// Makes clients for one layout and copies their keys to the device.
     /// @param keys       of each client, number 0 on; copied to the device
     /// @param generator  to give an explicit one is for tests
     /// @throws as layout::check; parameter_error without keys, or for a stride above 32
@@ -190,8 +190,8 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
         work.stage(generator_, tokens, tokens * layout_.inputs(), 1, nullptr);
     }
 
-    /// The same for hidden states that are on the device already, whose norms are checked there: what stage()
-    /// would refuse is not encrypted, and shows at `collect`.
+    /// First step for hidden states that are on the device already, whose norms are checked there: what
+    /// stage() would refuse is not encrypted, and shows at `collect`.
     /// @param states  tokens x d in the memory of Where, until `encrypt` is done
     void stage_on_device(workspace& work, const float* states, std::size_t tokens) {
         work.invalidate();
@@ -234,8 +234,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
               status_stale | status_not_finite);
     }
 
-    /// Third step, when the replies are there: enqueues decryption, trace and decoding, and one download of a
-    /// few hundred bytes.
+    /// Third step, when the replies are there: enqueues decryption, trace, decoding and one small download.
     /// @param download  whether `collect` will be called
     /// @throws shape_error if there are not as many replies as requests; parameter_error for another scale
     void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
@@ -315,7 +314,7 @@ class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     using requests = slot_request_batch<P, Where>;
     using replies = ciphertexts<P, typename Where::space>;
 
-    /// Memory of one stream: c1 of the requests.
+    /// Memory of one stream, for c1 of the requests.
     class workspace {
       public:
         workspace(const server& server, std::size_t largest)
@@ -342,17 +341,16 @@ class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     server(const Where&, const lora::matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
     const layout_type& layout() const noexcept { return layout_; }
-    /// In the memory of Where: what every batch reads, for a device::l2_window.
+    /// The weights in the memory of Where, which every batch reads, for a device::l2_window.
     const auto& weights() const noexcept { return weights_; }
 
-    /// Room for the replies to a batch of so many tokens.
+    /// Makes room for the replies to a batch of `tokens` tokens.
     replies replies_for(std::size_t tokens) const {
         return replies(tokens * layout_.outputs(), packing::template reply_scale<P>);
     }
 
     /// Enqueues the answers to a batch: two launches.
-    /// @throws shape_error unless there is room for the replies, and the requests are of this layout and fit
-    ///         the workspace
+    /// @throws shape_error without room for the replies, or unless the requests fit layout and workspace
     void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
         const std::size_t messages = from.tokens() * layout_.inputs();
         detail::throw_if<shape_error>(from.inputs() != layout_.inputs() || messages > work.c1_.count() ||

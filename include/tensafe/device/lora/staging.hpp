@@ -25,14 +25,14 @@ using staging_buffer = memory::buffer<std::uint8_t, typename Where::staging_spac
 template <class Where>
 class staging_area {
   public:
-    /// A piece of it, on both sides.
+    /// A piece of a staging area, on both sides.
     template <class T>
     struct piece {
         std::span<T> host;
         T* device = nullptr;
     };
 
-    /// Bytes that a piece takes.
+    /// The bytes that a piece takes.
     template <class T>
     static constexpr std::size_t bytes_for(std::size_t count) noexcept {
         return (count * sizeof(T) + memory::alignment - 1) / memory::alignment * memory::alignment;
@@ -46,7 +46,7 @@ class staging_area {
     staging_area(const staging_area&) = delete;  // pieces would point into the other one
     staging_area& operator=(const staging_area&) = delete;
 
-    /// The next piece.  @pre  there is room for it
+    /// Takes the next piece.  @pre  there is room for it
     template <class T>
     piece<T> take(std::size_t count) noexcept {
         static_assert(std::is_trivially_copyable_v<T>, "staging_area: pieces are copied as bytes");
@@ -60,7 +60,8 @@ class staging_area {
     /// Brings all pieces over. The host's side must stay as it is until that is done.
     void upload(const Where& where) const { upload_bytes(where, used_); }
 
-    /// The same up to the first `count` elements of a piece: for one that is larger than what it holds now.
+    /// Brings pieces over up to the first `count` elements of one, which may be larger than what it holds
+    /// now.
     template <class T>
     void upload_until(const Where& where, const piece<T>& last, std::size_t count) const {
         const auto* const end = reinterpret_cast<const std::uint8_t*>(last.host.data() + count);
@@ -89,20 +90,20 @@ class staging_area {
 // What may have gone wrong with a token on the device: bits of its status word. Bits 0 to 7 of a server's
 // words say which limb of the request held something that is no residue.
 
-/// Of a client: the hidden state holds what is no finite number, or its norm passes what can be encoded.
+/// The client's status bit for a hidden state that is not finite or whose norm passes what can be encoded.
 inline constexpr std::uint32_t status_not_finite = 1;
-/// Of a client: an answer passed the average-case range.
+/// The client's status bit for an answer that passed the average-case range.
 inline constexpr std::uint32_t status_range_exceeded = 2;
-/// Of a client: the reply is no packing of coefficients, or was erased.
+/// The client's status bit for a reply that is no packing of coefficients, or was erased.
 inline constexpr std::uint32_t status_malformed_reply = 4;
-/// Staged, and not answered: work was not enqueued, or is under way.
+/// The status bit of what was staged and not answered: work was not enqueued, or is under way.
 inline constexpr std::uint32_t status_pending = std::uint32_t{1} << 30;
-/// Work that was replayed without staging: its randomness has been used before.
+/// The status bit of work that was replayed without staging: its randomness has been used before.
 inline constexpr std::uint32_t status_stale = std::uint32_t{1} << 31;
 
-/// What a staging says about its batch.
+/// The record of a staging about its batch.
 struct batch_record {
-    std::uint64_t number = 0;  ///< of the staging: no two have the same
+    std::uint64_t number = 0;  ///< the number of the staging: no two have the same
     std::uint64_t tokens = 0;
     const void* states = nullptr;  ///< hidden states that are on the device already
     double overflow_margin = 1;
@@ -120,7 +121,7 @@ struct begin_batch_kernel {
     const void* states;
     std::uint32_t tokens;
 
-    /// One block.
+    /// Runs in one thread block.
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
         ctx.each([&](int t) {
@@ -139,7 +140,7 @@ struct begin_batch_kernel {
     }
 };
 
-/// Ends a batch: overwrites the messages of tokens whose status has one of these bits with zeros.
+/// Ends a batch: overwrites the messages of tokens whose status has one of these bits with 0.
 struct erase_kernel {
     static constexpr int threads = 256;
     static constexpr std::size_t bytes_per_block = 16 * threads;
@@ -148,7 +149,7 @@ struct erase_kernel {
     const std::uint32_t* status;
     std::uint8_t* messages;
     std::size_t stride;    ///< bytes of a token's message, a multiple of 4
-    std::uint32_t blocks;  ///< for one token
+    std::uint32_t blocks;  ///< thread blocks for one token
     std::uint32_t bits;
 
     template <class Context>
@@ -169,7 +170,7 @@ struct erase_kernel {
     }
 };
 
-/// @throws shape_error unless a workspace was made for this layout: its memory would be too small
+/// Checks a workspace.  @throws shape_error unless it was made for this layout: it would be too small
 template <class Layout>
 void check_workspace(const char* who, const Layout& of_workspace, const Layout& wanted) {
     detail::throw_if<shape_error>(!(of_workspace == wanted), who, ": got a workspace made for a ",
@@ -192,20 +193,20 @@ void erase(const Where& where, const std::uint32_t* status, std::uint8_t* messag
                  grid_shape{static_cast<std::uint32_t>(tokens) * blocks});
 }
 
-/// How many tokens a batch holds, and how many it has room for.
+/// The number of tokens that a batch holds, and the number that it has room for.
 class batch_size {
   public:
-    /// @throws shape_error unless there is room for a token
+    /// Makes an empty batch.  @throws shape_error unless there is room for a token
     batch_size(const char* who, std::size_t largest) : who_(who), largest_(largest) {
         detail::throw_if<shape_error>(largest == 0, who, ": got room for 0 tokens, expected 1 or more");
     }
 
-    /// What was staged, or what encrypt(), apply() or set_tokens() said last. A graph that is replayed does
-    /// not change it: set_tokens() before put() or get().
+    /// The number of tokens that were staged, or that encrypt(), apply() or set_tokens() said last. A graph
+    /// that is replayed does not change it: set_tokens() before put() or get().
     std::size_t tokens() const noexcept { return tokens_; }
     std::size_t largest() const noexcept { return largest_; }
 
-    /// @throws shape_error if there is no room for so many
+    /// Sets the number of tokens.  @throws shape_error if there is no room for so many
     void set_tokens(std::size_t tokens) {
         detail::throw_if<shape_error>(tokens == 0 || tokens > largest_, who_, ": got ", tokens,
                                       " tokens, expected 1 to the ", largest_, " it was made for");
@@ -213,11 +214,11 @@ class batch_size {
     }
 
   protected:
-    /// @throws shape_error if there is no token t
+    /// Checks a token's number.  @throws shape_error if there is no token t
     void check_token(std::size_t t) const {
         detail::throw_if<shape_error>(t >= tokens_, who_, ": got token ", t, " of ", tokens_);
     }
-    /// @throws error unless something is staged
+    /// Checks the staging.  @throws error unless something is staged
     void check_staged() const {
         detail::throw_if<error>(tokens_ == 0, who_, ": nothing is staged; call stage() first");
     }
@@ -229,7 +230,7 @@ class batch_size {
 
 namespace detail {
 
-/// Status words that a server gave to its tokens, as an exception for the first that is not 0.
+/// Throws for the first status word of a server's tokens that is not 0.
 /// @param call  what should have answered them
 /// @throws format_error if a residue is not below its prime; error if the batch was not answered, or again
 template <class Basis>
@@ -248,8 +249,7 @@ void check_answered(const char* call, std::span<const std::uint32_t> status) {
     }
 }
 
-/// A batch on its way through a client: what the workspaces of all packings have. Holds hidden states, errors
-/// and answers: wiped on release.
+/// A batch on its way through a client: hidden states, errors and answers, wiped on release.
 template <ckks::parameter_set P, class Where, class Layout>
 class client_batch : public batch_size {
   protected:
@@ -262,7 +262,7 @@ class client_batch : public batch_size {
     using open = memory::buffer<T, typename Where::space>;
 
     /// @param groups   of messages that share the seed of their c1
-    /// @param results  numbers that come back
+    /// @param results  the count of numbers that come back
     client_batch(const Layout& layout, std::size_t largest, std::size_t groups, std::size_t messages,
                  std::size_t results)
         : batch_size("device::client", largest),
@@ -291,8 +291,7 @@ class client_batch : public batch_size {
         check_workspace("device::client", layout_, layout);
         check_staged();
     }
-    /// Before a new staging touches anything: what is staged by halves when it fails must never be enqueued,
-    /// nor replayed.
+    /// Invalidates the batch before a staging: what fails by halves must never be enqueued or replayed.
     void invalidate() noexcept {
         tokens_ = 0;
         record_.host[0].tokens = 0;
@@ -303,7 +302,7 @@ class client_batch : public batch_size {
                               " entries, expected whole hidden states of ", layout_.d);
         return states.size() / layout_.d;
     }
-    /// Calls f(token, state) for each.
+    /// Calls f(token, state) for each hidden state.
     template <class F>
     void for_each_state(std::span<const float> states, F&& f) const {
         for (std::size_t t = 0; t < states.size() / layout_.d; ++t) {
@@ -315,8 +314,8 @@ class client_batch : public batch_size {
         }
     }
 
-    /// Draws seeds in the order of lora::client, for each group that of its c1, then those of its errors; and
-    /// the batch is staged.
+    /// Draws seeds in the order of lora::client, for each group that of its c1, then those of its errors, and
+    /// marks the batch as staged.
     void stage(random::generator& source, std::size_t tokens, std::size_t groups,
                std::size_t messages_of_each, const float* device_states, double overflow_margin = 1) {
         const std::span<random::seed> drawn = drawn_.span().first(groups * (1 + messages_of_each));
@@ -349,7 +348,7 @@ class client_batch : public batch_size {
         throw_if<shape_error>(answers != tokens_ * layout_.rank, "device::client::collect: got room for ",
                               answers, " answers, expected ", tokens_ * layout_.rank);
     }
-    /// @throws what the status of the first token that went wrong says
+    /// Throws what the status of the first token that went wrong says.
     void report() const {
         for (std::size_t t = 0; t < tokens_; ++t) {
             const auto refuse = [&]<class Error>(std::type_identity<Error>, std::uint32_t bit,

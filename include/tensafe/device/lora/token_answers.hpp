@@ -21,10 +21,10 @@
 
 namespace tensafe::device {
 
-// Tokens of blocks: what becomes of the d residues of each modulo each prime, and of what was prepared for
-// its position. Pointers are into the memory of the device.
+// Tokens of token blocks: what becomes of the d residues of each modulo each prime, and of what was prepared
+// for its position. Pointers are into the memory of the device.
 
-/// Where packed residues modulo each prime stand in a token's request as it is staged: each limb begins a
+/// The places of packed residues modulo each prime in a token's request as it is staged: each limb begins a
 /// word pair, and a word follows it that is read and not used.
 template <class Basis>
 struct token_places {
@@ -42,22 +42,22 @@ struct token_places {
     }
 };
 
-/// Rows of A times tokens: what device::multiply_tokens reads and writes.
+/// The operands of device::multiply_tokens: rows of A times tokens.
 template <class Basis>
 struct token_products {
-    const std::uint8_t* requests;  ///< of each token, at `places`; 16-byte aligned
+    const std::uint8_t* requests;  ///< requests of the tokens, at `places`; 16-byte aligned
     token_places<Basis> places;
     const std::int32_t* integers;  ///< eight rows at a time, [d][8]: magnitudes below 2^27, 16-byte aligned
     word* sums;                    ///< [token][limb][output]
-    std::uint32_t* status;  ///< of each token: bit I for a residue of limb I that is not below its prime
+    std::uint32_t* status;         ///< words of the tokens: bit I for a residue of limb I not below its prime
     std::uint32_t tokens;
     std::uint32_t d;
     std::uint32_t outputs;
 };
 
-/// A token's place in its block. Secret.
+/// A token's place in its token block. Secret.
 struct block_position {
-    word* zeros;              ///< of limb 0: a word for each output; wiped when it was read
+    word* zeros;              ///< limb 0's: a word for each output; wiped when it was read
     std::uint32_t secret[8];  ///< the block's, for floods
     std::uint64_t position;
 };
@@ -70,21 +70,21 @@ struct token_answers {
     std::size_t limb_stride = 0;  ///< words of a block from one limb to the next
     std::uint32_t outputs = 0;
     std::uint32_t rows = 0;        ///< outputs with `bits`; the others have `check_bits`
-    std::uint32_t bits = 0;        ///< of an answer
-    std::uint32_t check_bits = 0;  ///< of that of a checksum row
+    std::uint32_t bits = 0;        ///< width of an answer
+    std::uint32_t check_bits = 0;  ///< the width of checksum outputs
     std::uint8_t* replies = nullptr;
-    std::size_t stride = 0;  ///< from one reply to the next
+    std::size_t stride = 0;  ///< bytes from one reply to the next
 };
 
 namespace detail {
 
-/// Rows that are stored together.
+/// The number of rows that are stored together.
 inline constexpr std::uint32_t rows_at_once = 8;
 struct alignas(16) integer_quad {
     std::int32_t values[4];
 };
 
-/// So many tokens times eight rows in each lane at once.
+/// Multiplies `Tokens` tokens by eight rows in each lane at once.
 template <class Basis, std::uint32_t Tokens>
 struct multiply_tokens_kernel {
     static constexpr int threads = 256;
@@ -96,7 +96,7 @@ struct multiply_tokens_kernel {
     token_products<Basis> p;
     std::uint32_t tiles;
     std::uint32_t token_tiles;
-    std::uint32_t lanes;  ///< that share the entries of a tile: a power of two, 32 to 256
+    std::uint32_t lanes;  ///< lanes that share the entries of a tile: a power of two, 32 to 256
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
@@ -144,19 +144,19 @@ struct multiply_tokens_kernel {
     TENSAFE_HOST_DEVICE std::uint32_t first_token(std::uint32_t tile) const {
         return tile % token_tiles * Tokens;
     }
-    /// Number j; tiles at the edge compute the last one again, and do not store it.
+    /// Token j of a tile; tiles at the edge compute the last one again, and do not store it.
     TENSAFE_HOST_DEVICE std::uint32_t token_of(std::uint32_t tile, std::uint32_t j) const {
         const std::uint32_t token = first_token(tile) + j;
         return token < p.tokens ? token : p.tokens - 1;
     }
 
-    /// A residue is two digits of `half` bits; sums of their products with so many integers fit 64 bits.
+    /// The width of a residue's two digits; sums of their products with so many integers fit 64 bits.
     template <int I>
     static constexpr int half = (token_places<Basis>::template bits<I> + 1) / 2;
     template <int I>
     static constexpr std::uint32_t terms = std::uint32_t{1} << (36 - half<I>);
 
-    /// low + 2^half high modulo q.
+    /// The sum low + 2^half high modulo q.
     template <int I>
     TENSAFE_HOST_DEVICE static word folded(std::int64_t low, std::int64_t high) {
         constexpr word q = Basis::template prime<I>;
@@ -210,7 +210,7 @@ struct multiply_tokens_kernel {
             }
             for (std::uint32_t j = 0; j < Tokens; ++j) {
                 for (std::uint32_t g = 0; g < rows_at_once; ++g) {
-                    // One after the other, for two blocks at once on a multiprocessor.
+                    // One after the other, for two thread blocks at once on a multiprocessor.
                     const int at =
                         Tokens == 1 ? static_cast<int>(t) : arith::rematerialized(static_cast<int>(t));
                     word& sum = sums[j * rows_at_once + g][at];
@@ -243,10 +243,10 @@ void launch_token_products(const Where& where, const token_products<Basis>& p) {
     where.launch(kernel{p, tiles, token_tiles, lanes}, grid_shape{blocks_for(tiles, threads / lanes), limbs});
 }
 
-/// The seed that random::input_hash makes of a block's secret, a position and a token's sums, in pieces that
-/// the threads of a block add up.
+/// Computes the seed that random::input_hash makes of a block's secret, a position and a token's sums, in
+/// pieces that the threads of a thread block add up.
 struct token_hash : random::mersenne_61 {
-    /// Both points.
+    /// Computes both points from the secret.
     TENSAFE_HD_INLINE static void points(const std::uint32_t* secret, word* to) noexcept {
         const std::uint32_t nonce[3] = {static_cast<std::uint32_t>(random::stream_domain::hedge_points), 0,
                                         0};
@@ -272,7 +272,7 @@ struct token_hash : random::mersenne_61 {
     }
 };
 
-/// The answer to one token in each block.
+/// Answers one token in each thread block.
 template <class Basis>
 struct answer_token_kernel {
     static constexpr int threads = 256;
@@ -368,7 +368,7 @@ struct answer_token_kernel {
         }
     }
 
-    /// What is hashed, in words of 64 bits: 1, and as input_hash::add has it, the position and each limb.
+    /// Word k of the hashed input, of 64 bits: 1, and as input_hash::add has it, the position and each limb.
     TENSAFE_HOST_DEVICE word hashed(const block_position& of, const word* sums, std::uint32_t k) const {
         if (k < 3) {
             return k == 0 ? word{1} << 32 : (k == 1 ? word{8} : of.position);
@@ -410,7 +410,7 @@ struct answer_token_kernel {
         }
     }
 
-    /// Outputs from `first` to `end`, flooded, switched and packed.
+    /// Sends outputs from `first` to `end`, flooded, switched and packed.
     template <class Context>
     TENSAFE_HOST_DEVICE void send(Context& ctx, const block_position& of, const word* sums,
                                   std::uint32_t first, std::uint32_t end, std::uint32_t bits,
@@ -447,7 +447,7 @@ struct answer_token_kernel {
     }
 };
 
-/// What a block keeps of the zero of one product: a warp for each limb.
+/// Stores what a token block keeps of the encryption of zero of one product: a warp for each limb.
 template <class Basis>
 struct block_words_kernel {
     static constexpr int threads = 32 * Basis::limbs;
@@ -458,7 +458,7 @@ struct block_words_kernel {
 
     const word* zero_sums;  ///< [product][limb][n][parts], evaluation form
     const std::int8_t* e0;  ///< [product][n]
-    word* const* blocks;    ///< of each session, [limb][n][output]
+    word* const* blocks;    ///< the words of each session's block, [limb][n][output]
     const std::uint32_t* status;
     const trace_factor* factors;
     std::uint32_t log_n;
@@ -494,9 +494,9 @@ struct block_words_kernel {
 
 }  // namespace detail
 
-/// The inner products of all rows with the residues of all tokens, in one launch, those of the rows once from
-/// memory for neighbouring tokens: each integer meets the two digits of a residue, and sums are reduced when
-/// they are done. No branch or index depends on a row.
+/// Takes the inner products of all rows with the residues of all tokens, in one launch, those of the rows
+/// once from memory for neighbouring tokens: each integer meets the two digits of a residue, and sums are
+/// reduced when they are done. No branch or index depends on a row.
 /// @pre  all primes above 2^28; d <= 2^24
 template <class Basis, class Where>
 void multiply_tokens(const Where& where, const token_products<Basis>& p) {
@@ -506,9 +506,9 @@ void multiply_tokens(const Where& where, const token_products<Basis>& p) {
     return detail::launch_token_products<Basis, 2>(where, p);
 }
 
-/// Sums into replies, in one launch, as lora::server does: with the zeros of their positions, which are
-/// wiped, and floods whose seeds are hashes of secret, position and sums; switched and packed. Replies to
-/// tokens whose status is not 0 are zeros. No branch or index depends on a secret.
+/// Makes replies of sums, in one launch, as lora::server does: with the encryptions of zero of their
+/// positions, which are wiped, and floods whose seeds are hashes of secret, position and sums; switched and
+/// packed. Replies to tokens whose status is not 0 are all 0. No branch or index depends on a secret.
 /// @pre  flood.bits in [1, 120]
 template <class Basis, class Where>
 void answer_tokens(const Where& where, ckks::irwin_hall_smudging flood, const token_answers& p,

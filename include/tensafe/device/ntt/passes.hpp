@@ -8,11 +8,11 @@
 #include <cstdint>
 
 // The kernels of the schedules that keep values in registers: one launch is one pass over all limbs of all
-// polynomials. x = polynomial * blocks of a limb + block, y = limb.
+// polynomials. x = polynomial * thread blocks of a limb + thread block, y = limb.
 
 namespace tensafe::device::detail {
 
-/// Between two launches, entries stand in `work` as bit patterns of the limb's arithmetic,
+/// Memory between two launches, in which entries stand as bit patterns of the limb's arithmetic,
 /// [polynomial][limb][N].
 template <class Basis>
 struct unfinished {
@@ -47,7 +47,7 @@ struct held_entries {
         write([&](int n) { return shared + layout::in_shared(base, n); },
               [](word* to, word_pair words) { *reinterpret_cast<word_pair*>(to) = words; });
     }
-    /// The same places, residues in [0, q).
+    /// Writes the entries to shared memory as residues in [0, q).
     template <int Bound>
     TENSAFE_HD_INLINE void write_canonical(word* shared, int t) const noexcept {
         const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
@@ -56,7 +56,7 @@ struct held_entries {
         });
     }
 
-    /// From and to a limb of `work`.
+    /// Reads entries of a limb of `work`.
     TENSAFE_HD_INLINE void read_limb(const word* limb, std::size_t block, int t) noexcept {
         const std::size_t base = layout::base(t);
         read([&](int n) { return limb + Tile::in_limb(block, base + layout::offset(n)); });
@@ -66,7 +66,7 @@ struct held_entries {
         write([&](int n) { return limb + Tile::in_limb(block, base + layout::offset(n)); }, store_pair);
     }
 
-    /// From a load functor, by pairs.
+    /// Loads entries from a load functor, by pairs.
     template <int I, class Load>
     TENSAFE_HD_INLINE void load(const Load& from, std::size_t polynomial, std::size_t block, int t) {
         const std::size_t base = layout::base(t);
@@ -105,7 +105,7 @@ struct held_entries {
             f(p, layout::first_of_pair(p));
         }
     }
-    /// Bit patterns that stand at place(n), two at once where there are pairs.
+    /// Reads bit patterns that stand at place(n), two at once where there are pairs.
     template <class Place>
     TENSAFE_HD_INLINE void read(const Place& place) noexcept {
         if constexpr (layout::has_pairs) {
@@ -159,7 +159,7 @@ template <class Policy, class Tile>
 TENSAFE_HOST_DEVICE constexpr int forward_tile_bound(int bound) noexcept {
     return forward_bound<Policy>(bound, Tile::stages);
 }
-/// And before round `round` of an inverse pass; -1: after it.
+/// The bound before round `round` of an inverse pass; -1: after the pass.
 template <class Policy, class Tile>
 TENSAFE_HOST_DEVICE constexpr int inverse_tile_bound(int bound, int round) noexcept {
     for (int i = Tile::rounds - 1; i > round; --i) {
@@ -168,7 +168,7 @@ TENSAFE_HOST_DEVICE constexpr int inverse_tile_bound(int bound, int round) noexc
     return bound;
 }
 
-/// A pass of the forward transform.
+/// Does a pass of the forward transform.
 /// @tparam Source    a load functor, or `unfinished` as the pass `Previous` left it
 /// @tparam Sink      a store functor, or `unfinished`
 /// @tparam Previous  the tile of the pass before; void if there is none
@@ -261,7 +261,7 @@ struct forward_pass {
     }
 };
 
-/// A pass of the inverse transform, the mirror image.
+/// Does a pass of the inverse transform, the mirror image of forward_pass.
 template <class Basis, class Tile, class Source, class Sink, class Previous = void>
 struct inverse_pass {
     static constexpr int threads = Tile::threads;

@@ -14,7 +14,7 @@
 
 namespace tensafe::device {
 
-/// Where a transform gets its entries: any type with this member gives entries k and k + 1, k even, of a
+/// The source of a transform's entries: any type with this member gives entries k and k + 1, k even, of a
 /// limb, each in [0, q). `polynomial` counts from 0 within the launch.
 ///
 /// This one reads a stack of polynomials, [polynomial][limb][N]; 16-byte aligned.
@@ -29,8 +29,8 @@ struct load_words {
     }
 };
 
-/// Where a transform puts its results: the mirror image, values in [0, q). This one writes a stack of
-/// polynomials, which may be the one that the same transform reads.
+/// The sink of a transform's results: any type with this member takes entries k and k + 1, k even, each in
+/// [0, q). This one writes a stack of polynomials, which may be the one that the same transform reads.
 template <class Basis>
 struct store_words {
     word* words;
@@ -42,17 +42,16 @@ struct store_words {
     }
 };
 
-/// Stages at the end of a forward transform whose factors lie in the order in which neighbouring threads read
-/// them.
+/// The last stages of a forward transform, whose factors lie as neighbouring threads read them.
 inline constexpr int leaf_stages = 4;
 
-/// Smallest and largest log2 of the degree that transforms are for.
+/// The least log2 of the degree that transforms are for.
 inline constexpr int min_ntt_log_n = 10;
 inline constexpr int max_ntt_log_n = 17;
 
 namespace detail {
 
-/// Where the factor of block `index` of stage `stage` stands: at 2^stage + index as in ntt::plan, but in the
+/// The place of the factor of block `index` of stage `stage`: at 2^stage + index as in ntt::plan, but in the
 /// last four stages the first factors of all blocks of sixteen entries, then their second ones, and so on;
 /// each time of the even blocks, then of the odd ones, since a thread has one block or two neighbours.
 template <int LogN>
@@ -68,8 +67,8 @@ TENSAFE_HD_INLINE constexpr std::size_t factor_position(int stage, std::size_t i
 }
 
 /// The tables of a basis in one piece of memory. Limb after limb, in factors of the limb's arithmetic: N
-/// forward factors, N inverse ones, and sixteen for the end of the inverse: 1/N, then inverse factors 1 to
-/// 15 times 1/N.
+/// forward ones, N inverse ones, and sixteen for the end of the inverse: 1/N, and inverse factors 1 to 15
+/// over N.
 template <class Basis>
 struct plan_tables {
     static constexpr std::size_t scaled_factors = 16;
@@ -81,7 +80,7 @@ struct plan_tables {
     static constexpr std::size_t words_of = (2 * Basis::degree + scaled_factors) *
                                             static_cast<std::size_t>(policy<I>::factor_words);
 
-    /// Where limb I starts; the size of all for I = limbs.
+    /// The place where limb I starts; the size of all for I = limbs.
     template <int I>
     TENSAFE_HOST_DEVICE static constexpr std::size_t offset() noexcept {
         if constexpr (I == 0) {
@@ -103,7 +102,7 @@ class plan_view {
     plan_view() noexcept = default;
     explicit plan_view(const word* words) noexcept : words_(words) {}
 
-    /// Of limb I; detail::factor_position says which is where.
+    /// The forward factors of limb I; detail::factor_position says which is where.
     template <int I>
     TENSAFE_HD_INLINE const word* forward() const noexcept {
         constexpr std::size_t at = tables::template offset<I>();
@@ -115,7 +114,7 @@ class plan_view {
                                    Basis::degree * std::size_t{tables::template policy<I>::factor_words};
         return words_ + at;
     }
-    /// 1/N, then inverse factors 1 to 15 in the order of their blocks, times 1/N.
+    /// The scaled factors of limb I: 1/N, then inverse factors 1 to 15 in the order of their blocks, over N.
     template <int I>
     TENSAFE_HD_INLINE const word* scaled_inverse() const noexcept {
         constexpr std::size_t at = tables::template offset<I>() +
@@ -142,7 +141,7 @@ class plan {
     using basis = Basis;
     using view_type = plan_view<Basis>;
 
-    /// Returns when the tables have arrived.
+    /// Builds the tables and returns when they have arrived.
     /// @throws parameter_error if a modulus is not a prime that is 1 modulo 2N; std::bad_alloc; device_error
     template <execution Where>
     explicit plan(const Where& where)
@@ -159,7 +158,7 @@ class plan {
     }
 
     view_type view() const noexcept { return view_type(words_.data()); }
-    /// All tables, in the memory of the device: what every transform reads, for a device::l2_window.
+    /// All tables, in the memory of the device, which every transform reads, for a device::l2_window.
     const memory::buffer<word, Space>& words() const noexcept { return words_; }
 
   private:

@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
-// Which entries of a limb a block holds, and which of them each of its threads, round by round.
+// Which entries of a limb a thread block holds, and which of them each of its threads, round by round.
 
 namespace tensafe::device::detail {
 
 /// The part of a transform that one launch does: stages First .. First + the sum of Rounds of a limb of
-/// 2^LogN entries, each block a tile of 2^LogTile entries, each thread 2^LogHeld of them. Between two rounds
-/// the entries go through shared memory.
+/// 2^LogN entries, each thread block a tile of 2^LogTile entries, each thread 2^LogHeld of them. Between two
+/// rounds the entries go through shared memory.
 ///
 /// If the stages are the last ones, a tile is a run of neighbours. Otherwise they are the first ones, and a
 /// tile is all entries of some neighbouring columns: entries that lie 2^(LogN - stages) apart.
@@ -60,7 +60,7 @@ struct tile {
         }
     }
 
-    /// Entry i's place in shared memory. Exchanging neighbouring pairs by the number of the last round's
+    /// The place of entry i in shared memory. Exchanging neighbouring pairs by the number of the last round's
     /// group lets eight threads of neighbouring groups read pairs from eight different sets of banks, and
     /// leaves runs of 16 entries, which the other rounds access, on all banks. Pairs stay together.
     static constexpr int swizzle_from = is_last ? radix(rounds - 1) : 4;
@@ -69,10 +69,10 @@ struct tile {
     }
 };
 
-/// Who holds what in one round. An entry's number in the tile consists of the bits of `above` earlier stages,
-/// the `radix` bits of this round's, and `below` lower ones. A thread holds all values of the middle bits,
-/// and of so many other bits that it has 2^log_held entries: of the lowest bit if it can, for access by
-/// pairs; then of the highest ones. The other bits are the thread's number.
+/// The entries that each thread holds in one round. An entry's number in the tile consists of the bits of
+/// `above` earlier stages, the `radix` bits of this round's, and `below` lower ones. A thread holds all
+/// values of the middle bits, and of so many other bits that it has 2^log_held entries: of the lowest bit if
+/// it can, for access by pairs; then of the highest ones. The other bits are the thread's number.
 template <class Tile, int Round>
 struct round_layout {
     static constexpr int radix = Tile::radix(Round);
@@ -93,14 +93,14 @@ struct round_layout {
     static constexpr int groups = 1 << extra;
     static constexpr bool has_pairs = paired == 1 || below == 0;
 
-    /// The bits of the thread.
+    /// The bits of an entry's number that are the thread's.
     TENSAFE_HD_INLINE static std::size_t base(int t) noexcept {
         const auto thread = static_cast<std::size_t>(t);
         const std::size_t low = thread & ((std::size_t{1} << free_below) - 1);
         const std::size_t high = thread >> free_below;
         return (high << (radix + below)) + (low << paired);
     }
-    /// The bits of register n = group << radix | value.
+    /// The bits of an entry's number that are register n's, n = group << radix | value.
     TENSAFE_HD_INLINE static constexpr std::size_t offset(int n) noexcept {
         const auto value = static_cast<std::size_t>(n & ((1 << radix) - 1));
         const auto group = static_cast<std::size_t>(n >> radix);
@@ -110,7 +110,7 @@ struct round_layout {
         return (upper << (free_above + radix + below)) + (value << below) + (lower << (free_below + paired)) +
                pair;
     }
-    /// Registers by pairs of neighbours.
+    /// The first register of pair p of neighbours.
     TENSAFE_HD_INLINE static constexpr int first_of_pair(int p) noexcept {
         return paired == 1 ? ((p >> radix) << (radix + 1)) + (p & ((1 << radix) - 1)) : 2 * p;
     }
@@ -155,10 +155,10 @@ TENSAFE_HOST_DEVICE constexpr int forward_bound(int bound, int stages) noexcept 
     return bound;
 }
 
-/// Which values an inverse round reduces, and the bound of its results: 2^Radix values of one bound.
+/// Says which values an inverse round reduces, and the bound of its results: 2^Radix values of one bound.
 struct inverse_bounds {
     std::uint32_t reduced_before[5] = {};  ///< by stage, counted from the first of the forward transform
-    int largest[5] = {};                   ///< of the operands of that stage
+    int largest[5] = {};                   ///< largest bound of the operands of each stage
     std::uint32_t reduced_at_end = 0;
     int result = 0;
 };
@@ -204,12 +204,12 @@ TENSAFE_HOST_DEVICE constexpr inverse_bounds follow_inverse(int radix, int bound
     return found;
 }
 
-/// Above this, values are reduced at the end of an inverse round: four of them can be added then.
+/// The bound above which values are reduced at the end of an inverse round: four of them can be added then.
 template <class Policy>
 inline constexpr int inverse_target = Policy::limit / 4;
 
-/// Forward stages `First` .. `First + Radix - 1` on 2^Radix values of each of `Groups` groups; group g is in
-/// block `blocks[g]` of stage First. Value v of group g is values[g << Radix | v].
+/// Does forward stages `First` .. `First + Radix - 1` on 2^Radix values of each of `Groups` groups; group g
+/// is in block `blocks[g]` of stage First. Value v of group g is values[g << Radix | v].
 template <class Policy, int LogN, int First, int Radix, int Groups, int Bound, int Stage = 0>
 TENSAFE_HD_INLINE void forward_round(typename Policy::representation* values, const word* table,
                                      const std::size_t* blocks) {
@@ -242,7 +242,7 @@ TENSAFE_HD_INLINE void forward_round(typename Policy::representation* values, co
     }
 }
 
-/// (x + y, (x - y) w), one or both operands reduced first.
+/// Makes of (a, b) the pair (a + b, (a - b) w), one or both operands reduced first.
 template <class Policy, int Bound>
 TENSAFE_HD_INLINE void inverse_step(typename Policy::representation& a, typename Policy::representation& b,
                                     typename Policy::factor w, bool reduce_a, bool reduce_b) noexcept {
@@ -259,11 +259,10 @@ TENSAFE_HD_INLINE void inverse_step(typename Policy::representation& a, typename
     b = Policy::multiply(x - y, w).value;
 }
 
-/// The same stages of the inverse, the last first.
-///
+/// Does the same stages of the inverse transform as forward_round, the last first.
 /// @param scaled  null; or device::plan_view::scaled_inverse, where these are the last stages of the
-/// transform:
-///                whatever has not met a factor times 1/N does so, which takes one more product in all
+///                transform: whatever has not met a factor times 1/N does so, which takes one more product in
+///                all
 template <class Policy, int LogN, int First, int Radix, int Groups, int Bound, bool Scaled,
           int Stage = Radix - 1>
 TENSAFE_HD_INLINE void inverse_round(typename Policy::representation* values, const word* table,

@@ -73,18 +73,17 @@ struct two_tiles {
 
 }  // namespace detail
 
-/// How a transform of all limbs of some polynomials is cut into launches. All schedules give the same
-/// residues.
+/// The ways to cut a transform of all limbs of some polynomials into launches, all with the same residues.
 namespace schedule {
 
-/// Of several launches, which hand over entries in `work`.
+/// The base of schedules of several launches, which hand over entries in `work`.
 struct several_launches {
     template <class Basis>
     static constexpr bool needs_work = true;
 };
 
-/// Two launches: half of the stages on columns, the others on runs of neighbours, in radix 16, 8 and 4 in
-/// registers. Many small thread blocks. N = 2^10 to 2^17.
+/// The schedule of two launches: half of the stages on columns, the others on runs of neighbours, in radix
+/// 16, 8 and 4 in registers. Many small thread blocks. N = 2^10 to 2^17.
 struct two_pass : several_launches {
     template <class Basis, class Run, class Load, class Store>
     static void forward(const Run& run, const Load& load, const Store& store) {
@@ -100,8 +99,8 @@ struct two_pass : several_launches {
     }
 };
 
-/// One launch: each thread block holds a whole limb in shared memory, 8 N bytes. Every entry is read and
-/// written once. N = 2^10 to 2^14; `work` is not used.
+/// The schedule of one launch: each thread block holds a whole limb in shared memory, 8 N bytes. Every entry
+/// is read and written once. N = 2^10 to 2^14; `work` is not used.
 struct single_block {
     template <class Basis>
     static constexpr bool needs_work = false;
@@ -122,7 +121,7 @@ constexpr bool tuned_to_single_block(int log_n) noexcept {
     return log_n <= 12;
 }
 
-/// The default: what suits the degree.
+/// The default schedule, which suits the degree.
 struct tuned {
     template <class Basis>
     using chosen = std::conditional_t<tuned_to_single_block(Basis::log_n), single_block, two_pass>;
@@ -143,9 +142,10 @@ struct tuned {
 
 namespace detail {
 
+/// Checks a transform's arguments.
 /// @throws parameter_error for more polynomials than a grid has room for (x has at most 2^31 - 1 thread
-///         blocks, a limb at most 2^9), or without work memory that is needed: a kernel that writes to
-///         null takes the GPU away from the whole process
+///         blocks, a limb at most 2^9), or without work memory that is needed: a kernel that writes to null
+///         takes the GPU away from the whole process
 template <class Basis, class Schedule>
 void check_transform(const char* what, std::size_t polynomials, const word* work) {
     constexpr std::size_t most = (std::size_t{1} << 31 >> (Basis::log_n - 8)) - 1;
@@ -168,8 +168,7 @@ void check_transform(const char* what, std::size_t polynomials, const word* work
 ///               way. Asked once for each.
 /// @param store  gets pairs of values in [0, q), bit-reversed order
 /// @param work   polynomials * limbs * N words, 16-byte aligned, for schedules of several launches; may be
-///               what load reads and store writes in the order of load_words. Null is allowed for
-///               single_block.
+///               what load reads and store writes in the order of load_words. May be null for single_block.
 /// @throws parameter_error if there are too many polynomials for a launch, or `work` is missing; device_error
 template <class Basis, class Schedule = schedule::tuned, execution Where, class Load, class Store>
 void forward(const Where& where, const plan<Basis, typename Where::space>& plan, const Load& load,
@@ -181,7 +180,7 @@ void forward(const Where& where, const plan<Basis, typename Where::space>& plan,
     }
 }
 
-/// The inverse, 1/N included: bit-reversed order in, natural order out. As `forward`.
+/// The inverse transform, 1/N included: bit-reversed order in, natural order out; otherwise as `forward`.
 /// @throws parameter_error if there are too many polynomials for a launch, or `work` is missing; device_error
 template <class Basis, class Schedule = schedule::tuned, execution Where, class Load, class Store>
 void inverse(const Where& where, const plan<Basis, typename Where::space>& plan, const Load& load,

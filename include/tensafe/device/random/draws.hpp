@@ -14,9 +14,10 @@ enum class distribution { uniform, ternary, error, flood };
 
 inline constexpr std::uint32_t most_moduli = 8;
 
-/// What device::draw draws: `polynomials` polynomials of `size` values of one kind. Polynomial p takes
-/// its bytes from seeds[p / lanes], lane first_lane + p % lanes of `domain`, and its values lie in `out` from
-/// number p * size on. A plain value; the pointers are into the memory of the place that draws.
+/// The polynomials that device::draw draws: `polynomials` polynomials of `size` values of one kind.
+/// Polynomial p takes its bytes from seeds[p / lanes], lane first_lane + p % lanes of `domain`, and its
+/// values lie in `out` from number p * size on. A plain value; the pointers are into the memory of the place
+/// that draws.
 ///
 /// | kind | values | host's sampler |
 /// |---|---|---|
@@ -25,7 +26,7 @@ inline constexpr std::uint32_t most_moduli = 8;
 /// | error | std::int8_t in [-11, 11], secret | sample_error |
 /// | flood | arith::uint128, sums of `terms` draws of `bits` bits, secret | ckks::flood::sample |
 ///
-/// Sizes are any: what the host would draw in whole words or groups is drawn so and cut.
+/// A size may be any: what the host would draw in whole words or groups is drawn so and cut.
 struct draw_group {
     distribution kind = distribution::uniform;
     random::stream_domain domain = random::stream_domain::uplink;
@@ -33,7 +34,7 @@ struct draw_group {
     std::uint32_t lanes = 1;  ///< polynomials per seed
     std::uint32_t polynomials = 0;
     std::uint32_t size = 0;               ///< values of each
-    const random::seed* seeds = nullptr;  ///< at least polynomials / lanes of them, rounded up
+    const random::seed* seeds = nullptr;  ///< polynomials / lanes of them or more, rounded up
     void* out = nullptr;                  ///< polynomials * size values
     // uniform
     std::uint32_t moduli_count = 0;
@@ -43,7 +44,7 @@ struct draw_group {
     int terms = 0;
 };
 
-/// Uniform polynomials modulo all primes of a chain, [polynomial][limb][N]: c1 of seeded ciphertexts.
+/// Uniform polynomials to draw modulo all primes of a chain, [polynomial][limb][N]: c1 of seeded ciphertexts.
 /// @param of_each_seed  polynomials in a row that one seed gives
 template <class Basis>
 draw_group uniform_polynomials(const random::seed* seeds, std::uint32_t of_each_seed, std::size_t polynomials,
@@ -62,7 +63,7 @@ draw_group uniform_polynomials(const random::seed* seeds, std::uint32_t of_each_
     return draws;
 }
 
-/// Ternary polynomials or errors, [polynomial][size], each from this lane of a seed of its own.
+/// The draws of ternary polynomials or errors, [polynomial][size], each from this lane of a seed of its own.
 inline draw_group small_polynomials(distribution kind, random::stream_domain domain, std::uint32_t lane,
                                     const random::seed* seeds, std::size_t polynomials, std::size_t size,
                                     std::int8_t* out) noexcept {
@@ -76,11 +77,11 @@ inline draw_group small_polynomials(distribution kind, random::stream_domain dom
 
 namespace detail {
 
-/// Threads of a block of draws, each of which makes one block of a stream.
+/// The threads of a thread block of draws, each of which makes one block of a stream.
 inline constexpr std::uint32_t draw_threads = 128;
 inline constexpr std::uint32_t draw_bytes = draw_threads * 64;
 
-/// Bytes of a uniform value below q: at least one, as for q = 1.
+/// The bytes of a uniform value below q: at least one, as for q = 1.
 TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_width(word q) noexcept {
     std::uint32_t width = 1;
     while (width < 8 && (q >> (8 * width)) != 0) {
@@ -89,7 +90,7 @@ TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_width(word q) noexcept {
     return width;
 }
 
-/// Values that one thread block draws: as many as begin and end with a block of the stream. A multiple of
+/// The values that one thread block draws: as many as begin and end with a block of the stream. A multiple of
 /// 64 for every width, so that chunks of a width other than the modulus' own start with a block too.
 TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_chunk_values(std::uint32_t width) noexcept {
     std::uint32_t odd = width;
@@ -100,7 +101,7 @@ TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_chunk_values(std::uint32_t w
 }
 
 inline constexpr std::uint32_t ternary_chunk_values = draw_bytes / 8 * 4;
-/// A thread makes half a group of errors; two groups are three blocks.
+/// The errors of a thread block: a thread makes half a group; two groups are three blocks of the stream.
 inline constexpr std::uint32_t error_chunk_values = draw_threads / 2 * random::detail::error_group;
 
 /// Draws, and how they are dealt out to thread blocks: polynomial p is cut in chunks of
@@ -113,7 +114,7 @@ struct dealt_draws {
     std::uint32_t chunks_before[most_moduli + 1];
 };
 
-/// @throws parameter_error
+/// Checks a group of draws.  @throws parameter_error
 inline void check_draws(const draw_group& draws) {
     const auto require = [](bool right, const char* what, auto got, const char* wanted) {
         throw_if<parameter_error>(!right, "device::draw: ", what, ": got ", got, ", expected ", wanted);
@@ -204,12 +205,11 @@ TENSAFE_HD_INLINE constexpr word cut_word(std::uint32_t first, std::uint32_t sec
                    static_cast<std::uint32_t>(word_of(second, third) >> shift));
 }
 
-/// The words that hold 2 Width bytes from a multiple of 2 Width on.
+/// The number of words that hold 2 Width bytes from a multiple of 2 Width on.
 template <int Width>
 inline constexpr int pair_words = (2 * Width + 3) / 4;
 
-/// Values 2 i and 2 i + 1 of Width bytes each, in stream order, with garbage above: the caller knows the
-/// bits.
+/// The values 2 i and 2 i + 1 of Width bytes each, in stream order, with garbage above their bits.
 template <int Width>
 TENSAFE_HD_INLINE word_pair cut_pair(const std::uint32_t* stream, std::uint32_t i) noexcept {
     constexpr int count = pair_words<Width>;
@@ -264,9 +264,8 @@ TENSAFE_HD_INLINE constexpr void exchange_bits_32(std::uint32_t& a, std::uint32_
     b ^= difference;
 }
 
-/// add_bits of the host, for halves of groups: leaves the lowest bit of each sum in `sum`, and Count / 2
-/// carries in words[0 .. Count / 2). Written again because nvcc refuses the host's vectors in a function for
-/// both machines.
+/// Does what add_bits does, for halves of groups: leaves the lowest bit of each sum in `sum`, and Count / 2
+/// carries in words[0 .. Count / 2). nvcc refuses the host's vectors in a function for both machines.
 template <int Count>
 TENSAFE_HD_INLINE constexpr void add_bits_32(std::uint32_t* words, std::uint32_t& sum) noexcept {
     for (int i = 1; i + 1 < Count; i += 2) {
@@ -281,8 +280,8 @@ TENSAFE_HD_INLINE constexpr void add_bits_32(std::uint32_t* words, std::uint32_t
     }
 }
 
-/// Half a group of errors, 32 of them, from the same halves of the group's twelve words; four values to a
-/// word of `values`. `halves` is used up.
+/// Makes half a group of errors, 32 of them, from the same halves of the group's twelve words; four values to
+/// a word of `values`. `halves` is used up.
 TENSAFE_HD_INLINE void error_half(std::uint32_t (&halves)[random::detail::error_words],
                                   std::uint32_t (&values)[8]) noexcept {
     // To count the complements of subtracted bits adds 11 in all and keeps the sums positive.

@@ -10,7 +10,7 @@
 
 namespace tensafe::device {
 
-/// Draws of one launch.
+/// The most groups of draws of one launch.
 inline constexpr std::size_t most_draws = 8;
 
 namespace detail {
@@ -24,9 +24,9 @@ struct alignas(8) stream_pair {
     std::uint32_t upper;
 };
 
-/// What one thread block draws: `count` values of a polynomial from number `first` on.
+/// The part of a draw that one thread block does: `count` values of a polynomial from number `first` on.
 struct draw_part {
-    std::uint8_t* out;  ///< of the first of them
+    std::uint8_t* out;  ///< the first of them
     word q;             ///< uniform
     word mask;          ///< the bits of q
     distribution kind;
@@ -40,9 +40,9 @@ struct draw_part {
     std::uint32_t terms;
 };
 
-/// One block draws one chunk of one polynomial: each thread makes a block of the stream, then the words are
-/// cut into values. The stream lies in shared memory as it is, with bank conflicts at the stores: avoiding
-/// them would cost more instructions at each read, and the arithmetic units are what is busy.
+/// Draws: one thread block makes one chunk of one polynomial, each thread a block of the stream; then the
+/// words are cut into values. The stream lies in shared memory as it is, with bank conflicts at the stores:
+/// avoiding them would cost more instructions at each read, and the arithmetic units are what is busy.
 struct draw_kernel {
     static constexpr int threads = static_cast<int>(draw_threads);
 
@@ -59,7 +59,7 @@ struct draw_kernel {
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        // One warp finds out what the block is to draw, with a few divisions, for the others.
+        // One warp finds out what the thread block is to draw, with a few divisions, for the others.
         ctx.each([&](int t) {
             if (t < 8) {
                 const std::uint8_t* key = nullptr;
@@ -132,7 +132,7 @@ struct draw_kernel {
         return *reinterpret_cast<const stream_quad*>(from);
     }
 
-    /// The block's part of the work, and the bytes of its seed.
+    /// Finds the thread block's part of the work, and the bytes of its seed.
     TENSAFE_HOST_DEVICE draw_part find(std::uint32_t block, const std::uint8_t*& key) const {
         std::uint32_t group = 0;
         while (group + 1 < groups && block >= dealt[group + 1].first_block) {
@@ -213,8 +213,8 @@ struct draw_kernel {
         }
     }
 
-    /// Values 2 i and 2 i + 1 for the thread's numbers i < pairs, 16 bytes at a time. Returns whether any of
-    /// them is not below q.
+    /// Cuts values 2 i and 2 i + 1 for the thread's numbers i < pairs, 16 bytes at a time. Returns whether
+    /// any of them is not below q.
     template <int Width>
     TENSAFE_HOST_DEVICE static bool cut_uniform_pairs(const shared_type& shared, std::uint32_t thread,
                                                       std::uint32_t pairs) {
@@ -233,7 +233,7 @@ struct draw_kernel {
         return rejected;
     }
 
-    /// The values of a thread: 2 t, 2 t + 1, 2 (t + threads), and so on.
+    /// The number of a thread's value k: 2 t, 2 t + 1, 2 (t + threads), and so on.
     TENSAFE_HOST_DEVICE static constexpr std::uint32_t next_value(std::uint32_t k) {
         return k % 2 == 0 ? k + 1 : k + (2 * draw_threads - 1);
     }
@@ -268,7 +268,7 @@ struct draw_kernel {
         return cut_word(words[0], words[1], words[2], position) & shared.part.mask;
     }
 
-    /// Eight bytes from the place of value k of the part on, from the stream of a later round.
+    /// Draws eight bytes from the place of value k of the part on, from the stream of a later round.
     TENSAFE_HOST_DEVICE static word draw_again(const shared_type& shared, std::uint32_t k,
                                                std::uint32_t round) {
         const std::uint32_t nonce[3] = {shared.part.domain, shared.part.lane, round};
@@ -330,7 +330,7 @@ struct draw_kernel {
         }
     }
 
-    /// Coalesced, 16 bytes at a time where the place allows.
+    /// Copies small values with coalesced stores, 16 bytes at a time where the place allows.
     TENSAFE_HOST_DEVICE static void copy_small_values(const shared_type& shared, std::uint32_t thread) {
         std::uint8_t* out = shared.part.out;
         const std::uint32_t count = shared.part.count;
@@ -364,9 +364,8 @@ struct draw_kernel {
 /// Every value is that of the host's sampler, whatever else is drawn. Distinct groups must not write to the
 /// same place; that a lane serves one sampler is the caller's affair, as everywhere.
 ///
-/// Returns at once. Secret values steer no branch and no index, and the shared memory that held their stream
-/// and key is wiped; registers are not, and `out` and `seeds` are the caller's to wipe. Thread-safe for
-/// disjoint places.
+/// Returns at once. Secret values steer no branch and no index, and shared memory that held stream and key is
+/// wiped; registers are not; `out` and `seeds` are the caller's to wipe. Thread-safe for disjoint places.
 /// @pre  seeds and out point into memory of `where`, large enough; they stay until the draws are done
 /// @throws parameter_error, before any launch, if a group is impossible: no lane, a lane past 2^32, no or
 ///         more than eight moduli, a modulus of 0, terms other than 1 or 4, bits outside [1, 120], a null or

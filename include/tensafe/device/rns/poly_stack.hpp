@@ -14,7 +14,7 @@
 
 namespace tensafe::device {
 
-/// Words of one polynomial.
+/// The number of words of one polynomial.
 template <class Basis>
 inline constexpr std::size_t words_of_poly = Basis::degree* static_cast<std::size_t>(Basis::limbs);
 
@@ -34,15 +34,15 @@ class poly_stack {
     static constexpr std::size_t stride = words_of_poly<Basis>;  ///< words from one polynomial to the next
 
     poly_stack() noexcept = default;
-    /// Zero polynomials.
+    /// Makes polynomials 0.
     explicit poly_stack(std::size_t count) : words_(count * stride) {}
-    /// With words that will be written before they are read.
+    /// Makes polynomials whose words will be written before they are read.
     poly_stack(std::size_t count, memory::uninitialized_t) : words_(count * stride, memory::uninitialized) {}
 
     std::size_t count() const noexcept { return words_.size() / stride; }
     word* data() noexcept { return words_.data(); }
     const word* data() const noexcept { return words_.data(); }
-    /// Where polynomial p starts.  @pre p <= count()
+    /// The place where polynomial p starts.  @pre p <= count()
     word* at(std::size_t p) noexcept { return words_.data() + p * stride; }
     const word* at(std::size_t p) const noexcept { return words_.data() + p * stride; }
 
@@ -91,11 +91,11 @@ rns::poly<Basis, Form, memory::host_space, R> download(
 struct stack_view {
     const word* words = nullptr;        ///< 16-byte aligned
     std::size_t stride = 0;             ///< words from one polynomial to the next, an even number
-    std::uint32_t repeat = 1;           ///< so many polynomials of the launch in a row share one
-    std::uint32_t cycle = 0xffffffffU;  ///< after so many of them, the first one comes again
+    std::uint32_t repeat = 1;           ///< polynomials of the launch in a row that share one
+    std::uint32_t cycle = 0xffffffffU;  ///< the number of them after which the first one comes again
 
     TENSAFE_HD_INLINE const word* polynomial(std::uint32_t p) const noexcept {
-        // The same branches for a whole block, which spare most launches the divisions.
+        // The same branches for a whole thread block, which spare most launches the divisions.
         std::uint32_t number = p;
         if (repeat != 1) {
             number /= repeat;
@@ -107,7 +107,7 @@ struct stack_view {
     }
 };
 
-/// Polynomials of this chain, one after the other.
+/// A view of polynomials of this chain, one after the other.
 template <class Basis>
 constexpr stack_view view_of(const word* words, std::uint32_t repeat = 1,
                              std::uint32_t cycle = 0xffffffffU) noexcept {
@@ -122,7 +122,7 @@ stack_view view_of(const poly_stack<Basis, Form, Space, R>& stack, std::uint32_t
 // Operations entry by entry on stacks of polynomials, each one launch for all limbs and polynomials. They
 // give the words that rns/pointwise.hpp gives. No branch and no index depends on a word.
 
-/// What becomes of one word of each operand, all in [0, q). `operands` says how many of them are read.
+/// The operations on one word of each operand, all in [0, q). `operands` says how many of them are read.
 namespace pointwise {
 
 struct copy {
@@ -139,7 +139,7 @@ struct negate {
         return arith::subtract_if_not_below(Q - a, Q);
     }
 };
-/// a + b.
+/// The sum a + b.
 struct add {
     static constexpr int operands = 2;
     template <word Q>
@@ -147,7 +147,7 @@ struct add {
         return arith::subtract_if_not_below(a + b, Q);
     }
 };
-/// a - b.
+/// The difference a - b.
 struct subtract {
     static constexpr int operands = 2;
     template <word Q>
@@ -155,7 +155,7 @@ struct subtract {
         return arith::subtract_if_not_below(a + Q - b, Q);
     }
 };
-/// a * b.
+/// The product a * b.
 struct multiply {
     static constexpr int operands = 2;
     template <word Q>
@@ -164,7 +164,7 @@ struct multiply {
         return policy.reduce_fully(arith::mul_wide(a, b));
     }
 };
-/// a * b + c.
+/// The value a * b + c.
 struct multiply_add {
     static constexpr int operands = 3;
     template <word Q>
@@ -173,7 +173,7 @@ struct multiply_add {
         return policy.reduce_fully(arith::mul_wide(a, b) + c);
     }
 };
-/// c - a * b.
+/// The value c - a * b.
 struct subtract_product {
     static constexpr int operands = 3;
     template <word Q>
@@ -192,7 +192,7 @@ TENSAFE_HD_INLINE word_pair apply_to_pairs(word_pair a, word_pair b, word_pair c
             Operation::template apply<Q>(a.second, b.second, c.second)};
 }
 
-/// One block: 1024 neighbouring words of one limb of one polynomial, two pairs a thread.
+/// Applies an operation: one thread block to 1024 neighbouring words of one limb, two pairs a thread.
 template <class Basis, class Operation>
 struct pointwise_kernel {
     static constexpr int threads = 256;
@@ -261,7 +261,7 @@ struct pointwise_kernel {
     }
 };
 
-/// @throws shape_error if a grid has no room for so many polynomials of so many blocks each
+/// Returns the thread blocks.  @throws shape_error if a grid has no room for them
 inline std::uint32_t checked_grid(const char* operation, std::size_t polynomials,
                                   std::size_t blocks_of_each) {
     detail::throw_if<shape_error>(polynomials > 0x7fffffffU / blocks_of_each, operation, ": got ",
@@ -272,9 +272,9 @@ inline std::uint32_t checked_grid(const char* operation, std::size_t polynomials
 
 }  // namespace detail
 
-/// out = Operation(a, b, c) for every entry of every limb of `polynomials` polynomials: polynomial p of the
-/// result starts at out + p * out_stride, and the operands are as stack_view says. `out` may be one of the
-/// operands if polynomial p of it is polynomial p of that one.
+/// Applies out = Operation(a, b, c) to every entry of every limb of `polynomials` polynomials: polynomial p
+/// of the result starts at out + p * out_stride, and the operands are as stack_view says. `out` may be one of
+/// the operands if polynomial p of it is polynomial p of that one.
 ///
 /// One launch. Forms are the caller's to keep: the functions for poly_stack below check them.
 /// @pre  pointers are 16-byte aligned, strides even and at least limbs * N; words in [0, q)
@@ -295,7 +295,7 @@ void apply_pointwise(const Where& where, Operation, std::size_t polynomials, wor
 
 namespace detail {
 
-/// `b` is as long as `a`, or shorter by a whole factor: then it is used again and again.
+/// Checks that `b` is as long as `a`, or shorter by a whole factor, so that it is used again and again.
 /// @throws shape_error otherwise
 inline void check_counts(const char* operation, std::size_t a, std::size_t b) {
     detail::throw_if<shape_error>(b == 0 || a % b != 0, operation, ": got stacks of ", a, " and ", b,
@@ -316,32 +316,32 @@ void update_stack(const char* name, const Where& where, poly_stack<Basis, Form, 
 // For whole stacks. Where `b` has fewer polynomials than `a`, they come again and again: one plaintext for
 // all polynomials, or one for c0 and c1 of each of many ciphertexts, whose c0 stand before their c1.
 
-/// a += b.  @throws shape_error unless a.count() is a multiple of b.count()
+/// Adds a += b.  @throws shape_error unless a.count() is a multiple of b.count()
 template <class Where, class Basis, class Form, class R, class S>
 void add(const Where& where, poly_stack<Basis, Form, typename Where::space, R>& a,
          const poly_stack<Basis, Form, typename Where::space, S>& b) {
     detail::update_stack<pointwise::add>("rns::add", where, a, b);
 }
-/// a -= b.  @throws shape_error unless a.count() is a multiple of b.count()
+/// Subtracts a -= b.  @throws shape_error unless a.count() is a multiple of b.count()
 template <class Where, class Basis, class Form, class R, class S>
 void subtract(const Where& where, poly_stack<Basis, Form, typename Where::space, R>& a,
               const poly_stack<Basis, Form, typename Where::space, S>& b) {
     detail::update_stack<pointwise::subtract>("rns::subtract", where, a, b);
 }
-/// a = -a.
+/// Negates a = -a.
 template <class Where, class Basis, class Form, class R>
 void negate(const Where& where, poly_stack<Basis, Form, typename Where::space, R>& a) {
     if (a.count() != 0) {
         apply_pointwise<Basis>(where, pointwise::negate{}, a.count(), a.data(), a.stride, view_of(a));
     }
 }
-/// a *= b.  @throws shape_error unless a.count() is a multiple of b.count()
+/// Multiplies a *= b.  @throws shape_error unless a.count() is a multiple of b.count()
 template <class Where, class Basis, class R, class S>
 void multiply(const Where& where, poly_stack<Basis, rns::evaluation_form, typename Where::space, R>& a,
               const poly_stack<Basis, rns::evaluation_form, typename Where::space, S>& b) {
     detail::update_stack<pointwise::multiply>("rns::multiply", where, a, b);
 }
-/// accumulator += a * b.
+/// Adds products: accumulator += a * b.
 /// @throws shape_error unless the accumulator has as many polynomials as `a`, a multiple of those of `b`
 template <class Where, class Basis, class R, class S, class T>
 void multiply_accumulate(const Where& where,
@@ -361,8 +361,8 @@ template <class Where, class Basis, class E, class F, class Space, class R, clas
 void multiply(const Where&, poly_stack<Basis, E, Space, R>&, const poly_stack<Basis, F, Space, S>&) =
     delete;  // products need evaluation form: transform the factors first
 
-/// The first `Limbs` limbs: the same polynomials modulo a divisor of Q. Launches can do without the copy: a
-/// stack_view of longer polynomials serves a launch of a shorter chain.
+/// Copies the first `Limbs` limbs: the same polynomials modulo a divisor of Q. Launches can do without the
+/// copy: a stack_view of longer polynomials serves a launch of a shorter chain.
 template <int Limbs, class Where, class Basis, class Form, class R>
 poly_stack<rns::prefix<Basis, Limbs>, Form, typename Where::space, R> level_reduce(
     const Where& where, const poly_stack<Basis, Form, typename Where::space, R>& p) {

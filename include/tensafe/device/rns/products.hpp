@@ -10,18 +10,17 @@
 
 namespace tensafe::device {
 
-/// Products of plaintexts with the ciphertexts of several tokens: what device::multiply reads and writes.
+/// The operands of device::multiply: products of plaintexts with the ciphertexts of several tokens.
 /// Polynomials are in evaluation form, [limb][N] words in [0, q); pointers are into the memory of the device.
 struct product_batch {
     const word* weights = nullptr;  ///< [output][input]
     const word* c0 = nullptr;       ///< [token][input]
     const word* c1 = nullptr;       ///< [token][input]
-    /// Added to c1, [token][output]; may be c1_out. Or none.
+    /// An addend of c1, [token][output]; may be c1_out. Or null.
     const word* addend = nullptr;
 
-    /// One term more for each product, its own weight, which meets the token's client: c0 += v * b,
-    /// c1 += v * a. With v = the transform of a fresh ternary polynomial, an encryption of zero without its
-    /// errors. Or none.
+    /// A term of each product with the key of the token's client: c0 += v * b, c1 += v * a. With v = the
+    /// transform of a fresh ternary polynomial, an encryption of zero without its errors. Or null.
     const word* v = nullptr;                   ///< [token][output]; may be c1_out
     const word* b = nullptr;                   ///< [client]
     const word* a = nullptr;                   ///< [client]
@@ -33,11 +32,11 @@ struct product_batch {
     std::uint32_t tokens = 0;
     std::uint32_t inputs = 0;  ///< 0 with a `v`: encryptions of zero alone
     std::uint32_t outputs = 0;
-    /// Of c0: each is the sum over N / blocks neighbours; a power of two. N keeps all of c0.
+    /// The sums of c0: each over N / blocks neighbours; a power of two. N keeps all of c0.
     std::uint32_t blocks = 0;
 };
 
-/// How many products one thread computes at once: so often it uses each word that it loads.
+/// The products that one thread computes at once, which use each word that it loads.
 struct product_tile {
     std::uint32_t tokens;
     std::uint32_t outputs;
@@ -51,7 +50,7 @@ constexpr std::uint32_t tiles_of(product_tile tile, std::uint32_t tokens, std::u
     return blocks_for(tokens, tile.tokens) * blocks_for(outputs, tile.outputs);
 }
 
-/// Few products need many threads, many products few loads.
+/// Chooses a tile: few products need many threads, many products few loads.
 constexpr std::size_t choose_tile(std::uint32_t tokens, std::uint32_t outputs) noexcept {
     if (outputs < 3) {
         return 0;
@@ -71,7 +70,7 @@ struct multiply_kernel {
     };
 
     product_batch p;
-    std::uint32_t tiles;        ///< for all tokens and outputs
+    std::uint32_t tiles;        ///< tiles of all tokens and outputs
     std::uint32_t tile_groups;  ///< tiles / tiles_at_once, rounded up
     std::uint32_t steps;        ///< coefficients of a lane
     std::uint32_t segment;      ///< lanes that share a sum of c0, a power of two; 32 if steps > 1
@@ -114,7 +113,7 @@ struct multiply_kernel {
     static constexpr std::size_t stride = Basis::degree * static_cast<std::size_t>(Basis::limbs);
 
     TENSAFE_HOST_DEVICE std::uint32_t output_tiles() const { return (p.outputs + Outputs - 1) / Outputs; }
-    /// Tiles at the edge compute their last token and output again, and do not store it.
+    /// The last index for tiles at the edge, which compute it again, and do not store it.
     TENSAFE_HOST_DEVICE static std::uint32_t at_most(std::uint32_t x, std::uint32_t count) {
         return x < count ? x : count - 1;
     }
@@ -274,9 +273,9 @@ void launch_products(const Where& where, const product_batch& p) {
 
 }  // namespace detail
 
-/// Of how many sums c0 should consist for a device to be busy, when `traced` are needed: a multiple of it,
-/// and whoever reads c0 adds up neighbours. Finer sums give more blocks, coarser ones fewer words.
-/// @param traced  a power of two up to N
+/// The number of sums of which c0 should consist for a device to be busy, when `trace` are needed: a multiple
+/// of it; whoever reads c0 adds up neighbours. Finer sums give more thread blocks, coarser ones fewer words.
+/// @param trace  a power of two up to N
 template <class Basis>
 constexpr std::uint32_t product_sums(std::uint32_t tokens, std::uint32_t outputs, std::uint32_t trace) {
     constexpr std::uint32_t wanted_blocks = 264;  // two for each of 132 multiprocessors
@@ -294,7 +293,7 @@ constexpr std::uint32_t product_sums(std::uint32_t tokens, std::uint32_t outputs
     return degree / span;
 }
 
-/// No more than so many are ever advised: room for c0_sums of any number of tokens.
+/// The most sums that are ever advised: room for c0_sums of any number of tokens.
 template <class Basis>
 constexpr std::uint32_t most_product_sums(std::uint32_t trace) {
     const auto finest = static_cast<std::uint32_t>(Basis::degree / 32);

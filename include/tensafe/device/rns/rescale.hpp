@@ -19,7 +19,7 @@ using last_limb = rns::basis<Basis::log_n, Basis::template prime<Basis::limbs - 
 
 namespace detail {
 
-/// 1/p modulo q, for distinct primes.
+/// The inverse 1/p modulo q, for distinct primes.
 template <word P, word Q>
 inline constexpr word inverse_of_prime = arith::inverse_mod(P % Q, Q);
 
@@ -118,7 +118,7 @@ struct rescale_plans {
     plan<rns::prefix<Basis, Basis::limbs - 1>, Space> kept;
 };
 
-/// round(p / q_last) modulo the shorter chain for each of `polynomials` polynomials, in evaluation form on
+/// Rounds p / q_last modulo the shorter chain for each of `polynomials` polynomials, in evaluation form on
 /// both sides: the words that rns::rescale gives. An inverse transform of the dropped limb, then a forward
 /// transform of the others, with the rest in front of them and behind.
 /// @param p          polynomials of the whole chain
@@ -140,8 +140,7 @@ requires(Basis::limbs >=
         polynomials, out);
 }
 
-/// The same for a whole stack. Allocates the result and, for the time of the call, N words for each
-/// polynomial.
+/// Rescales a whole stack. Allocates the result and, during the call, N words for each polynomial.
 template <class Schedule = schedule::tuned, class Where, class Basis, class R>
 requires(Basis::limbs >= 2) poly_stack < rns::prefix<Basis, Basis::limbs - 1>, rns::evaluation_form,
 typename Where::space,

@@ -11,7 +11,7 @@
 
 namespace tensafe::device {
 
-/// Largest subring to which kernels trace: 2^6 coefficients, two for each thread of a warp.
+/// The largest subring to which kernels trace: 2^6 coefficients, two for each thread of a warp.
 inline constexpr int most_subring_log_n = 6;
 
 /// A factor with its quotient, as arith::shoup has it.
@@ -25,6 +25,7 @@ struct alignas(16) trace_factor {
 template <class Basis, class Space>
 class trace_tables {
   public:
+    /// Makes the tables for subrings of degree 2^log_n and waits until they are uploaded.
     /// @param of_block_sums  divides by N, for sums over blocks of N/n values of the ring; else by n
     /// @throws parameter_error unless log_n is in [0, 6] and below the ring's
     template <class Where>
@@ -57,9 +58,9 @@ class trace_tables {
     memory::buffer<trace_factor, Space> factors_;
 };
 
-/// One butterfly of the inverse transform of n block sums modulo q, in place: number `index` < n/2 of the
-/// stage that joins halves of 2^log_half words, log_half = 0, 1, ... in turn. Bit-reversed order in, natural
-/// order out. Words in [0, q), before and after.
+/// Does one butterfly of the inverse transform of n block sums modulo q, in place: number `index` < n/2 of
+/// the stage that joins halves of 2^log_half words, log_half = 0, 1, ... in turn. Bit-reversed order in,
+/// natural order out. Words in [0, q), before and after.
 /// @param factors  those of the limb
 template <word Q>
 TENSAFE_HD_INLINE void fold_butterfly(word* words, const trace_factor* factors, std::uint32_t index,
@@ -77,7 +78,7 @@ TENSAFE_HD_INLINE void fold_butterfly(word* words, const trace_factor* factors, 
         arith::reduce<1>(modulus{}, policy.multiply_word(x + Q - y, {w.value, w.quotient})).value;
 }
 
-/// The last step: divides a word.
+/// Divides a word, the last step of the inverse transform.
 template <word Q>
 TENSAFE_HD_INLINE word fold_scale(word x, const trace_factor* factors) noexcept {
     using modulus = arith::fixed_modulus<Q>;

@@ -20,11 +20,11 @@ struct matrix {
     std::vector<float> values;  ///< rows * columns entries, row after row
 
     matrix() = default;
-    /// Zeros.  @throws shape_error if row_count * column_count passes what fits memory
+    /// Makes a matrix of entries 0.  @throws shape_error if row_count * column_count passes what fits memory
     matrix(std::size_t row_count, std::size_t column_count)
         : rows(row_count), columns(column_count), values(count(row_count, column_count)) {}
 
-    /// @throws shape_error, naming `what`, unless there are rows * columns values
+    /// Checks the matrix.  @throws shape_error, naming `what`, unless there are rows * columns values
     void check(std::string_view what) const {
         if (columns == 0 ? !values.empty()
                          : values.size() % columns != 0 || values.size() / columns != rows) {
@@ -33,7 +33,7 @@ struct matrix {
         }
     }
 
-    /// Entries of row r.  @pre r < rows
+    /// The entries of row r.  @pre r < rows
     std::span<const float> row(std::size_t r) const& noexcept {
         return {values.data() + r * columns, columns};
     }
@@ -49,7 +49,7 @@ struct matrix {
     }
 };
 
-/// The shape of a site.
+/// The dimensions of a site.
 struct site_shape {
     std::size_t rank = 0;
     std::size_t d_in = 0;
@@ -70,7 +70,7 @@ struct adapter_site {
 };
 
 namespace detail {
-/// @throws encoding_error, naming the first entry of A or B that is no finite number
+/// Checks the entries of A and B.  @throws encoding_error, naming the first one that is no finite number
 inline void check_entries(const char* who, const adapter_site& site) {
     for (const matrix* m : {&site.a, &site.b}) {
         const auto bad =

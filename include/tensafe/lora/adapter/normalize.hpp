@@ -12,18 +12,18 @@
 
 namespace tensafe::lora {
 
-/// Who applies B. `client_held_b`: the server holds A, the reply is A*h, and the client multiplies by scale *
-/// B. `blind`: the server holds scale * B * A, the reply is the delta, and messages are longer.
+/// The side that applies B. `client_held_b`: the server holds A, the reply is A*h, and the client multiplies
+/// by scale * B. `blind`: the server holds scale * B * A, the reply is the delta, and messages are longer.
 enum class mode { client_held_b, blind };
 
-/// Rows of the matrix that a server holds: A has rank of them, scale * B * A has d_out.
+/// The rows of the matrix that a server holds: A has rank of them, scale * B * A has d_out.
 constexpr std::size_t served_rows(mode m, std::size_t rank, std::size_t d_out) noexcept {
     return m == mode::client_held_b ? rank : d_out;
 }
 
 namespace detail {
 
-/// @throws shape_error unless both matrices have the site's shape
+/// Checks the shapes of both matrices.  @throws shape_error unless they are the site's
 inline void check_matrices(const char* who, const adapter_site& site) {
     site.a.check(text_of({who, ": A of site ", in_quotes(site.name)}));
     site.b.check(text_of({who, ": B of site ", in_quotes(site.name)}));
@@ -34,10 +34,10 @@ inline void check_matrices(const char* who, const adapter_site& site) {
 
 }  // namespace detail
 
-/// The site with all rows of A at norm 1 and their norms moved into B: integers of one size then serve all
-/// rows equally well, and no norm of A travels. Rows of zeros stay. Deltas change by about 1e-7 of their
-/// norm.
-/// @throws shape_error as check_matrices; encoding_error if an entry of B passes float
+/// Returns the site with A's rows at norm 1 and their norms in B: integers of one size then serve all rows
+/// equally well, and no norm of A travels. Rows of norm 0 stay. Deltas change by about 1e-7 of their norm.
+/// @throws shape_error unless the matrices have the site's shape; encoding_error if an entry of B passes
+///         float
 inline adapter_site normalize_rows(adapter_site site) {
     detail::check_matrices("normalize_rows", site);
     std::vector<double> norms(site.rank(), 1);
@@ -66,7 +66,8 @@ inline adapter_site normalize_rows(adapter_site site) {
     return site;
 }
 
-/// scale * B * A, d_out x d_in: what a server of mode `blind` holds.  @throws as check_matrices
+/// The product scale * B * A, d_out x d_in, which a server of mode `blind` holds.
+/// @throws shape_error unless both matrices have the site's shape
 inline matrix merge(const adapter_site& site) {
     detail::check_matrices("merge", site);
     matrix product(site.d_out(), site.d_in());

@@ -10,7 +10,8 @@
 namespace tensafe::lora {
 
 namespace detail {
-/// out = scale * m * x in double precision. Four rows at a time: the sums of one wait for each other.
+/// Multiplies out = scale * m * x in double precision. Four rows at a time: the sums of one wait for each
+/// other.
 /// @pre x has a column for each entry, out one for each row
 template <class Real>
 void multiply(const matrix& m, double scale, std::span<const Real> x, std::span<double> out) noexcept {
@@ -36,7 +37,7 @@ void multiply(const matrix& m, double scale, std::span<const Real> x, std::span<
     }
 }
 
-/// Checks the sizes as well.
+/// Returns scale * m * x in double precision.  @throws shape_error unless the sizes fit each other
 template <class Real>
 std::vector<double> multiply(const char* what, const matrix& m, double scale, std::span<const Real> x) {
     m.check(what);
@@ -48,13 +49,14 @@ std::vector<double> multiply(const char* what, const matrix& m, double scale, st
 }
 }  // namespace detail
 
-/// scale * B * product: what a client that holds B does with the decrypted A*h (rank entries); d_out entries.
+/// Returns scale * B * product (d_out entries), for a client that holds B, of the decrypted A*h (rank
+/// entries).
 /// @throws shape_error if product.size() != rank
 inline std::vector<double> apply_b(const adapter_site& site, std::span<const double> product) {
     return detail::multiply("apply_b", site.b, site.scale, product);
 }
 
-/// scale * B * (A * h) without encryption, in double precision: the result to compare with.
+/// Returns scale * B * (A * h) without encryption, in double precision: the result to compare with.
 /// @throws shape_error if h.size() != d_in
 inline std::vector<double> plain_delta(const adapter_site& site, std::span<const float> h) {
     return apply_b(site, detail::multiply("plain_delta", site.a, 1, h));

@@ -21,11 +21,11 @@
 
 namespace tensafe::lora {
 
-/// What a truncation did. The singular values are those of the product scale * B * A.
+/// The report of a truncation. The singular values are those of the product scale * B * A.
 struct svd_report {
     std::vector<double> singular_values;  ///< descending; min(r, d_in, d_out) of the original site
     double variance_kept = 1;   ///< sum of the kept singular values' squares over the sum of all squares
-    double relative_error = 0;  ///< of the product, in the Frobenius norm: sqrt(1 - variance_kept)
+    double relative_error = 0;  ///< error of the product in the Frobenius norm: sqrt(1 - variance_kept)
 };
 
 /// A site of smaller rank, and what the truncation did to it.
@@ -34,7 +34,7 @@ struct svd_truncation {
     svd_report report;
 };
 
-/// |delta' - delta| / |delta| of a truncated site on given activations, Euclidean norms.
+/// The errors |delta' - delta| / |delta| of a truncated site on given activations, in Euclidean norms.
 struct activation_report {
     double mean = 0;            ///< over the activations
     double worst = 0;           ///< the largest
@@ -112,7 +112,7 @@ class site_svd {
         squares_ = (values_ / values_(0)).cwiseAbs2();
     }
 
-    /// min(r, d_in, d_out)
+    /// The number of singular values, min(r, d_in, d_out).
     std::size_t size() const noexcept { return static_cast<std::size_t>(values_.size()); }
     /// The part of the variance in the first `rank` directions, 1 <= rank <= size().
     double variance(std::size_t rank) const noexcept {
@@ -146,7 +146,7 @@ class site_svd {
 
 }  // namespace detail
 
-/// The best approximation of a site's product scale * B * A among all of this rank, in the Frobenius and in
+/// Returns the best approximation of a site's product scale * B * A of this rank, in the Frobenius and in
 /// the spectral norm (Eckart and Young, 1936).
 ///
 /// The scale stays; do not derive it from the new rank. Row i of the new A and column i of the new B have the
@@ -154,7 +154,7 @@ class site_svd {
 /// 1e-7 of its norm on top of report.relative_error. The new rank is at most d_in and d_out: nothing is lost
 /// by that. Cost: O(d r^2 + r^3) time, O(d r) memory.
 /// @param rank  in [1, the site's rank]
-/// @throws parameter_error for another rank, what is no finite number, or a product that is zero as far as
+/// @throws parameter_error for another rank, what is no finite number, or a product that is 0 as far as
 ///         double precision can tell, or too large for weights in float; shape_error if A or B is empty or
 ///         they do not fit each other
 inline svd_truncation truncate_to_rank(const adapter_site& site, std::size_t rank) {
@@ -164,7 +164,7 @@ inline svd_truncation truncate_to_rank(const adapter_site& site, std::size_t ran
     return svd.keep(std::min(rank, svd.size()));
 }
 
-/// The same with the smallest rank that keeps this part of the sum of the singular values' squares. The
+/// Truncates to the smallest rank that keeps this part of the sum of the singular values' squares. The
 /// relative error that this allows is sqrt(1 - kept): 22 % for kept = 0.95, 1 % for 0.9999. A few roundings
 /// count as kept: with kept = 1 singular values below 6e-8 of the norm may go.
 /// @param kept  in (0, 1]
@@ -183,8 +183,8 @@ inline svd_truncation truncate_to_variance(const adapter_site& site, double kept
 }
 
 /// The error of a truncated site on activations that matter: an adapter may lose much of its norm and little
-/// of what it does, or the other way round. 0 where both deltas are zero, infinite where only the original's
-/// is. Cost: O(count d r) time, O((count + r) d) memory.
+/// of what it does, or the other way round. 0 where both deltas are 0, infinite where only the original's is.
+/// Cost: O(count d r) time, O((count + r) d) memory.
 /// @param activations  count x d_in, one hidden state in each row
 /// @throws shape_error if there is no activation, or the dimensions do not agree; parameter_error if a value
 ///         is NaN or infinite

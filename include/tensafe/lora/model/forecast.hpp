@@ -27,28 +27,28 @@
 
 namespace tensafe::lora {
 
-/// What a matrix asks of the integers that stand for it.
+/// The norms of a matrix's rows, on which the integers that stand for it depend.
 struct row_statistics {
-    double smallest_norm = 0;     ///< Euclidean norms of rows
-    double largest_norm = 0;      ///< the integers are scaled for this one
+    double smallest_norm = 0;     ///< the least Euclidean norm of a row
+    double largest_norm = 0;      ///< the largest one, for which the integers are scaled
     double mean_square_norm = 0;  ///< root of the mean square
     /// The largest answer over its usual size when h is one entry alone: what an average-case range has to
     /// hold if single entries of h can outweigh all others together.
     double range_factor = 0;
 };
 
-/// What serving one site will be like.
+/// The forecast of serving one site.
 struct site_estimate {
     std::string site;
     token_cost cost;      ///< bytes, products, transforms, statistical distance
-    row_statistics rows;  ///< of the matrix that is served
+    row_statistics rows;  ///< the norms of the matrix that is served
     /// Deviation of the error of the answers over their norm, for hidden states without a preferred
     /// direction; rows of unequal norms make it larger than `cost.relative_error`.
     double relative_error = 0;
     double milliseconds = 0;  ///< a hidden state, client and server, on one core of this machine
 };
 
-/// O(rows * columns).  @throws as lora::server for entries that are no finite numbers
+/// The row statistics of a matrix.  O(rows * columns).  @throws as lora::server for entries not finite
 inline row_statistics statistics_of(const matrix& a) {
     row_statistics result;
     result.largest_norm = detail::largest_row_norm(a);
@@ -95,7 +95,7 @@ inline matrix ones(std::size_t rows, std::size_t columns) {
     return m;
 }
 
-/// Milliseconds of a block of tokens, both sides, all phases; the best of a few runs.
+/// The milliseconds of a block of tokens, both sides, all phases; the best of a few runs.
 template <ckks::parameter_set P, class Protection>
 double measure_block(std::size_t rows, std::size_t d, std::size_t tokens) {
     const server<P, token_blocks, Protection> server(ones(rows, d), tokens, trusts_clients{});
@@ -126,7 +126,7 @@ double measure_block(std::size_t rows, std::size_t d, std::size_t tokens) {
     return least;
 }
 
-/// Of blocks: from the times of four shapes, as what a product takes is the most of it.
+/// Measures blocks: from the times of four shapes, as what a product takes is the most of it.
 template <ckks::parameter_set P, class Protection>
 unit_times measure_block_units(std::size_t tokens) {
     constexpr std::size_t few = 8;
@@ -190,7 +190,7 @@ inline double milliseconds_of(const token_cost& cost, const unit_times& units) n
 
 }  // namespace detail
 
-/// What serving a site will be like. Mode `client_held_b` means a normalized site (normalize_rows). Measures
+/// Forecasts serving a site. Mode `client_held_b` means a normalized site (normalize_rows). Measures
 /// this machine for some milliseconds.
 /// @throws parameter_error, naming the site, if the set cannot hold the replies; as lora::server otherwise
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
@@ -220,7 +220,8 @@ site_estimate estimate(const adapter_site& site, lora::mode mode = lora::mode::c
     return forecast;
 }
 
-/// The same for every site of an adapter, in its order.
+/// Forecasts serving every site of an adapter, in its order.
+/// @throws parameter_error, naming the site, if the set cannot hold the replies; as lora::server otherwise
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 std::vector<site_estimate> estimate(const lora::adapter& adapter,
@@ -242,10 +243,10 @@ struct transformer_shape {
     std::size_t d_mlp = 512;     ///< outputs of gate_proj and up_proj, inputs of down_proj
     std::size_t rank = 32;
     double scale = 2;
-    std::string mlp = "mlp.experts.7";  ///< where gate_proj, up_proj and down_proj stand in a layer
+    std::string mlp = "mlp.experts.7";  ///< the place of gate_proj, up_proj and down_proj in a layer
 };
 
-/// Its sites, layer after layer, with matrices that have rows and columns but no values.
+/// The sites of such a model, layer after layer, with matrices that have rows and columns but no values.
 inline lora::adapter sites_of(const transformer_shape& shape) {
     lora::adapter result;
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
@@ -270,22 +271,22 @@ inline lora::adapter sites_of(const transformer_shape& shape) {
     return result;
 }
 
-/// What serving one input of a model will be like.
+/// The forecast of serving one input of a model.
 struct group_forecast {
     std::string input;
     std::optional<std::size_t> layer;  ///< layer_of the input
     std::vector<std::string> sites;
-    std::size_t packed_bytes = 0;   ///< of the server's memory
-    token_cost decode;              ///< of one hidden state
-    double milliseconds = 0;        ///< the same, client and server, with zeros made on the spot
-    double delta_milliseconds = 0;  ///< of B, in client_held_b: what decrypting does not include
-    token_cost block;               ///< of one block of tokens; all zero without blocks
+    std::size_t packed_bytes = 0;   ///< bytes of the server's memory
+    token_cost decode;              ///< the cost of one hidden state
+    double milliseconds = 0;        ///< one hidden state, client and server, without a filled pool
+    double delta_milliseconds = 0;  ///< a product with B, in client_held_b; decrypting leaves it out
+    token_cost block;               ///< the cost of one block of tokens; all 0 without blocks
     double block_milliseconds = 0;
 };
 
 /// Sums over groups: one generated token, and one block of tokens, through all of them.
 struct forecast_totals {
-    std::size_t requests = 0;  ///< as many as there are groups
+    std::size_t requests = 0;  ///< requests, as many as there are groups
     std::size_t sites = 0;
     std::size_t packed_bytes = 0;
     std::size_t zeros = 0;  ///< encryptions of zero
@@ -298,21 +299,21 @@ struct forecast_totals {
     std::size_t block_bytes_down = 0;
     double block_milliseconds = 0;
 
-    /// Of the replies to default_replies generated tokens, all groups' together:
-    /// reply_budget::statistical_distance of a whole model. The root of the sum of squares of the groups'
-    /// distances, which come from Hellinger distances of independent floods: their squares add up
-    /// (ckks::flood). 1 for bare replies; without blocks.
+    /// The distance of the replies to default_replies generated tokens, of all groups together, from replies
+    /// made of the answers alone: reply_budget::statistical_distance of a whole model. The root of the sum of
+    /// squares of the groups' distances, which come from Hellinger distances of independent floods: their
+    /// squares add up (ckks::flood). 1 for bare replies; without blocks.
     double statistical_distance = 0;
 
     std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
-/// What serving a model will be like, group by group in its order.
+/// The forecast of serving a model, group by group in its order.
 struct forecast_of_model {
     std::vector<group_forecast> groups;
-    std::size_t block_tokens = 0;  ///< in a block
+    std::size_t block_tokens = 0;  ///< tokens in a block
 
-    /// Sums over the groups that `choose` says yes to: "what if only these layers were protected?"
+    /// The sums over the groups that `choose` says yes to: "what if only these layers were protected?"
     forecast_totals totals(const std::function<bool(const group_forecast&)>& choose = {}) const {
         forecast_totals sum;
         sum.block_tokens = block_tokens;
@@ -340,7 +341,7 @@ struct forecast_of_model {
 
 namespace detail {
 
-/// A product with B takes so many milliseconds for each of its entries: the best of a few runs.
+/// The milliseconds that a product with B takes for each of its entries: the best of a few runs.
 inline double measure_delta() {
     const matrix b(512, 32);
     const std::vector<double> product(b.columns, 1.0);
@@ -357,7 +358,7 @@ inline double measure_delta() {
 
 }  // namespace detail
 
-/// What serving a model with these options will be like, before anything is packed: bytes, which come true
+/// Forecasts serving a model with these options, before anything is packed: bytes, which come true
 /// exactly, errors, and times on one core of this machine, measured for some milliseconds for each length of
 /// hidden states. Looks at names, shapes and scales only. The error of a group is decode.relative_error
 /// (normalized rows; in mode blind for the largest).

@@ -24,9 +24,9 @@
 
 namespace tensafe::lora {
 
-/// What the client of a model holds of the adapter: of a protected site B, which carries the norms of A's
-/// rows, and the scale (client_held_b), or nothing (blind); other sites whole. Made by whoever has the
-/// adapter, with the options of the model_server.
+/// Returns the part of the adapter that the client of a model holds: of a protected site B, which carries the
+/// norms of A's rows, and the scale (client_held_b), or nothing (blind); other sites whole. Whoever has the
+/// adapter calls it, with the options of the model_server.
 /// @throws as normalize_rows, and as model_server for shapes and names
 inline adapter client_part(const adapter& from, const model_options& options = {}) {
     static_cast<void>(detail::group_sites(from, options));  // checks
@@ -42,11 +42,11 @@ inline adapter client_part(const adapter& from, const model_options& options = {
     return held;
 }
 
-/// How much longer than a hidden state its delta may be, about: by site, the Frobenius norm of the base
-/// layer's weights, which an honest adapter changes by less.
+/// By site, the Frobenius norm of the base layer's weights: about how much longer than a hidden state its
+/// delta may be, for an honest adapter changes less.
 using base_norms = std::map<std::string, double, std::less<>>;
 
-/// For sites of which nobody says the norm: floats are far from overflowing.
+/// The norm of sites for which none is given: floats are far from overflowing.
 inline constexpr double largest_gain = 0x1p20;
 
 /// The client of a whole model: encrypts the input of a group once for all its sites, and makes their deltas
@@ -66,6 +66,7 @@ class model_client {
     /// One vector for each site of a group, in the order of layout().groups[group].sites: d_out entries each.
     using site_deltas = std::vector<std::vector<double>>;
 
+    /// Makes a client of a model with keys that others may share.
     /// @param layout  from the server: checked here, also against the parameter set
     /// @param held    of client_part; sites that the layout does not name are applied in the clear
     /// @param norms   each site's gain, row norm * |scale| * norm of B, must not pass its norm here: a server
@@ -91,20 +92,20 @@ class model_client {
         }
         take(std::move(held), norms);
     }
-    /// With a fresh key.
+    /// Makes a client with a fresh key.
     explicit model_client(model_layout layout, adapter held = {}, const base_norms& norms = {})
         : model_client(std::make_shared<client<P>>(), std::move(layout), std::move(held), norms) {}
 
     const model_layout& layout() const noexcept { return layout_; }
     const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
-    /// Of single hidden states of a group.
+    /// The plan of single hidden states of a group.
     /// @throws parameter_error if there is no such group
     const decode_plan& plan(std::size_t group) const {
         static_cast<void>(layout_.at(group));
         return decode_[group];
     }
 
-    /// For the server_zeros that this server nonce is of: sent once, for all groups and blocks.
+    /// Makes the key for the server_zeros with this server nonce: sent once, for all groups and blocks.
     ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
         return keys_->rerandomization_key(server_nonce);
     }
@@ -117,15 +118,16 @@ class model_client {
         encrypt(group, h, result, overflow_margin);
         return result;
     }
-    /// Into a query of an earlier token: from the second one for this group on, nothing is allocated. Groups
-    /// of one d can share it; of slot packings also the number of rows must be one.
+    /// Encrypts into a query of an earlier token: from the second one for this group on, nothing is
+    /// allocated. Groups of one d can share it; of slot packings also the number of rows must be one.
+    /// @throws as client::encrypt; parameter_error if there is no such group
     template <hidden_state State>
     void encrypt(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
         detail::naming_input("model_client::encrypt", layout_.at(group),
                              [&] { keys_->encrypt(decode_[group], h, result, overflow_margin); });
     }
 
-    /// As client::encrypt_or_zeros.  @throws parameter_error also if there is no such group
+    /// Encrypts like client::encrypt_or_zeros.  @throws as it; parameter_error if there is no such group
     template <hidden_state State>
     bool encrypt_or_zeros(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
         return detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
@@ -133,17 +135,17 @@ class model_client {
         });
     }
 
-    /// A block of tokens for a group: of those to come, or of a prompt. Its request goes to the server;
-    /// encrypt and decrypt with it. Takes memory for d words a limb and token, of a layout that is the
-    /// server's: look at its tokens_ahead if the server is not trusted.
+    /// Prepares a block of tokens for a group: of those to come, or of a prompt. Its request goes to the
+    /// server; encrypt and decrypt with the block. Takes memory for d words a limb and token, of a layout
+    /// that is the server's: look at its tokens_ahead if the server is not trusted.
     /// @throws as client::prepare; parameter_error if there is no such group, or no blocks
     block_type prepare(std::size_t group) {
         return detail::naming_input("model_client::prepare", layout_.at(group),
                                     [&] { return keys_->prepare(plan_of_blocks(group)); });
     }
-    /// Takes in the server's part of it.  @throws as client::accept
+    /// Takes in the server's part of a block.  @throws as client::accept
     void accept(block_type& block, const block_reply& r) const { keys_->accept(block, r); }
-    /// @throws as prepare
+    /// The plan of a group's blocks.  @throws parameter_error if there is no such group, or no blocks
     const block_plan& plan_of_blocks(std::size_t group) const {
         static_cast<void>(layout_.at(group));
         require<parameter_error>(!blocks_.empty(),
@@ -154,7 +156,7 @@ class model_client {
     /// Memory for decrypting, kept by the caller. Wiped on release. For one thread at a time.
     using workspace = decryption_workspace<P>;
 
-    /// The product of the group's stacked rows with h. The warnings of client::decrypt hold.
+    /// Decrypts the product of the group's stacked rows with h. The warnings of client::decrypt hold.
     /// @throws as client::decrypt; parameter_error if there is no such group
     std::vector<double> decrypt(std::size_t group, const reply_type& r, const query_type& q) const {
         workspace work;
@@ -162,7 +164,8 @@ class model_client {
         decrypt(group, r, q, work, product);
         return product;
     }
-    /// Into a vector of an earlier token: nothing is allocated if it has had the size of the group.
+    /// Decrypts into a vector of an earlier token: nothing is allocated if it has had the size of the group.
+    /// @throws as client::decrypt; parameter_error if there is no such group
     void decrypt(std::size_t group, const reply_type& r, const query_type& q, workspace& work,
                  std::vector<double>& product) const {
         product.resize(plan(group).rank());
@@ -180,7 +183,8 @@ class model_client {
         deltas(group, product, result);
         return result;
     }
-    /// The same into those of an earlier token: from the second one on, nothing is allocated.
+    /// Writes the deltas into those of an earlier token: from the second one on, nothing is allocated.
+    /// @throws shape_error unless it has an entry for each row; parameter_error if there is no such group
     void deltas(std::size_t group, std::span<const double> product, site_deltas& result) const {
         const model_layout::group& g = layout_.at(group);
         require<shape_error>(product.size() == decode_[group].rank(),
@@ -203,11 +207,11 @@ class model_client {
         }
     }
 
-    /// Both steps.
+    /// Decrypts a reply and returns the deltas of the group's sites.  @throws as decrypt
     site_deltas deltas(std::size_t group, const reply_type& r, const query_type& q) const {
         return deltas(group, decrypt(group, r, q));
     }
-    /// Sites that the server does not serve, in the order in which they were given: for plain_delta.
+    /// The sites that the server does not serve, in the order in which they were given: for plain_delta.
     std::span<const adapter_site> in_the_clear() const noexcept { return clear_; }
 
   private:
@@ -291,7 +295,7 @@ class model_client {
     model_layout layout_;
     std::vector<decode_plan> decode_;
     std::vector<block_plan> blocks_;
-    std::vector<std::vector<matrix>> b_;  ///< of each site of each group
+    std::vector<std::vector<matrix>> b_;  ///< the matrices of each site of each group
     std::vector<adapter_site> clear_;
 };
 

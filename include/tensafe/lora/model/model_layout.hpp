@@ -23,19 +23,20 @@
 
 namespace tensafe::lora {
 
-/// Of blocks: a model of bare replies has none.
+/// The protection of a model's blocks; a model of bare replies has none.
 template <class Protection>
 using block_protection = std::conditional_t<Protection::protects, Protection, protects_adapter_rows<>>;
 
-/// `done` of `total` groups of an adapter are packed. Called from the packing thread after each group; what
-/// it throws ends the packing. Empty: nobody asks.
+/// Is told after each group that `done` of `total` groups of an adapter are packed, by the packing thread;
+/// what it throws ends the packing. May be empty.
 using pack_progress = std::function<void(std::size_t done, std::size_t total)>;
 
-/// How a whole adapter is served: the same for model_server, client_part and model_forecast. Both functions
-/// must always give the same answer about a site.
+/// The way a whole adapter is served: the same for model_server, client_part and model_forecast. Both
+/// functions must always give the same answer about a site.
 struct model_options {
     lora::mode mode = lora::mode::client_held_b;
-    /// Tokens of a block: a power of two; the matrices are then kept for token_blocks as well. 0: no blocks.
+    /// The tokens of a block: a power of two; the matrices are then kept for token_blocks as well. 0: no
+    /// blocks.
     /// At most most_targets of the set, N with trusts_clients, and 0 for a set without room for the replies
     /// (offers_blocks).
     std::size_t tokens_ahead = 0;
@@ -43,7 +44,7 @@ struct model_options {
     bool trusts_clients = false;
     /// Whether the server keeps this site to itself; the client gets the others whole. Empty: every site.
     std::function<bool(const adapter_site&)> protect;
-    /// Sites with the same input share one request. Empty: lora::shared_input.
+    /// The name of a site's input; sites with the same input share one request. Empty: lora::shared_input.
     std::function<std::string(std::string_view)> input_of;
 };
 
@@ -65,7 +66,7 @@ inline std::optional<std::size_t> layer_of(std::string_view site_name) noexcept 
 
 namespace detail {
 
-/// Whether a merged site can have this for a scale: a power of two that matrices of floats lead to.
+/// Whether a merged site can have this scale: a power of two that matrices of floats lead to.
 inline bool is_scale_of_merged(double scale) noexcept {
     constexpr int largest_exponent = 256;
     int exponent = 0;
@@ -73,7 +74,7 @@ inline bool is_scale_of_merged(double scale) noexcept {
            exponent - 1 <= largest_exponent;
 }
 
-/// Throws the error in flight again, with this in front of its message; as it is if it is none of these.
+/// Throws the error in flight again, with this in front of its message; as it is if it is none of ours.
 [[noreturn]] inline void throw_again(std::initializer_list<text_part> before) {
     try {
         throw;
@@ -90,7 +91,7 @@ inline bool is_scale_of_merged(double scale) noexcept {
     }
 }
 
-/// For all messages that echo the name afterwards.
+/// Checks a name that all messages echo afterwards.  @throws parameter_error
 inline void check_name(std::string_view name, const char* what, std::size_t longest) {
     require<parameter_error>(
         !name.empty() && name.size() <= longest,
@@ -102,7 +103,7 @@ inline void check_name(std::string_view name, const char* what, std::size_t long
 
 }  // namespace detail
 
-/// What both sides know of a served model: which sites there are, which of them share an input, and how their
+/// The shape of a served model, which both sides know: the sites, which of them share an input, and how their
 /// answers stand in a product. Public. A plain value type; `check()` one that came from somebody else.
 struct model_layout {
     /// A site that the server applies.
@@ -110,20 +111,20 @@ struct model_layout {
         std::string name;
         std::size_t rank = 0;
         std::size_t d_out = 0;
-        /// What the client multiplies with in the end. client_held_b: the LoRA scale. blind: the power of two
-        /// that the server took out, so that all sites of a group have rows of about one size; 1 of zeros.
+        /// The client multiplies with this in the end. client_held_b: the LoRA scale. blind: the power of two
+        /// that the server took out, so that all sites of a group have rows of about one size; 1 if all is 0.
         double scale = 1;
 
         friend bool operator==(const site&, const site&) = default;
     };
     /// Sites that share an input: one request and one reply for all. Their rows stand one after the other.
     struct group {
-        std::string input;    ///< its name
+        std::string input;    ///< the name of the input
         std::size_t d = 0;    ///< entries of the hidden state
-        double row_norm = 1;  ///< of the rows together, as lora::layout has it
+        double row_norm = 1;  ///< the largest norm of a row, as lora::layout has it
         std::vector<model_layout::site> sites;
 
-        /// Rows of the stacked matrix, which is as many as a product has entries.
+        /// The rows of the stacked matrix, as many as a product has entries.
         std::size_t rows(lora::mode m) const noexcept {
             std::size_t sum = 0;
             for (const auto& s : sites) {
@@ -133,7 +134,7 @@ struct model_layout {
         }
         friend bool operator==(const group&, const group&) = default;
     };
-    /// Where a site stands.
+    /// The place of a site.
     struct place {
         std::size_t group = 0;
         std::size_t site = 0;
@@ -151,7 +152,7 @@ struct model_layout {
     static constexpr std::size_t most_sites = std::size_t{1} << 20;
     static constexpr std::size_t longest_name = 4096;
 
-    /// Where the site of this name stands. Goes through all of them: keep the result.
+    /// Finds the place of the site of this name. Goes through all of them: keep the result.
     std::optional<place> find(std::string_view name) const noexcept {
         for (std::size_t g = 0; g < groups.size(); ++g) {
             for (std::size_t s = 0; s < groups[g].sites.size(); ++s) {
@@ -163,7 +164,7 @@ struct model_layout {
         return std::nullopt;
     }
 
-    /// The same for a site that must be there.  @throws parameter_error if it is not
+    /// The place of a site that must be there.  @throws parameter_error if it is not
     place at(std::string_view name) const {
         const std::optional<place> found = find(name);
         if (!found) {
@@ -178,7 +179,7 @@ struct model_layout {
         return *found;
     }
 
-    /// @throws parameter_error if there is no such group
+    /// The group of this number.  @throws parameter_error if there is no such group
     const model_layout::group& at(std::size_t number) const {
         require<parameter_error>(
             number < groups.size(),
@@ -186,7 +187,7 @@ struct model_layout {
         return groups[number];
     }
 
-    /// Refuses what no model_server has. What depends on the parameter set, model_client checks.
+    /// Throws for a layout that no model_server has. What depends on the parameter set, model_client checks.
     /// @throws shape_error or parameter_error, naming the input or the site
     void check() const {
         require<parameter_error>(
@@ -239,7 +240,7 @@ namespace detail {
 /// The groups of an adapter, and which sites of it stand in them.
 struct grouped_sites {
     model_layout layout;                          ///< row norms of 1; LoRA scales, in mode blind 1
-    std::vector<std::vector<std::size_t>> sites;  ///< of each group, as places in the adapter
+    std::vector<std::vector<std::size_t>> sites;  ///< the sites of each group, as places in the adapter
 };
 
 /// Whether the server keeps this site.
@@ -247,7 +248,7 @@ inline bool is_protected(const model_options& options, const adapter_site& site)
     return !options.protect || options.protect(site);
 }
 
-/// Looks at names, shapes and scales only: the matrices may be without values.
+/// Groups the sites of an adapter by names, shapes and scales: the matrices may be without values.
 /// @throws as model_layout::check; shape_error also if sites of one input have other lengths of hidden
 ///         states, or B does not have rank columns
 inline grouped_sites group_sites(const adapter& from, const model_options& options) {
@@ -287,7 +288,7 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
     return result;
 }
 
-/// Calls f; what it throws names the input. Costs nothing unless it throws.
+/// Calls f and names the input in what it throws. Costs nothing unless it throws.
 template <class F>
 decltype(auto) naming_input(const char* who, const model_layout::group& group, F&& f) {
     try {

@@ -30,7 +30,7 @@ inline constexpr bool offers_blocks = [] {
 
 namespace detail {
 
-/// Bytes of the packed weights of a server with this layout.
+/// The bytes of the packed weights of a server with this layout.
 template <ckks::parameter_set P, class Packing, class Protection>
 constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noexcept {
     if constexpr (std::is_same_v<Packing, token_blocks>) {
@@ -41,7 +41,7 @@ constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noex
     }
 }
 
-/// tokens_ahead of a model.  @throws parameter_error if it is none that blocks can have
+/// Checks the tokens_ahead of a model.  @throws parameter_error if no block can have so many
 template <ckks::parameter_set P, class Protection>
 void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
     const std::size_t most = !offers_blocks<P, Protection> ? 0
@@ -112,7 +112,7 @@ class model_server {
     model_server(const model_server&) = delete;  // hundreds of megabytes: share it
     model_server& operator=(const model_server&) = delete;
 
-    /// bytes() of the model that these arguments make. Looks at names, shapes and scales only.
+    /// The bytes() of the model that these arguments make. Looks at names, shapes and scales only.
     /// @throws as the constructor, as far as it follows from these
     static std::size_t bytes_for(const adapter& from, const model_options& options = {}) {
         return bytes_of(grouped(from, options).layout);
@@ -143,17 +143,17 @@ class model_server {
         }
     }
 
-    /// Memory of the packed matrices.
+    /// The bytes of the packed matrices.
     std::size_t bytes() const noexcept { return bytes_of(layout_); }
 
     const model_layout& layout() const noexcept { return layout_; }
 
-    /// What answers single hidden states of a group.  @throws parameter_error if there is no such group
+    /// The server of single hidden states of a group.  @throws parameter_error if there is no such group
     const decode_server& decode(std::size_t group) const {
         static_cast<void>(layout_.at(group));
         return decode_[group];
     }
-    /// The same for blocks.  @throws parameter_error also if the model has none
+    /// The server of a group's blocks.  @throws parameter_error for no such group, or no blocks
     const block_server& blocks(std::size_t group) const {
         static_cast<void>(layout_.at(group));
         require<parameter_error>(!blocks_.empty(), {"model_server: this model was packed without blocks "
@@ -161,9 +161,9 @@ class model_server {
         return blocks_[group];
     }
 
-    /// Encryptions of zero that one generated token takes, over all groups; none for bare replies.
+    /// The encryptions of zero that one generated token takes, over all groups; none for bare replies.
     std::size_t zeros_per_token() const noexcept { return zeros_of(decode_); }
-    /// The same for one block of all groups.
+    /// The encryptions of zero that one block of each group takes; none without blocks.
     std::size_t zeros_per_block() const noexcept { return zeros_of(blocks_); }
 
   private:

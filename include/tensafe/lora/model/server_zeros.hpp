@@ -21,10 +21,10 @@
 
 namespace tensafe::lora {
 
-/// What a server keeps for one client: encryptions of zero for all models of one parameter set, from the one
+/// A server's supply for one client: encryptions of zero for all models of one parameter set, from the one
 /// re-randomization key that the client sent, and memory to work in.
 ///
-/// Thread-safe, but of the calls of `apply` without workspace one at a time. Not movable: hold it by
+/// Thread-safe, except that `apply` without a workspace is for one thread at a time. Not movable: hold it by
 /// std::unique_ptr. Wiped on release; copies of the process or the machine are for empty pools only
 /// (ckks::rerandomization_pool).
 template <ckks::parameter_set P>
@@ -33,8 +33,9 @@ class server_zeros {
     using rerandomization_pool = lora::rerandomization_pool<P>;
     using workspace = server_workspace<P>;
 
+    /// Makes the supply for one session; `fill` makes zeros beforehand.
     /// @param nonce, key  as for server::pool; the client answers by model_client::rerandomization_key
-    /// @param most_spare  of used encryptions of zero that each pool keeps for their memory
+    /// @param most_spare  the used encryptions of zero that each pool keeps for their memory, at most
     /// @throws as server::pool
     server_zeros(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
                  std::size_t most_spare = std::numeric_limits<std::size_t>::max())
@@ -48,7 +49,7 @@ class server_zeros {
     server_zeros(const server_zeros&) = delete;  // two copies would hand out the same zeros
     server_zeros& operator=(const server_zeros&) = delete;
 
-    /// The zeros for replies that are traced to degree 2^subring_log_n: made when they are first asked for.
+    /// The pool for replies that are traced to degree 2^subring_log_n, made when it is first asked for.
     /// @throws parameter_error unless 0 <= subring_log_n <= P::log_n
     rerandomization_pool& zeros(int subring_log_n) {
         require<parameter_error>(
@@ -63,7 +64,7 @@ class server_zeros {
         return *pool;
     }
 
-    /// How many encryptions of zero are stored.
+    /// The number of encryptions of zero stored in all pools.
     std::size_t zeros_stored() const {
         const std::lock_guard lock(mutex_);
         std::size_t sum = 0;
@@ -81,7 +82,8 @@ class server_zeros {
         apply(where, model, group, from, work_, to);
     }
 
-    /// In the memory of the calling thread, of which a server with many sessions needs one for each thread.
+    /// Answers in the memory of the calling thread: a server with many sessions needs one for each thread.
+    /// @throws as server::apply, the message naming the group's input; parameter_error for no such group
     template <exec::host_execution Where, class Packing, class Protection>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, workspace& work, reply<P, Packing, Protection>& to) {
@@ -116,7 +118,7 @@ class server_zeros {
     };
 
     /// Answers hidden states of several clients for one group at once: each packed row is read once for all.
-    /// @throws as above; parameter_error for a task without a session. Nothing is used up then
+    /// @throws as server::apply; parameter_error for no such group or session. Nothing is used up then
     template <exec::host_execution Where, class Packing, class Protection>
     static void apply(const Where& where, const model_server<P, Packing, Protection>& model,
                       std::size_t group, std::span<const task<Packing, Protection>> tasks, workspace& work) {
@@ -136,9 +138,9 @@ class server_zeros {
                              [&] { s.apply(where, of_server, work); });
     }
 
-    /// Makes encryptions of zero until those for so many generated tokens, and blocks, of this model are
-    /// stored: for while the server is idle. model.zeros_per_token() and zeros_per_block() each, of 70 KB at
-    /// N = 4096. Models of one session share the pools: with several, fill for the sum.
+    /// Makes encryptions of zero until those for `tokens` generated tokens, and `blocks` blocks, of this
+    /// model are stored: for while the server is idle. model.zeros_per_token() and zeros_per_block() each, of
+    /// 70 KB at N = 4096. Models of one session share the pools: with several, fill for the sum.
     /// @throws parameter_error for blocks of a model without, or more than 2^32 zeros of a degree; as
     ///         rerandomization_pool::fill
     template <exec::host_execution Where, class Packing, class Protection>
@@ -153,7 +155,7 @@ class server_zeros {
     }
 
     /// Makes one encryption of zero, in a fraction of a millisecond, if `fill` would make any.
-    /// @return  false: that many are stored
+    /// @return  whether it made one; false if enough are stored
     /// @throws as fill
     template <class Packing, class Protection>
     bool fill_by_one(const model_server<P, Packing, Protection>& model, std::size_t tokens,
@@ -169,7 +171,7 @@ class server_zeros {
         return false;
     }
 
-    /// Each of them without `where`: on the calling thread.
+    /// Answers on the calling thread, like the apply that takes `where`.
     template <class Packing, class Protection, class... Rest>
     void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
                Rest&... work_and_reply) {
@@ -182,7 +184,7 @@ class server_zeros {
 
   private:
     static constexpr std::size_t most_zeros = std::numeric_limits<std::uint32_t>::max();
-    /// By the degree that replies are traced to.
+    /// The number of encryptions of zero by the degree that replies are traced to.
     using wanted_zeros = std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1>;
 
     template <class Packing, class Protection>

@@ -11,7 +11,7 @@ namespace tensafe::lora {
 
 namespace detail {
 
-/// `list` holds names between spaces.
+/// Whether `list`, names between spaces, has this name.
 constexpr bool is_listed(std::string_view list, std::string_view name) noexcept {
     if (name.empty() || name.find(' ') != name.npos) {
         return false;
@@ -58,7 +58,7 @@ constexpr bool is_attention_self(std::string_view parent) noexcept {
     return last_part(parent) == "self" && last_part(without_last_part(parent)).ends_with("attention");
 }
 
-/// Without what stack_adapters puts in front: of other '/', only one before a path with dots is such.
+/// The name without what stack_adapters adds: of other '/', only one before a path with dots is such.
 constexpr std::string_view without_adapter(std::string_view site_name) noexcept {
     const std::size_t slash = site_name.find('/');
     if (slash == site_name.npos || slash != site_name.rfind('/') ||
@@ -68,7 +68,8 @@ constexpr std::string_view without_adapter(std::string_view site_name) noexcept 
     return site_name.substr(slash + 1);
 }
 
-/// "x.mlp" of "x.mlp.experts.17", "x.mlp.shared_experts.0" and "x.mlp.shared_expert". Not of "x.mlp.experts":
+/// The parent of an expert, "x.mlp" of "x.mlp.experts.17", "x.mlp.shared_experts.0" and
+/// "x.mlp.shared_expert". Not of "x.mlp.experts":
 /// experts in one matrix may get what the model's router has scaled.
 constexpr std::string_view without_expert(std::string_view parent) noexcept {
     const std::string_view number = last_part(parent);

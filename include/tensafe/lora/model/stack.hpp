@@ -16,10 +16,10 @@
 
 namespace tensafe::lora {
 
-/// Which answers of a stack belong to which site: all that a client needs of it.
+/// Tells which answers of a stack belong to which site: all that a client needs of it.
 class stack_parts {
   public:
-    /// @param ranks  of the sites, in their order
+    /// @param ranks  of the sites, in their order in the stack
     explicit stack_parts(std::span<const std::size_t> ranks) : first_rows_{0} {
         for (const std::size_t rank : ranks) {
             first_rows_.push_back(first_rows_.back() + rank);
@@ -48,7 +48,7 @@ class stack_parts {
 /// encrypted h serves them all, and each takes its rows of the product. Owns copies of the rows; immutable.
 class site_stack {
   public:
-    /// `site_stack qkv({q, k, v});` for three sites.
+    /// Stacks sites: `site_stack qkv({q, k, v});` for three.
     /// @throws shape_error if there is no site, one has another d_in, or not rows * columns values
     explicit site_stack(std::initializer_list<std::reference_wrapper<const adapter_site>> sites)
         : site_stack(std::span(sites.begin(), sites.size())) {}
@@ -73,9 +73,9 @@ class site_stack {
     const matrix& rows() const noexcept { return rows_; }
     std::size_t sites() const noexcept { return parts_.sites(); }
 
-    /// What splits rows() * h into the sites' products; a client makes its own from ranks.
+    /// Splits rows() * h into the sites' products; a client makes its own stack_parts from ranks.
     const stack_parts& parts() const noexcept { return parts_; }
-    /// @throws as stack_parts::part
+    /// The part of a stacked product that belongs to site i.  @throws as stack_parts::part
     std::span<const double> part(std::span<const double> product, std::size_t i) const {
         return parts_.part(product, i);
     }
@@ -97,7 +97,7 @@ struct stacked_name {
     std::string_view site;     ///< "model.layers.0.self_attn.q_proj"
 };
 
-/// The parts refer to `name`.
+/// Splits a name of a stack; the parts refer to `name`.
 inline stacked_name split_stacked_name(std::string_view name) noexcept {
     const std::size_t slash = name.find('/');
     if (slash == name.npos) {
@@ -106,9 +106,9 @@ inline stacked_name split_stacked_name(std::string_view name) noexcept {
     return {name.substr(0, slash), name.substr(slash + 1)};
 }
 
-/// Several adapters of one base model as one: attention adapters, experts, tenants. Their sites are called
-/// "<adapter>/<site>", in the order of the adapters; those with the same shared_input share one request.
-/// Matrices and scales are copied as they are, so deltas are those without a stack.
+/// Makes one adapter of several of one base model: attention adapters, experts, tenants. Their sites are
+/// called "<adapter>/<site>", in the order of the adapters; those with the same shared_input share one
+/// request. Matrices and scales are copied as they are, so deltas are those without a stack.
 /// @throws parameter_error if there is no adapter, a name is empty, has a '/' or comes twice, or a site's
 ///         name has a '/' or comes twice in one adapter
 inline adapter stack_adapters(std::span<const named_adapter> adapters) {
@@ -136,7 +136,7 @@ inline adapter stack_adapters(std::span<const named_adapter> adapters) {
     return result;
 }
 
-/// `stack_adapters({{"attention", attention}, {"banking", banking}})`
+/// Stacks adapters: `stack_adapters({{"attention", attention}, {"banking", banking}})`.
 inline adapter stack_adapters(std::initializer_list<named_adapter> adapters) {
     return stack_adapters(std::span(adapters.begin(), adapters.size()));
 }
@@ -144,11 +144,11 @@ inline adapter stack_adapters(std::initializer_list<named_adapter> adapters) {
 /// A delta and how much of it counts: the weight that a model's router gives an expert, or 1.
 struct weighted_delta {
     double weight = 1;
-    std::span<const double> delta;  ///< from apply_b, with its site's own scale
+    std::span<const double> delta;  ///< the delta from apply_b, with its site's own scale
 };
 
-/// The sum of weight * delta: what several adapters add to the output of one site. In double precision, in
-/// the order given, which decides how the sum is rounded.
+/// Returns the sum of weight * delta, which several adapters add to the output of one site. In double
+/// precision, in the order given, which decides how the sum is rounded.
 /// @throws shape_error if there is no delta or their lengths differ; parameter_error unless weights are
 ///         finite
 inline std::vector<double> sum_of_deltas(std::span<const weighted_delta> deltas) {

@@ -20,7 +20,7 @@ using tensafe::detail::power_of_two;
 using tensafe::detail::square_root;
 }  // namespace detail
 
-/// Replies of one client, for one adapter, over which a guarantee is stated unless another number is given.
+/// Replies of one client, for one adapter, over which a guarantee holds unless another number is given.
 inline constexpr double default_replies = 0x1p20;
 
 /// The limbs of requests and replies that need not be the whole chain: the fewest whose product has 80 bits,
@@ -38,10 +38,10 @@ inline constexpr int request_level = [] {
 }();
 
 namespace detail {
-/// Coefficients of a zero's secret v, at most, that a planted key reads off one target coefficient, whatever
-/// the shape: rows have 2^24 entries at most, so that the ratio of a budget is at most sqrt(2 * 2^24). The
-/// flood is at least 0.39 of its precision, in whole bits half of that, and its entropy 2.04 bits more than
-/// the logarithm of its deviation.
+/// The coefficients of a zero's secret v, at most, that a planted key reads off one target coefficient,
+/// whatever the shape: rows have 2^24 entries at most, so that the ratio of a budget is at most sqrt(2 *
+/// 2^24). The flood is at least 0.39 of its precision, in whole bits half of that, and its entropy 2.04 bits
+/// more than the logarithm of its deviation.
 template <class Protection>
 inline constexpr int most_digits = [] {
     double ratio = square_root(2 * 0x1p24);
@@ -56,8 +56,8 @@ inline constexpr int most_digits = [] {
 }();
 }  // namespace detail
 
-/// Target coefficients under one encryption of zero, at most, for clients that may cheat: a planted key reads
-/// coefficients of the zero's secret v off each (docs/security.md). The others must leave RLWE at the
+/// The target coefficients under one encryption of zero, at most, for clients that may cheat: a planted key
+/// reads coefficients of the zero's secret v off each (docs/security.md). The others must leave RLWE at the
 /// guideline's (classical) 106 bits of Q for 4096 coefficients. All for rings that are too small to be secure
 /// at all.
 template <ckks::parameter_set P, class Protection>
@@ -85,7 +85,7 @@ inline void check_targets(std::size_t targets, std::size_t largest, const char* 
 }
 }  // namespace detail
 
-/// What a packing puts into the coefficients that a reply carries.
+/// The numbers of a packing that decide what stands in the coefficients that a reply carries.
 struct reply_geometry {
     std::size_t rank = 0;      ///< rows of A
     std::size_t d = 0;         ///< entries of h
@@ -100,40 +100,40 @@ struct reply_geometry {
 struct reply_budget {
     double modulus = 0;          ///< Q
     double weight_norm = 0;      ///< the integers that stand for a row of A have this Euclidean norm
-    double longest_row = 0;      ///< the same after rounding to integers, at most
-    double noise_deviation = 0;  ///< of e*A in a target coefficient: what the flood has to cover
-    double noise_worst = 0;      ///< largest magnitude of it and the rounding of h, in checksum rows too
-    double zero_deviation = 0;   ///< the same for the noise of the encryption of zero
+    double longest_row = 0;      ///< their norm after rounding to integers, at most
+    double noise_deviation = 0;  ///< deviation of e*A in a target coefficient, which the flood covers
+    double noise_worst = 0;      ///< largest magnitude of e*A and the rounding of h, in checksum rows too
+    double zero_deviation = 0;   ///< deviation of an encryption of zero's noise in a target coefficient
     double zero_worst = 0;
     ckks::irwin_hall_smudging flood{};
-    int reply_bits = 0;     ///< bits of a coefficient of the reply
-    int checksum_bits = 0;  ///< the same for the output of checksum rows; 0 if the range is worst-case
+    int reply_bits = 0;     ///< width of a coefficient of the reply
+    int checksum_bits = 0;  ///< width in the output of checksum rows; 0 if the range is worst-case
     double range = 0;       ///< largest target coefficient before noise, so that the sum stays below Q/2
     double typical = 0;     ///< root mean square of a target coefficient when the client fills the range
-    double rounding_deviation = 0;  ///< of the switch to `reply_bits`
+    double rounding_deviation = 0;  ///< deviation of the switch to `reply_bits`
     /// The lowest bits of a coefficient, those of the reply if it is switched, are noise. Answers are rounded
     /// to multiples of 2^noise_bits: exact ones are linear equations in the key.
     int noise_bits = 0;
     double relative_error = 0;  ///< deviation of all errors of an answer, over its root mean square
-    /// Mean square of e*A over target coefficients, in units of noise_deviation^2: checksum rows are longer.
+    /// The mean square of e*A over target coefficients, over noise_deviation^2: checksum rows are longer.
     double leak_share = 1;
 
-    /// Root mean square, over target coefficients, of what the client can measure about A beside the answers.
+    /// The root mean square, over target coefficients, of what a client can measure about A beside answers.
     constexpr double leak_deviation() const {
         return detail::square_root(leak_share * noise_deviation * noise_deviation +
                                    zero_deviation * zero_deviation);
     }
-    /// Bits that one target coefficient can carry to a client that cheats, at most: log2(modulus) less the
-    /// entropy of the flood, 2.04 bits more than the logarithm of its deviation; never more than the reply's
-    /// width. A client that follows the protocol gets a bit or two less: its key adds the rounding, and
-    /// its states are random. Without a flood, the whole coefficient.
+    /// The bits that one target coefficient can carry to a client that cheats, at most: log2(modulus) less
+    /// the entropy of the flood, 2.04 bits more than the logarithm of its deviation; never more than the
+    /// reply's width. A client that follows the protocol gets a bit or two less: its key adds the rounding,
+    /// and its states are random. Without a flood, the whole coefficient.
     double channel_bits() const {
         return flood.bits > 0
                    ? std::clamp(std::log2(modulus / flood.deviation()) - 2.04, 0.0, 1.0 * reply_bits)
                    : std::log2(modulus);
     }
-    /// How far `replies` replies are from replies made from the answers alone: at most this total variation
-    /// distance, computational assumptions aside.
+    /// The total variation distance, at most, between `replies` replies of `wanted` target coefficients each
+    /// and replies made from the answers alone, computational assumptions aside.
     constexpr double statistical_distance(std::size_t wanted, double replies = default_replies) const {
         return flood.statistical_distance(leak_deviation(), static_cast<double>(wanted) * replies);
     }
@@ -150,7 +150,7 @@ constexpr double modulus_of_basis() {
     return product;
 }
 
-/// Of the rounding of c0 and c1 to integers, seen through a ternary secret.
+/// The deviation of the rounding of c0 and c1 to integers, seen through a ternary secret.
 constexpr double switch_deviation(double degree) {
     return detail::square_root(degree / 18 + 1.0 / 12);
 }
@@ -167,23 +167,24 @@ constexpr int width_for(double degree, double largest) {
 // The parts of the error for rounding A and rounding the reply; the flood has the rest, at least 0.39.
 inline constexpr double part_of_weights = 0.45;
 inline constexpr double part_of_rounding = 0.8;
-/// Of no coarser a precision than this: what is beyond it is all flood, which no client can go without.
+/// The coarsest precision that rounding uses: what is beyond it is all flood, which no client can go without.
 inline constexpr double coarsest_rounding = 1.0 / 256;
-/// Checksum rows may be this much longer than rows of A.
+/// The length that checksum rows may have, in lengths of rows of A.
 inline constexpr double checksum_norm = 2.5;
-/// Checksum rows tell multiples of Q apart from this part of it.
+/// The least part of Q by which checksum rows tell multiples of it apart.
 inline constexpr double checksum_tolerance = 1.0 / 58;
-/// The squares of the weights of a checksum row, at most.
+/// The sum of the squares of the weights of a checksum row, at most.
 inline constexpr double checksum_weights = 2.4;
-/// For up to so many multiples lost by each of two rows it is certain that they do.
+/// The multiples of Q that two rows may lose each and checksum rows certainly tell them apart.
 inline constexpr double most_wraps = 11;
-/// A flood below this many times what it hides would hide nothing.
+/// The least ratio of a flood to what it hides; below it, the flood would hide nothing.
 inline constexpr double least_flood_ratio = 8;
-/// Answers that are known to fewer than eight values give equations in the key that might be solved.
+/// The least bits rounded away: answers of fewer than eight values give equations in the key that might be
+/// solved.
 inline constexpr int least_noise_bits = 3;
 
-/// Multiples of 2^k err by 2^k / sqrt(12): as many bits as are half of the error before them and fit into the
-/// precision, but at least three.
+/// Rounds answers to multiples of 2^k, which err by 2^k / sqrt(12): as many bits as are half of the error
+/// before them and fit into the precision, but at least three.
 constexpr void round_answers(reply_budget& b, double unit, double error_before, double precision) {
     const auto error_with = [&](int bits) {
         const double rounding = power_of_two(bits) * unit / b.typical;

@@ -13,9 +13,10 @@
 
 namespace tensafe::lora {
 
-/// h in the coefficients of polynomials, N/Rows entries in each; a plaintext holds `Rows` rows of A,
-/// reversed, side by side. Row k times the block stands in coefficient k * N/Rows of the product; products of
-/// several blocks are added up. Nothing else is sent, or reaches these positions: docs/design/lora.md.
+/// The packing of h into the coefficients of polynomials, N/Rows entries in each; a plaintext holds `Rows`
+/// rows of A, reversed, side by side. Row k times the block stands in coefficient k * N/Rows of the product;
+/// products of several blocks are added up. Nothing else is sent, or reaches these positions:
+/// docs/design/lora.md.
 template <int Rows>
 struct coefficient_tiles {
     static_assert(Rows >= 1 && std::has_single_bit(static_cast<unsigned>(Rows)),
@@ -29,7 +30,8 @@ namespace detail {
 inline constexpr std::size_t rows_per_checksum = 32;
 inline constexpr std::size_t checksums_per_group = 4;
 
-/// How row r of a group counts in its checksum row k: a fixed pseudo-random number of magnitude 0.08 to 0.4.
+/// The weight of row r of a group in its checksum row k: a fixed pseudo-random number of magnitude 0.08 to
+/// 0.4.
 /// What one or two rows lose is then never near a multiple of Q in all four sums; a test goes through them.
 constexpr double checksum_weight(std::size_t r, std::size_t k) noexcept {
     // splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
@@ -52,7 +54,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
                   "lora::coefficient_tiles: there are more rows than coefficients");
     static constexpr int level = request_level<P>;
     static constexpr bool can_overflow = Protection::range::can_overflow;
-    /// Entries of h in one ciphertext.
+    /// The entries of h in one ciphertext.
     static constexpr std::size_t block = P::degree / static_cast<std::size_t>(Rows);
     static constexpr auto rows = static_cast<std::size_t>(Rows);
 
@@ -61,23 +63,23 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
     using detail::layout_base<layout>::row_norm;
 
     static constexpr std::size_t entries_per_input() noexcept { return block; }
-    /// Ciphertexts of a request.
+    /// The ciphertexts of a request.
     constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, block); }
-    /// Products in a reply, those of checksum rows included.
+    /// The products in a reply, those of checksum rows included.
     constexpr std::size_t outputs() const noexcept {
         return row_outputs() + checks(rank) / checksums_per_output;
     }
-    /// log2 of the coefficients of a product that count.
+    /// The subring's degree, as a power of two, of which a product's coefficients count.
     static constexpr int subring_log_n() noexcept { return std::countr_zero(rows); }
 
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
         const auto inputs = static_cast<double>(detail::ceil_divide(d, block));
         return {rank, d, static_cast<double>(Rows), inputs * static_cast<double>(P::degree), 1, checks(rank)};
     }
-    /// @throws parameter_error as budget_for
+    /// The budget of replies of this layout.  @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
 
-    /// Coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
+    /// The coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
     constexpr std::size_t targets(std::size_t o) const noexcept {
         return o < row_outputs() ? std::min(rows, rank - o * rows) : checksums_per_output;
     }
@@ -120,7 +122,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
         return static_cast<std::int32_t>(std::round(entry * weight_scale(budget)));
     }
 
-    /// @throws parameter_error if a checksum row is longer than it may be
+    /// Checks the checksum rows of a matrix.  @throws parameter_error if one is longer than it may be
     void check_matrix(const matrix& a) const {
         for (std::size_t j = 0; j < checks(rank); ++j) {
             double sum = 0;
@@ -148,7 +150,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
         return detail::scale_for(norm, state_norm);
     }
 
-    /// Input i of the request for h, into work.message.
+    /// Encodes input i of the request for h into work.message.
     /// @param kept  the mask of detail::masked_norm
     template <class Real>
     void encode_message(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
@@ -162,7 +164,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
         memory::wipe(coefficients.data(), coefficients.size_bytes());
     }
 
-    /// A*h from the target coefficients of all outputs, `rows` for each.
+    /// Collects A*h from the target coefficients of all outputs, `rows` for each.
     /// @throws range_exceeded_error if checksum rows show that an answer wrapped around
     void collect(const reply_budget& budget, const decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
@@ -176,10 +178,10 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
         }
     }
 
-    /// Products that carry rows of A; those of checksum rows follow.
+    /// The products that carry rows of A; those of checksum rows follow.
     constexpr std::size_t row_outputs() const noexcept { return detail::ceil_divide(rank, rows); }
     static constexpr std::size_t checksums_per_output = std::min(rows, detail::checksums_per_group);
-    /// Checksum rows for so many rows.
+    /// The number of checksum rows for `rank` rows.
     static constexpr std::size_t checks(std::size_t rank) noexcept {
         return can_overflow
                    ? detail::ceil_divide(rank, detail::rows_per_checksum) * detail::checksums_per_group

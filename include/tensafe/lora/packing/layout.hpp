@@ -17,7 +17,7 @@
 
 namespace tensafe::lora {
 
-/// Where everything stands when a rank x d matrix is packed for a parameter set: public, and all that a
+/// The places of everything when a rank x d matrix is packed for a parameter set: public, and all that a
 /// client needs to know of a server. A plain value, a detail::layout_base; one specialisation a packing.
 template <ckks::parameter_set P, class Packing, class Protection>
 struct layout;
@@ -27,7 +27,7 @@ struct coefficient_tiles;
 
 namespace detail {
 
-/// Of a matrix. With std::size_t of 32 bits the bytes of two such dimensions just do not wrap.
+/// The most rows or columns. With std::size_t of 32 bits the bytes of two such dimensions just do not wrap.
 inline constexpr std::size_t largest_dimension = sizeof(std::size_t) < 8 ? 0x7FFF : std::size_t{1} << 24;
 
 constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) noexcept {
@@ -44,7 +44,7 @@ constexpr void check_shape(std::size_t rank, std::size_t d, double row_norm) {
         {"layout: got ", row_norm, " for the largest norm of a row, expected a number from 0 to 2^100"});
 }
 
-/// What the layouts of all packings have; some state it anew.
+/// The members that the layouts of all packings have; some state them anew.
 template <class Layout>
 struct layout_base {
     static constexpr bool can_overflow = false;
@@ -54,25 +54,25 @@ struct layout_base {
 
     friend bool operator==(const layout_base&, const layout_base&) = default;
 
-    /// @throws as check
+    /// Makes a checked layout.  @throws shape_error or parameter_error as check
     static Layout of(std::size_t rank, std::size_t d, double row_norm) {
         const Layout result{rank, d, row_norm};
         result.check();
         return result;
     }
-    /// For one that came from somebody else.  @throws shape_error or parameter_error
+    /// Checks a layout, which may come from somebody else.  @throws shape_error or parameter_error
     void check() const {
         check_shape(rank, d, row_norm);
         static_cast<void>(static_cast<const Layout&>(*this).budget());
     }
 
-    /// What cannot be said by the shape alone about a matrix that is to be packed so.
+    /// Checks of a matrix that is to be packed so what its shape alone does not say.
     void check_matrix(const matrix&) const noexcept {}
-    /// Bits of each coefficient of output o.
+    /// The bits of each coefficient of output o.
     constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
         return budget.reply_bits;
     }
-    /// Bits of each coefficient of output o that are rounded away.
+    /// The bits of each coefficient of output o that are rounded away.
     template <class Budget>
     constexpr int noise_bits(const Budget& budget, std::size_t) const noexcept {
         return budget.noise_bits;
@@ -107,7 +107,7 @@ inline double public_row_norm(const matrix& a) {
     return norm > 0 ? std::ldexp(std::ceil(mantissa * 0x1p10), exponent - 10) : 0;
 }
 
-/// x, or 0 where no bit of `kept` is set: no branch, and no arithmetic on what may be NaN.
+/// Returns x, or 0 where no bit of `kept` is set: no branch, and no arithmetic on what may be NaN.
 inline double masked(double x, std::uint64_t kept) noexcept {
     return bit_cast<double>(bit_cast<std::uint64_t>(x) & kept);
 }
@@ -117,13 +117,13 @@ inline double clamped(double x, double bound) noexcept {
     return (std::fabs(x + bound) - std::fabs(x - bound)) / 2;
 }
 
-/// Norm of a hidden state; of one with NaN, infinity or a norm beyond double it is 0, and so is the mask of
-/// what is encrypted of its entries. Takes the same time for all.
+/// The norm of a hidden state; of one with NaN, infinity or a norm beyond double it is 0, and so is the mask
+/// of the entries that are encrypted. Takes the same time for all.
 struct masked_norm {
     double norm;
     std::uint64_t kept;  ///< all bits, or none
 
-    /// @throws shape_error unless h has d entries
+    /// Measures h.  @throws shape_error unless h has d entries
     template <class Real>
     masked_norm(std::span<const Real> h, std::size_t d) {
         require<shape_error>(h.size() == d,
@@ -135,7 +135,7 @@ struct masked_norm {
     }
 };
 
-/// @throws encoding_error, naming the entry: for NaN, infinity, or a norm beyond double
+/// Refuses a state.  @throws encoding_error, naming the entry: for NaN, infinity, or a norm beyond double
 template <class Real>
 [[noreturn]] void refuse_state(std::span<const Real> h) {
     for (std::size_t t = 0; t < h.size(); ++t) {
@@ -149,7 +149,7 @@ template <class Real>
     throw encoding_error("encrypt: the norm of the hidden state passes the range of double");
 }
 
-/// Norm of a hidden state.  @throws as both
+/// The norm of a hidden state.  @throws shape_error unless h has d entries; encoding_error as refuse_state
 template <class Real>
 double norm_of_state(std::span<const Real> h, std::size_t d) {
     const masked_norm of(h, d);
@@ -159,7 +159,7 @@ double norm_of_state(std::span<const Real> h, std::size_t d) {
     return of.norm;
 }
 
-/// The scale at which a state of this norm fills the range; a large finite one for zero.
+/// The scale at which a state of this norm fills the range; a large finite one for norm 0.
 inline double scale_for(double largest_encoded_norm, double state_norm) noexcept {
     // A little less, for what public_row_norm leaves off and for roundings in double precision.
     return largest_encoded_norm * (1 - 0x1p-19) / std::fmax(state_norm, 0x1p-500);

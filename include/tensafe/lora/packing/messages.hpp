@@ -17,11 +17,11 @@
 
 namespace tensafe::lora {
 
-/// Bytes of a message beside its payload: 48 of header, 12 of shape, 4 of checksum (docs/wire-format.md).
+/// The bytes of a message beside its payload: 48 of header, 12 of shape, 4 of checksum (docs/wire-format.md).
 /// Every `bytes()` below is the length of a whole message, so counts them.
 inline constexpr std::size_t message_overhead_bytes = 64;
 
-/// Bytes of `count` residues modulo each prime of the requests of a set, bit-packed.
+/// The bytes of `count` residues modulo each prime of the requests of a set, bit-packed.
 template <ckks::parameter_set P>
 constexpr std::size_t packed_residues_bytes(std::size_t count) {
     return rns::packed_bytes<typename P::template basis_at<request_level<P>>>(count);
@@ -41,7 +41,7 @@ void for_packed_limbs(std::span<Byte> bytes, std::size_t count, F f) {
     });
 }
 
-/// Limb I to the words limb<I>().  @throws format_error for a residue that is not below its prime
+/// Unpacks limb I to the words limb<I>().  @throws format_error for a residue that is not below its prime
 template <ckks::parameter_set P, class Limb>
 void unpack_residues(const char* who, std::span<const std::uint8_t> from, std::size_t count, Limb limb) {
     for_packed_limbs<P>(from, count, [&]<int I>(std::span<const std::uint8_t> bytes, int bits) {
@@ -51,7 +51,7 @@ void unpack_residues(const char* who, std::span<const std::uint8_t> from, std::s
     });
 }
 
-/// So many entries of a buffer, whatever is in them. It only grows: models have groups of many sizes.
+/// Room for `count` entries, whatever is in them. It only grows: models have groups of many sizes.
 template <class Buffer>
 auto make_room(Buffer& buffer, std::size_t count) {
     if (buffer.size() < count) {
@@ -62,22 +62,22 @@ auto make_room(Buffer& buffer, std::size_t count) {
 
 }  // namespace detail
 
-/// What was done, to compare with what the cost model says.
+/// Counts of the work done, to compare with what the cost model says.
 struct work_count {
-    std::size_t products = 0;    ///< of a plaintext, or a number, with a ciphertext
+    std::size_t products = 0;    ///< products of a plaintext or a number with a ciphertext
     std::size_t transforms = 0;  ///< NTTs of N points modulo one prime, either direction
 
     friend constexpr bool operator==(const work_count&, const work_count&) = default;
 };
 
-/// What a client sends for one hidden state: fresh encryptions, the uniform halves as one seed, the other
-/// halves bit-packed, limb after limb.
+/// The message that a client sends for one hidden state: fresh encryptions, the uniform halves as one seed,
+/// the other halves bit-packed, limb after limb.
 template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct request {
     std::size_t d = 0;          ///< entries of a hidden state
     std::size_t block = 0;      ///< entries in one ciphertext
     random::seed seed;          ///< lane i * limbs + I gives limb I of c1 of input i
-    std::vector<Input> inputs;  ///< c0 of each: packed_residues_bytes<P>(N) bytes
+    std::vector<Input> inputs;  ///< c0 of each ciphertext: packed_residues_bytes<P>(N) bytes
 
     std::size_t bytes() const noexcept {
         std::size_t sum = message_overhead_bytes + sizeof(seed.bytes);
@@ -88,7 +88,7 @@ struct request {
     }
 };
 
-/// For replies that are whole ciphertexts: fresh encryptions on the whole chain, with a seed each.
+/// The request of replies that are whole ciphertexts: fresh encryptions on the whole chain, with a seed each.
 template <ckks::parameter_set P>
 struct request<P, ckks::seeded_ciphertext<P>> {
     std::size_t d = 0;
@@ -128,7 +128,7 @@ struct decryption_workspace {
     memory::buffer<std::uint32_t> c0;
     memory::buffer<arith::word> words;
     memory::secret_buffer<arith::word> sums;
-    memory::secret_buffer<double> coefficients;         ///< of all outputs
+    memory::secret_buffer<double> coefficients;         ///< the coefficients of all outputs
     memory::secret_buffer<std::complex<double>> slots;  ///< sums of slots, for packings into slots
 };
 
@@ -144,7 +144,7 @@ struct traced_product {
     std::size_t bytes() const noexcept {
         return packed_residues_bytes<P>(c0.front().size()) + packed_residues_bytes<P>(P::degree);
     }
-    /// Memory for c1 and so many sums of c0, whatever is in it.
+    /// Makes room for c1 and `sums` sums of c0, whatever is in it.
     void make_room(std::size_t sums) {
         for (auto& limb : c0) {
             if (limb.size() != sums) {
@@ -165,12 +165,12 @@ struct packed_product {
     std::size_t bytes() const noexcept { return c0.size() + c1.size(); }
 };
 
-/// What replies of all kinds have.
+/// The members that replies of all kinds have.
 template <class Output>
 struct reply_of {
     std::size_t rank = 0;
     std::size_t d = 0;
-    std::vector<Output> outputs;  ///< one for each product
+    std::vector<Output> outputs;  ///< products of the reply
 
     std::size_t bytes() const noexcept {
         std::size_t sum = message_overhead_bytes;
@@ -190,7 +190,7 @@ struct block_request {
     std::size_t bytes() const noexcept { return message_overhead_bytes + sizeof(seed.bytes); }
 };
 
-/// What a server computes before it sees a token: c1 of each output, modulo 2^bits, bit-packed.
+/// The reply to a block_request, before any token: c1 of each output, modulo 2^bits, bit-packed.
 struct block_reply {
     std::size_t rank = 0;
     std::size_t d = 0;
@@ -217,7 +217,7 @@ struct token_request {
 };
 using token_query = query_of<token_request>;
 
-/// The coefficients of c0 that answer it, one of each output: those of rows of A, then those of checksum
+/// The answer to a token: one coefficient of c0 of each output, those of rows of A, then those of checksum
 /// rows, each part bit-packed.
 struct token_reply {
     std::size_t rank = 0;
@@ -228,7 +228,7 @@ struct token_reply {
     std::size_t bytes() const noexcept { return message_overhead_bytes + c0.size(); }
 };
 
-/// What a server sends back, packing and kind of protection in the type: packed products, or bare ones.
+/// The reply of a server, packing and kind of protection in the type: packed products, or bare ones.
 template <ckks::parameter_set P, class Packing, class Protection>
 struct reply : reply_of<std::conditional_t<Protection::protects, packed_product, traced_product<P>>> {};
 

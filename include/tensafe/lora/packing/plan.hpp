@@ -15,7 +15,7 @@
 
 namespace tensafe::lora {
 
-/// A layout, checked and evaluated once: what client and server compute with; the layout is what travels.
+/// A layout, checked and evaluated once, with which client and server compute; the layout is what travels.
 /// Immutable, a few hundred bytes to copy, safe to share between threads.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
@@ -36,8 +36,8 @@ class packing_plan {
     using request_type = lora::request<P, input_type>;
     using query_type = lora::query<P, input_type>;
 
-    /// @throws shape_error or parameter_error for a shape or a norm that no matrix has, or replies
-    ///         that the parameter set cannot hold
+    /// Evaluates a layout.
+    /// @throws shape_error or parameter_error for a layout that no matrix has, or that the set cannot hold
     constexpr explicit packing_plan(const lora::layout<P, Packing, Protection>& from)
         : layout_(from),
           budget_(evaluated(from)),
@@ -53,20 +53,20 @@ class packing_plan {
     constexpr const budget_type& budget() const noexcept { return budget_; }
     constexpr std::size_t rank() const noexcept { return layout_.rank; }
     constexpr std::size_t d() const noexcept { return layout_.d; }
-    /// Ciphertexts of a request, and entries of a hidden state in each.
+    /// The ciphertexts of a request.
     constexpr std::size_t inputs() const noexcept { return inputs_; }
     constexpr std::size_t entries_per_input() const noexcept { return layout_.entries_per_input(); }
-    /// Products of a reply.
+    /// The products of a reply.
     constexpr std::size_t outputs() const noexcept { return outputs_; }
-    /// Of a product 2^subring_log_n() coefficients count.
+    /// The degree, as a power of two, of the subring of which a product's coefficients count.
     constexpr int subring_log_n() const noexcept { return subring_log_n_; }
     constexpr std::size_t subring_degree() const noexcept { return std::size_t{1} << subring_log_n_; }
 
-    /// Coefficients of c0 that travel in output o, and the bits of each.
+    /// The coefficients of c0 that travel in output o.
     constexpr std::size_t targets(std::size_t o) const noexcept { return layout_.targets(o); }
     constexpr int reply_bits(std::size_t o) const noexcept { return layout_.reply_bits(budget_, o); }
     constexpr int noise_bits(std::size_t o) const noexcept { return layout_.noise_bits(budget_, o); }
-    /// Bytes of both halves of output o of a protected reply; of blocks c0 travels token by token.
+    /// The bytes of c0 of output o of a protected reply; of blocks it travels token by token.
     constexpr std::size_t c0_bytes(std::size_t o) const noexcept {
         return std::is_same_v<Packing, token_blocks> ? 0 : memory::packed_bytes(targets(o), reply_bits(o));
     }
@@ -83,7 +83,7 @@ class packing_plan {
             f(rank(), outputs_ - rank(), reply_bits(rank()));
         }
     }
-    /// Bytes of the answers to one token of a block.
+    /// The bytes of the answers to one token of a block.
     constexpr std::size_t token_reply_bytes() const requires std::is_same_v<Packing, token_blocks> {
         std::size_t bytes = 0;
         for_each_width(

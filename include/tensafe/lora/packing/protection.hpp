@@ -6,12 +6,12 @@ namespace tensafe::lora {
 
 // What a reply gives away, as types: a template argument of server, reply and layout.
 
-/// How much of the modulus an answer may fill. No answer can pass it: by Cauchy-Schwarz, whatever h is.
+/// The range that no answer can pass: by Cauchy-Schwarz, whatever h is.
 struct worst_case {
     static constexpr bool can_overflow = false;
 };
 
-/// The range is `Factor` times the root mean square of an answer, norm(row) * norm(h) / sqrt(d), which is
+/// The range of `Factor` times the root mean square of an answer, norm(row) * norm(h) / sqrt(d), which is
 /// less than the worst-case one where d > Factor^2: replies are smaller. An answer that passes it wraps
 /// around; checksum rows in the reply show that to the client, which then throws range_exceeded_error. They
 /// show every wrap of one or two rows, and all but one in a million of more at once (docs/design/noise.md).
@@ -22,21 +22,22 @@ struct average_case {
     static constexpr int factor = Factor;
 };
 
-/// Deviation of an answer's error, relative to the root mean square of an answer, norm(row) * norm(h) /
-/// sqrt(d). The flood, the width of a reply and the integers that stand for A follow from it.
+/// The precision of answers: the deviation of an answer's error, relative to the root mean square of an
+/// answer, norm(row) * norm(h) / sqrt(d). The flood, the width of a reply and the integers that stand for A
+/// follow from it.
 struct standard_precision {
     static constexpr double relative_error = 1.2e-4;
 };
-/// For the smallest messages.
+/// The precision for the smallest messages.
 struct reduced_precision {
     static constexpr double relative_error = 2.7e-4;
 };
 
-/// About so many bits of an answer and no more: what the flood adds is a deviation of 2^-Bits, half of it if
-/// the next whole width is too wide. The server adds it, so a client that cheats cannot leave it out, and
-/// draws it anew for each answer: only asking again averages it, and each time counts against a query limit.
-/// What that costs a model and what it takes from a thief: docs/security.md. An average-case range of factor
-/// 6 takes 7 bits and more: its checksum rows could not tell a wider flood from an overflow.
+/// A precision of about `Bits` bits of an answer and no more: what the flood adds is a deviation of 2^-Bits,
+/// half of it if the next whole width is too wide. The server adds it, so a client that cheats cannot leave
+/// it out, and draws it anew for each answer: only asking again averages it, and each time counts against a
+/// query limit. What that costs a model and what it takes from a thief: docs/security.md. An average-case
+/// range of factor 6 takes 7 bits and more: its checksum rows could not tell a wider flood from an overflow.
 template <int Bits>
 struct answer_bits {
     static_assert(Bits >= 2 && Bits <= 12, "lora::answer_bits: the bits of an answer must be in [2, 12]");
@@ -61,7 +62,7 @@ struct reveals_adapter_rows {
     using precision = standard_precision;
 };
 
-/// Any of the two.
+/// A kind of protection: protects_adapter_rows or reveals_adapter_rows.
 template <class T>
 concept reply_protection = requires {
     typename T::range;

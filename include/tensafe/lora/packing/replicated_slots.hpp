@@ -17,7 +17,7 @@
 
 namespace tensafe::lora {
 
-/// How many rows of A one complex slot serves: two, as real and imaginary part (h is real), or one.
+/// The number of rows of A that one complex slot serves: two, as real and imaginary part (h is real), or one.
 struct paired_rows {
     static constexpr std::size_t rows_per_slot = 2;
 };
@@ -74,7 +74,7 @@ struct replicated_slots {
 
 namespace detail {
 
-/// How the rows of a rank x d matrix and the entries of h stand in slots.
+/// The places of the rows of a rank x d matrix and of the entries of h in slots.
 template <ckks::parameter_set P, class Packing>
 struct slot_geometry {
     std::size_t rank = 0;
@@ -98,7 +98,7 @@ struct slot_geometry {
     /// Entries of h that one input ciphertext carries.
     constexpr std::size_t entries_per_input() const noexcept { return P::slots / stride; }
 
-    /// Slots of input i for h: slot r + g*t holds h[i * entries_per_input() + t], zero beyond d.
+    /// Replicates h in the slots of input i: slot r + g*t holds h[i * entries_per_input() + t], 0 beyond d.
     /// @pre h.size() == d, slots.size() == P::slots
     /// @param kept  the mask of detail::masked_norm
     template <class Real>
@@ -118,7 +118,7 @@ struct slot_geometry {
         return (o * Packing::rows_per_slot + part) * stride + r;
     }
 
-    /// Slots of the plaintext of output o that meets input i.  @pre slots.size() == P::slots
+    /// Fills the slots of the plaintext of output o that meets input i.  @pre slots.size() == P::slots
     void fill(const matrix& a, std::size_t o, std::size_t i, std::span<std::complex<double>> slots) const {
         const std::size_t first = i * entries_per_input();
         const auto entry = [&](std::size_t row, std::size_t t) {
@@ -132,7 +132,7 @@ struct slot_geometry {
         }
     }
 
-    /// Row sums of output o to their places among the answers.
+    /// Puts the row sums of output o in their places among the answers.
     void collect(std::size_t o, std::span<const std::complex<double>> sums,
                  std::span<double> answers) const noexcept {
         for (std::size_t part = 0; part < Packing::rows_per_slot; ++part) {
@@ -146,18 +146,18 @@ struct slot_geometry {
     }
 };
 
-/// What both layouts of replicated slots share.
+/// The members that both layouts of replicated slots share.
 template <class Layout, ckks::parameter_set P, class Packing>
 struct slot_layout : layout_base<Layout> {
     constexpr slot_geometry<P, Packing> slots() const noexcept { return {this->rank, this->d}; }
     constexpr std::size_t inputs() const noexcept { return slots().inputs; }
     constexpr std::size_t outputs() const noexcept { return slots().outputs; }
     constexpr std::size_t entries_per_input() const noexcept { return slots().entries_per_input(); }
-    /// log2 of the degree of the ring that replies trace to: 2 * stride.
+    /// The degree, as a power of two, of the ring that replies trace to: 2 * stride.
     constexpr int subring_log_n() const noexcept { return std::countr_zero(slots().stride) + 1; }
 
   protected:
-    /// Input i of the request for h.
+    /// Encodes input i of the request for h.
     template <class Real, class Message>
     void encode_slots(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
                       message_workspace<P>& work, Message& message) const {
@@ -195,9 +195,9 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
                 detail::square_root(trace),
                 0};
     }
-    /// @throws parameter_error as budget_for
+    /// The budget of replies of this layout.  @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
-    /// Coefficients of c0 that travel in output o.
+    /// The coefficients of c0 that travel in output o.
     constexpr std::size_t targets(std::size_t) const noexcept { return 2 * this->slots().stride; }
 
     ckks::plaintext<P, rns::coefficient_form, level> encode_weights(const matrix& a,
@@ -216,21 +216,21 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         return detail::scale_for(largest_state(budget), state_norm);
     }
 
-    /// Input i of the request for h, into work.message.
+    /// Encodes input i of the request for h into work.message.
     template <class Real>
     void encode_message(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
                         message_workspace<P>& work) const {
         this->encode_slots(h, i, scale, kept, work, work.message);
     }
 
-    /// A*h from the target coefficients of all outputs, 2 * stride for each. None is more than a ninth above
-    /// the largest that Cauchy-Schwarz allows for the state times its overflow margin: a server that cheats
-    /// could make it many times as large.
+    /// Collects A*h from the target coefficients of all outputs, 2 * stride for each. None is more than a
+    /// ninth above the largest that Cauchy-Schwarz allows for the state times its overflow margin: a server
+    /// that cheats could make it many times as large.
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const auto s = this->slots();
         const auto values = detail::make_room(work.slots, s.stride);
-        // A matrix of zeros has the row_norm 0, and its answers are 0 rather than the flood.
+        // A matrix that is 0 has the row_norm 0, and its answers are 0 rather than the flood.
         const double unit = static_cast<double>(P::degree / (2 * s.stride)) * this->row_norm /
                             (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
         for (std::size_t o = 0; o < s.outputs; ++o) {
@@ -259,16 +259,16 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     }
 };
 
-/// What follows from the layout of replies that show A.
+/// The numbers that follow from the layout of replies that show A.
 struct bare_slot_budget {
-    /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
+    /// The largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
     /// Cauchy-Schwarz |A_r h| <= row_norm * |h|, a pair of rows makes sqrt(2) of that, encoding lengthens a
     /// row by less than N / weight_scale, and a 64th of the room is left for noise (docs/design/lora.md).
     double largest_norm = 0;
     static constexpr int noise_bits = 0;  ///< answers are decrypted as exactly as CKKS does
 };
 
-/// Whole ciphertexts.
+/// The reply of whole ciphertexts.
 template <ckks::parameter_set P, class Rows, class Replies>
 struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
     : reply_of<ckks::ciphertext<P, replicated_slots<Rows, Replies>::template reply_level<P>>> {
@@ -281,7 +281,7 @@ struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
     }
 };
 
-/// For measurements, and for adapters that are no secret.
+/// The layout of replies that show A, for measurements and for adapters that are no secret.
 template <ckks::parameter_set P, class Rows, class Replies>
 struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
     : detail::slot_layout<layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>, P,
@@ -289,7 +289,7 @@ struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
     using packing = replicated_slots<Rows, Replies>;
     static constexpr int level = P::max_level;
 
-    /// @throws parameter_error if row_norm passes largest_row_norm()
+    /// The budget of replies of this layout.  @throws parameter_error if row_norm passes largest_row_norm()
     bare_slot_budget budget() const {
         require<parameter_error>(
             this->row_norm <= largest_row_norm(),
@@ -299,7 +299,7 @@ struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
         return {room() * (63.0 / 64) / std::numbers::sqrt2 / (this->row_norm + rounding)};
     }
 
-    /// The noise of an answer stays within its reserve, a 64th of the room, for rows up to this norm.
+    /// The largest row norm with which the noise of an answer stays within its reserve, a 64th of the room.
     static double largest_row_norm() noexcept {
         constexpr auto degree = static_cast<double>(P::degree);
         // Worst case: rounding of both halves of a rescaled ciphertext, summed over the slots of an answer.
@@ -316,7 +316,7 @@ struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
         return ckks::encode_slots<P>(values.span(), packing::template weight_scale<P>());
     }
 
-    /// The same for every state.  @throws encoding_error if the norm passes the budget's largest_norm
+    /// The scale of messages, equal for all states.  @throws encoding_error if the norm passes largest_norm
     static double message_scale(const bare_slot_budget& budget, double state_norm) {
         require<encoding_error>(state_norm <= budget.largest_norm,
                                 {"client::encrypt: the norm of the hidden state passes ", budget.largest_norm,
@@ -324,7 +324,7 @@ struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
         return P::scale;
     }
 
-    /// Input i of the request for h.
+    /// Encodes input i of the request for h.
     template <class Real, class Message>
     void encode_message(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
                         message_workspace<P>& work, Message& message) const {

@@ -8,10 +8,10 @@
 
 namespace tensafe::lora {
 
-/// Blocks of T tokens, T a power of two that the layout names: a ciphertext holds N/T entries of each of T
-/// hidden states, in coefficients, state after state, and a plaintext so many entries of one row of A,
-/// reversed. Row times state t stands in coefficient t * N/T of the product; products of several ciphertexts
-/// are added up: docs/design/streams.md.
+/// The packing of blocks of T tokens, T a power of two that the layout names: a ciphertext holds N/T entries
+/// of each of T hidden states, in coefficients, state after state, and a plaintext so many entries of one row
+/// of A, reversed. Row times state t stands in coefficient t * N/T of the product; products of several
+/// ciphertexts are added up: docs/design/streams.md.
 ///
 /// No other state reaches that coefficient, so the others need not be known: c1 of all T replies is computed
 /// and sent before the first state exists, and each state then costs d residues up and an answer for each row
@@ -28,31 +28,32 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     using detail::layout_base<layout>::rank;
     using detail::layout_base<layout>::d;
     using detail::layout_base<layout>::row_norm;
-    std::size_t tokens = 32;  ///< in a block: a power of two, from 2 to N
+    std::size_t tokens = 32;  ///< tokens in a block: a power of two, from 2 to N
 
-    /// @throws as check
+    /// Makes a checked layout.  @throws as check
     static layout of(std::size_t rank, std::size_t d, double row_norm, std::size_t tokens) {
         layout result{{rank, d, row_norm}, tokens};
         result.check();
         return result;
     }
-    /// @throws shape_error or parameter_error
+    /// Checks shape, norm, tokens and budget.  @throws shape_error or parameter_error
     constexpr void check() const {
         detail::check_shape(rank, d, row_norm);
         static_cast<void>(budget());
     }
     friend bool operator==(const layout&, const layout&) = default;
 
-    /// Entries of each hidden state in one ciphertext.
+    /// The entries of each hidden state in one ciphertext.
     constexpr std::size_t entries_per_input() const noexcept { return P::degree / tokens; }
-    /// Ciphertexts of a block.
+    /// The ciphertexts of a block.
     constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, entries_per_input()); }
-    /// Products of a block, those of checksum rows included: one for each row.
+    /// The products of a block, those of checksum rows included: one for each row.
     constexpr std::size_t outputs() const noexcept { return rows().outputs(); }
     constexpr int subring_log_n() const noexcept { return std::countr_zero(tokens); }
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
         return {rank, d, 1, static_cast<double>(d), 1, row_layout::checks(rank)};
     }
+    /// The budget of a block's replies.
     /// @throws shape_error for tokens that no block has; parameter_error as budget_for, or for primes with
     ///         which integers of A or hidden states overflow
     constexpr reply_budget budget() const {
@@ -76,7 +77,7 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
         }
         return result;
     }
-    /// Coefficients of c0 that travel of output o, over the block.
+    /// The coefficients of c0 that travel of output o, over the block.
     constexpr std::size_t targets(std::size_t) const noexcept { return tokens; }
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
         return rows().reply_bits(budget, o);
@@ -85,7 +86,7 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
         return rows().noise_bits(budget, o);
     }
 
-    /// The rows one by one: what does not depend on blocks.
+    /// The layout of the rows one by one, which does not depend on blocks.
     constexpr row_layout rows() const noexcept { return {rank, d, row_norm}; }
 };
 

@@ -32,17 +32,17 @@ namespace detail {
 
 struct server_internals;
 
-/// One for each server of blocks, of any type: an address would come again.
+/// A number for each server of blocks, of any type, that never comes again, as an address would.
 inline std::uint64_t next_server_number() noexcept {
     static std::atomic<std::uint64_t> last{0};
     return ++last;
 }
 
-/// One of each for every limb of a request.
+/// One T for every limb of a request.
 template <ckks::parameter_set P, class T>
 using of_each_limb = std::array<T, static_cast<std::size_t>(traced_product<P>::basis::limbs)>;
 
-/// So many, and others of zeros up to a multiple of eight.
+/// The next multiple of eight, from `count` on.
 constexpr std::size_t whole_lanes(std::size_t count) noexcept {
     return ceil_divide(count, rns::limb::interleaved) * rns::limb::interleaved;
 }
@@ -51,12 +51,12 @@ constexpr std::size_t whole_lanes(std::size_t count) noexcept {
 struct block_products_workspace {
     memory::secret_buffer<arith::word> scratch;  ///< a window of eight polynomials
     memory::secret_buffer<arith::word> weights;  ///< transforms of eight rows, in part
-    memory::secret_buffer<arith::word> windows;  ///< of eight inputs, or products with eight rows
+    memory::secret_buffer<arith::word> windows;  ///< windows of eight inputs, or products with eight rows
 };
 
-/// A as 32-bit integers, for blocks of tokens. A plaintext has `columns` coefficients that are not zero, so
-/// ciphertexts are multiplied window by window: of the coefficients of the product with a window all are
-/// right but the last `columns`, with which the next window begins. Exact: docs/design/streams.md.
+/// The matrix A as 32-bit integers, for blocks of tokens. A plaintext has `columns` coefficients that are not
+/// 0, so ciphertexts are multiplied window by window: of the coefficients of the product with a window all
+/// are right but the last `columns`, with which the next window begins. Exact: docs/design/streams.md.
 template <ckks::parameter_set P, class Protection>
 class block_weights {
     using basis = typename traced_product<P>::basis;
@@ -84,7 +84,7 @@ class block_weights {
     std::size_t inputs() const noexcept { return ceil_divide(d_, columns_); }
     std::size_t padded_outputs() const noexcept { return whole_lanes(outputs_); }
 
-    /// sums[I][o] = row o times the coefficients of one token, modulo prime I, for padded_outputs() of them.
+    /// Multiplies a token: sums[I][o] = row o times its coefficients, modulo prime I, for padded_outputs().
     template <class Token, class Sums>
     void multiply_token(const Token& token, Sums& sums) const {
         const auto products = [&]<int... I>(std::integer_sequence<int, I...>) {
@@ -96,11 +96,11 @@ class block_weights {
         products(std::make_integer_sequence<int, basis::limbs>());
     }
 
-    /// Words of all windows of all inputs, for one prime.
+    /// The words of all windows of all inputs, for one prime.
     std::size_t window_words() const noexcept { return size() * windows() * padded_inputs(); }
 
-    /// Limb I of eight inputs from `first` on, as the seed gives them, to the transforms of their windows:
-    /// point f of window w of input k at (f * windows() + w) * padded_inputs() + k.
+    /// Transforms the windows of limb I of eight inputs from `first` on, which the seed gives: point f of
+    /// window w of input k goes to (f * windows() + w) * padded_inputs() + k.
     /// @param limbs  room for eight of N words
     template <int I>
     void transform_inputs(const random::seed& seed, std::size_t first, block_products_workspace& work,
@@ -128,8 +128,8 @@ class block_weights {
         }
     }
 
-    /// to[k * N + c] = coefficient c of limb I of c1 of output first + k, of eight: the sum over inputs of
-    /// the row times the input.
+    /// Multiplies eight rows with the inputs: to[k * N + c] = coefficient c of limb I of c1 of output first +
+    /// k, the sum over inputs of the row times the input.
     template <int I>
     void multiply(std::span<const arith::word> inputs_windows, std::size_t first,
                   block_products_workspace& work, std::span<arith::word> to) const {
@@ -162,9 +162,9 @@ class block_weights {
         return rns::shared_subring_plan<P::log_n, basis::template prime<I>>(std::countr_zero(size()));
     }
 
-    /// Point f of part `part` of eight rows from `row` on, with input k, at (f * inputs() + k) * 8: entry c
-    /// of a row in coefficient -c, of which the first stages make multiples. Divided by all points, for the
-    /// transform back.
+    /// Transforms part `part` of eight rows from `row` on: its point f with input k goes to (f * inputs() +
+    /// k) * 8; entry c of a row in coefficient -c, of which the first stages make multiples. Divided by all
+    /// points, for the transform back.
     template <int I>
     void transform_weights(std::size_t part, std::size_t row, block_products_workspace& work) const {
         constexpr arith::word q = basis::template prime<I>;
@@ -192,11 +192,11 @@ class block_weights {
     std::size_t d_;
     std::size_t outputs_;
     std::size_t columns_;                            ///< entries of a hidden state in one ciphertext
-    std::size_t pieces_;                             ///< of so many coefficients in a window
+    std::size_t pieces_;                             ///< pieces of `columns_` coefficients in a window
     memory::secret_buffer<std::uint32_t> integers_;  ///< eight rows at a time, with rns::limb::integer_offset
 };
 
-/// Which positions of a block were answered, and who may answer the others.
+/// Keeps which positions of a block were answered, and who may answer the others.
 class block_positions {
   public:
     std::size_t tokens() const noexcept { return used_.size(); }
@@ -204,7 +204,7 @@ class block_positions {
     bool is_open(std::size_t position) const noexcept {
         return ::getpid() == owner_ && position < used_.size() && used_[position] == 0;
     }
-    /// Positions that can.
+    /// The number of positions that can still be answered.
     std::size_t left() const noexcept {
         return ::getpid() == owner_
                    ? static_cast<std::size_t>(std::count(used_.begin(), used_.end(), std::uint8_t{0}))
@@ -215,10 +215,11 @@ class block_positions {
     block_positions() = default;
     block_positions(block_positions&&) noexcept = default;  // two copies would answer a position twice
     block_positions& operator=(block_positions&&) noexcept = default;
-    /// All of them, for the server with this number.
+    /// Opens all positions, for the server with this number.
     block_positions(std::uint64_t server, std::size_t tokens) : of_(server), used_(tokens) {}
 
-    /// @param bytes  of a request
+    /// Checks a request.
+    /// @param bytes  of a request's c0
     /// @throws as server::answer
     void check(std::uint64_t server, std::size_t d, std::size_t bytes, const token_request& r) const {
         require<parameter_error>(of_ == server && owner_ == ::getpid(),
@@ -258,9 +259,9 @@ class block_positions {
 
 }  // namespace detail
 
-/// What a server keeps of a block that it prepared for a client: for each position what its answers are
-/// hidden under. Each position is answered once, in any order. Belongs to one client, to the version of A
-/// that prepared it and to its process. Move-only, wiped on release; for one thread at a time.
+/// A block that a server prepared for a client: for each position what its answers are hidden under. Each
+/// position is answered once, in any order. Belongs to one client, to the version of A that prepared it and
+/// to its process. Move-only, wiped on release; for one thread at a time.
 template <ckks::parameter_set P>
 class server_block : public detail::block_positions {
   public:
@@ -273,7 +274,7 @@ class server_block : public detail::block_positions {
     server_block(std::uint64_t server, std::size_t tokens) : detail::block_positions(server, tokens) {}
 
     memory::secret_buffer<random::seed> flood_secret_{1};
-    /// Encryptions of zero: a word for each output of position 0, then of position 1, ...
+    /// The encryptions of zero: a word for each output of position 0, then of position 1, ...
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> c0_;
 };
 
@@ -290,26 +291,25 @@ template <ckks::parameter_set P>
 struct block_workspace {
     using basis = typename traced_product<P>::basis;
 
-    /// For one thread.
-    struct slot {
+    /// The memory of one worker.
+    struct worker {
         detail::block_products_workspace work;
-        detail::of_each_limb<P, memory::secret_buffer<arith::word>> products;  ///< of eight outputs
+        detail::of_each_limb<P, memory::secret_buffer<arith::word>> products;  ///< products of eight outputs
         memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
     };
 
-    std::vector<slot> slots = std::vector<slot>(1);
-    detail::of_each_limb<P, memory::buffer<arith::word>> windows;  ///< of the inputs of a block
+    std::vector<worker> workers = std::vector<worker>(1);
+    detail::of_each_limb<P, memory::buffer<arith::word>> windows;  ///< windows of a block's inputs
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     detail::of_each_limb<P, memory::buffer<arith::word>> tokens;
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> sums;
-    memory::buffer<std::uint32_t> switched;  ///< of them, which may be more than a polynomial has
-    random::generator generator;  ///< of flood secrets; to give one that is not the default is for tests
+    memory::buffer<std::uint32_t> switched;  ///< outputs, which may be more than a polynomial has
+    random::generator generator;  ///< draws flood secrets; to give one that is not the default is for tests
     work_count work;              ///< added up over calls
 };
 
-/// Applies A to the tokens of blocks. What takes time is done before the tokens exist: `prepare`; `answer` is
-/// inner products of 32-bit integers. Immutable: any number of threads may use it, each with its own
-/// workspace.
+/// Applies A to the tokens of blocks. `prepare` does what takes time before the tokens exist; `answer` is
+/// inner products of 32-bit integers. Immutable; thread-safe, with a workspace for each thread.
 template <ckks::parameter_set P, class Protection>
 class server<P, token_blocks, Protection> {
     using basis = typename traced_product<P>::basis;
@@ -321,7 +321,7 @@ class server<P, token_blocks, Protection> {
     using layout_type = typename plan_type::layout_type;
     using workspace = block_workspace<P>;
 
-    /// Packs A (rank x d), once, for blocks of so many tokens.
+    /// Packs A (rank x d), once, for blocks of `tokens` tokens.
     /// @throws as server of single tokens; parameter_error too for more tokens than a client that cheats may
     ///         have under one encryption of zero: most_targets
     server(const matrix& a, std::size_t tokens) : server(a, tokens, most_targets<P, Protection>) {}
@@ -331,14 +331,14 @@ class server<P, token_blocks, Protection> {
     const plan_type& plan() const noexcept { return plan_; }
     const layout_type& layout() const noexcept { return plan_.layout(); }
 
-    /// As server::pool of single tokens.
+    /// Makes the encryptions of zero for one client, in one session, as server::pool of single tokens does.
     zero_pool pool(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
                    random::generator generator = random::generator()) const {
         return {nonce, std::move(key), plan_.subring_log_n(), std::move(generator)};
     }
 
-    /// Everything that does not depend on tokens. Takes plan().outputs() encryptions of zero, which belong to
-    /// this block for good: if the reply is lost, send its bytes again, or prepare another block.
+    /// Computes everything that does not depend on tokens. Takes plan().outputs() encryptions of zero, which
+    /// belong to this block for good: if the reply is lost, send its bytes again, or prepare another block.
     /// @throws shape_error for another layout; parameter_error for a pool of another degree; entropy_error
     template <exec::host_execution Where>
     void prepare(const Where& where, const block_request& r, zero_pool& zeros, workspace& work,
@@ -352,19 +352,19 @@ class server<P, token_blocks, Protection> {
             zeros.subring_log_n() == plan_.subring_log_n(),
             {"server::prepare: got encryptions of zero traced to degree 2^", zeros.subring_log_n(),
              ", expected 2^", plan_.subring_log_n(), ", the plan's subring_log_n()"});
-        work.slots.resize(std::max(work.slots.size(), where.threads()));
+        work.workers.resize(std::max(work.workers.size(), where.threads()));
         server_block<P> made = open_block(r.seed, zeros, work);
         constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
         for (auto& limb : work.windows) {
             detail::make_room(limb, weights_.window_words());
         }
         where.for_each(detail::ceil_divide(plan_.inputs(), lanes) * limbs,
-                       [&](std::size_t job, std::size_t slot) {
+                       [&](std::size_t job, std::size_t worker) {
                            rns::for_each_limb<basis>([&]<int I>() {
                                if (job % limbs == static_cast<std::size_t>(I)) {
                                    weights_.template transform_inputs<I>(
-                                       r.seed, job / limbs * lanes, work.slots[slot].work,
-                                       detail::make_room(work.slots[slot].products[I], lanes * P::degree),
+                                       r.seed, job / limbs * lanes, work.workers[worker].work,
+                                       detail::make_room(work.workers[worker].products[I], lanes * P::degree),
                                        work.windows[I].span());
                                }
                            });
@@ -373,14 +373,15 @@ class server<P, token_blocks, Protection> {
         to.d = plan_.d();
         to.tokens = tokens;
         to.c1.resize(outputs);
-        where.for_each(detail::ceil_divide(outputs, lanes), [&](std::size_t group, std::size_t slot) {
-            auto& products = work.slots[slot].products;
+        where.for_each(detail::ceil_divide(outputs, lanes), [&](std::size_t group, std::size_t worker) {
+            auto& products = work.workers[worker].products;
             rns::for_each_limb<basis>([&]<int I>() {
-                weights_.template multiply<I>(work.windows[I].span(), group * lanes, work.slots[slot].work,
+                weights_.template multiply<I>(work.windows[I].span(), group * lanes,
+                                              work.workers[worker].work,
                                               detail::make_room(products[I], lanes * P::degree));
             });
             for (std::size_t k = 0; k < std::min(lanes, outputs - group * lanes); ++k) {
-                finish(group * lanes + k, k, zeros, work, work.slots[slot], made, to);
+                finish(group * lanes + k, k, zeros, work, work.workers[worker], made, to);
             }
         });
         work.reservations.clear();
@@ -400,8 +401,8 @@ class server<P, token_blocks, Protection> {
         const block_token<P> token{&block, &r, &to};
         answer(std::span(&token, 1), work);
     }
-    /// The same for tokens of many blocks, which A is read from memory for once. All are answered or none.
-    /// @throws as above, for a position that comes twice too
+    /// Answers tokens of many blocks, for which A is read from memory once. All are answered or none.
+    /// @throws as for one token, and parameter_error for a position that comes twice
     void answer(std::span<const block_token<P>> tokens, workspace& work) const {
         for (std::size_t k = 0; k < tokens.size(); ++k) {
             read(tokens, k, work);
@@ -422,7 +423,7 @@ class server<P, token_blocks, Protection> {
         detail::check_targets(tokens, std::bit_floor(largest_targets), "tokens of a block");
     }
 
-    /// Token k, checked, to residues.
+    /// Reads token k, which is checked, as residues.
     void read(std::span<const block_token<P>> tokens, std::size_t k, workspace& work) const {
         const token_request& r = *tokens[k].request;
         tokens[k].block->check(number_, plan_.d(), packed_residues_bytes<P>(plan_.d()), r);
@@ -432,7 +433,7 @@ class server<P, token_blocks, Protection> {
         });
     }
 
-    /// The answer to token k, which was read.
+    /// Writes the answer to token k, which was read.
     void answer_read(std::span<const block_token<P>> tokens, std::size_t k, workspace& work) const {
         server_block<P>& block = *tokens[k].block;
         const token_request& r = *tokens[k].request;
@@ -477,9 +478,9 @@ class server<P, token_blocks, Protection> {
         });
     }
 
-    /// Output o, of which the products are number k in the slot: with its encryption of zero, into bytes.
+    /// Finishes output o, product k of the worker's: with its encryption of zero, into bytes.
     void finish(std::size_t o, std::size_t k, zero_pool& zeros, workspace& work,
-                typename workspace::slot& slot, server_block<P>& made, block_reply& to) const {
+                typename workspace::worker& worker, server_block<P>& made, block_reply& to) const {
         auto zero = zeros.acquire(std::move(work.reservations[o]));
         auto c1 = rns::inverse(std::move(zero.c1));
         ckks::add_small(zero.e1.span(), c1);
@@ -487,19 +488,19 @@ class server<P, token_blocks, Protection> {
             constexpr arith::word q = basis::template prime<I>;
             constexpr auto m = rns::modulus_of<q>(q);
             const auto limb = c1.template limb<I>();
-            rns::limb::add(m, limb, limb, slot.products[I].span().subspan(k * P::degree, P::degree));
+            rns::limb::add(m, limb, limb, worker.products[I].span().subspan(k * P::degree, P::degree));
             ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, zero.c0[I].span());
             rns::limb::add_small(m, zero.c0[I].span(), zero.e0.span());
             for (std::size_t t = 0; t < made.tokens(); ++t) {
                 made.c0_[I][t * plan_.outputs() + o] = zero.c0[I][t];
             }
         });
-        pack_switched(c1, plan_.reply_bits(o), slot.switched.span(), to.c1[o]);
+        pack_switched(c1, plan_.reply_bits(o), worker.switched.span(), to.c1[o]);
         zero.c1 = rns::secret_poly<basis, rns::evaluation_form>(std::move(c1).take());
         zeros.release(std::move(zero));
     }
 
-    /// A block, with reservations of fresh encryptions of zero.
+    /// Opens a block, with reservations of fresh encryptions of zero.
     server_block<P> open_block(const random::seed& seed, zero_pool& zeros, workspace& work) const {
         const std::size_t outputs = plan_.outputs();
         server_block<P> made(number_, layout().tokens);

@@ -52,7 +52,7 @@ auto view_of_state(const State& h) {
 }
 }  // namespace detail
 
-/// What a client keeps of a block of tokens that it prepared: for each position the mask that hides a hidden
+/// A block of tokens that a client prepared: for each position the mask that hides a hidden
 /// state, as secret as the state, and once the server's part has come what its answers are read with, as
 /// secret as the key. A position hides one state: its mask is gone when it was read. A message that is lost
 /// is sent again as its bytes; whoever encrypts again takes the next position. Gone in the child of a fork;
@@ -69,15 +69,14 @@ class client_block {
     client_block(const client_block&) = delete;  // two copies would hide two states under one mask
 
     const plan_type& plan() const noexcept { return plan_; }
-    /// For the server.
+    /// The request that goes to the server.
     const block_request& request() const noexcept { return request_; }
-    /// Positions that hide nothing yet.
+    /// The number of positions that hide nothing yet.
     std::size_t left() const noexcept {
         return ::getpid() == owner_ && !masks_.front().empty() ? request_.tokens - next_ : 0;
     }
 
-    /// Hides a hidden state at the next position: additions, no transform. Allocates nothing from the second
-    /// token on.
+    /// Hides a hidden state at the next position: no transform, and no allocation from the second token on.
     /// @param overflow_margin  the scale is divided by it: for another try after range_exceeded_error
     /// @throws shape_error if h has another size; parameter_error for an overflow margin below 1, and if no
     ///         position is left; encoding_error, naming the entry, for NaN and infinity. None uses up a
@@ -86,13 +85,13 @@ class client_block {
     void encrypt(const State& h, token_query& to, double overflow_margin = 1) {
         hide<false>(detail::view_of_state(h), to, overflow_margin);
     }
-    /// As client::encrypt_or_zeros.
+    /// Hides like encrypt, and states that are not finite like client::encrypt_or_zeros.
     template <hidden_state State>
     bool encrypt_or_zeros(const State& h, token_query& to, double overflow_margin = 1) {
         return hide<true>(detail::view_of_state(h), to, overflow_margin);
     }
 
-    /// A*h, rank entries, from the reply to this query. What client::decrypt says holds here.
+    /// Decrypts A*h, rank entries, from the reply to this query. What client::decrypt says holds here.
     /// @throws shape_error or format_error if the reply is for another query or malformed; parameter_error if
     ///         the server's part of the block has not come, or for a query without its scale;
     ///         range_exceeded_error
@@ -138,7 +137,7 @@ class client_block {
         }
     }
 
-    // Compiled apart, for with zeros instead no branch may ask whether the state is kept.
+    // Compiled apart, for with 0 in its place no branch may ask whether the state is kept.
     template <bool zeros_instead, class Real>
     bool hide(std::span<const Real> state, token_query& to, double overflow_margin) {
         detail::check_overflow_margin(overflow_margin);
@@ -177,9 +176,9 @@ class client_block {
     block_request request_;
     std::size_t next_ = 0;
     pid_t owner_ = ::getpid();
-    /// Limb I: d residues of position 0, then of position 1, ...
+    /// Limb I has d residues of position 0, then of position 1, ...
     std::array<memory::secret_buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> masks_;
-    memory::secret_buffer<arith::word> products_;  ///< of each output at position 0, then at position 1, ...
+    memory::secret_buffer<arith::word> products_;  ///< each output at position 0, then at position 1, ...
     memory::secret_buffer<double> reals_;
     memory::secret_buffer<arith::word> sums_;
     decryption_workspace<P> work_;
@@ -188,23 +187,22 @@ class client_block {
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
 /// Encryption advances the random generator, so it needs one thread at a time; decryption is const and
-/// thread-safe. Exception safety: strong, but for workspaces and queries that are written again.
+/// thread-safe. Exception safety: strong, except that workspaces and queries may be half written.
 template <ckks::parameter_set P>
 class client {
     template <class Packing, class Protection>
     using query_for = typename packing_plan<P, Packing, Protection>::query_type;
 
   public:
-    /// A fresh secret key.
+    /// Makes a client with a fresh secret key.
     TENSAFE_COMPILED_MEMBER client() : key_(generator_) {}
 
-    /// An existing key. Encryption draws from the operating system unless another generator is given, which
-    /// only tests should do: two hidden states encrypted with the same randomness show their difference.
+    /// Makes a client with an existing key. Only tests should give another generator than the operating
+    /// system's: two hidden states encrypted with the same randomness show their difference.
     explicit client(ckks::secret_key<P> key, random::generator generator = random::generator())
         : generator_(std::move(generator)), key_(std::move(key)) {}
 
-    /// The key with which one server makes encryptions of zero: sent to it once a session, for its fresh
-    /// nonce.
+    /// Makes the key for one server's encryptions of zero: sent once a session, for its fresh nonce.
     TENSAFE_COMPILED_MEMBER ckks::rerandomization_key<P, request_level<P>> rerandomization_key(
         const random::seed& server_nonce) {
         return ckks::make_rerandomization_key<request_level<P>>(key_, server_nonce, generator_);
@@ -222,7 +220,8 @@ class client {
         encrypt(plan, h, result, overflow_margin);
         return result;
     }
-    /// Into a query of an earlier token: from the second one on nothing is allocated.
+    /// Encrypts into a query of an earlier token: from the second one on nothing is allocated.
+    /// @throws as the encrypt that returns its query
     template <class Packing, class Protection, hidden_state State>
     TENSAFE_COMPILED_MEMBER void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
                                          query_for<Packing, Protection>& result, double overflow_margin = 1) {
@@ -231,11 +230,11 @@ class client {
         }
     }
 
-    /// The same, but a state with NaN, infinity or a norm beyond double is no error: zeros are encrypted, in
-    /// the same time, and the answers will be zeros. To go on with, and to tell the user, where the server
-    /// must not see that its answers led to such a state (docs/security.md, "Malicious servers").
+    /// Encrypts like encrypt, but a state with NaN, infinity or a norm beyond double is no error: 0 is
+    /// encrypted, in the same time, and the answers will be 0. To go on with, and to tell the user, where the
+    /// server must not see that its answers led to such a state (docs/security.md, "Malicious servers").
     /// @return  whether h was encrypted
-    /// @throws as above, but for NaN and infinity
+    /// @throws as encrypt, but for such a state
     template <class Packing, class Protection, hidden_state State>
     TENSAFE_COMPILED_MEMBER bool encrypt_or_zeros(const packing_plan<P, Packing, Protection>& plan,
                                                   const State& h, query_for<Packing, Protection>& result,
@@ -268,7 +267,7 @@ class client {
         return of_state.kept != 0;
     }
 
-    /// A block of tokens: draws the masks of all positions. Its request goes to the server.
+    /// Prepares a block of tokens: draws the masks of all positions. Its request goes to the server.
     template <class Protection>
     client_block<P, Protection> prepare(const packing_plan<P, token_blocks, Protection>& plan) {
         using basis = typename traced_product<P>::basis;
@@ -332,10 +331,10 @@ class client {
         block.products_ = std::move(products);
     }
 
-    /// A*h, rank entries, from the reply to this query, if the server follows the protocol. Another can make
-    /// it any linear function of the secret key: answers of a server that is not trusted must never get back
-    /// to it, not even through what the client does next. A reply for another key, query or server of the
-    /// same shape is not detected: the answers are noise, or the other server's.
+    /// Decrypts A*h, rank entries, from the reply to this query, if the server follows the protocol. Another
+    /// can make it any linear function of the secret key: answers of a server that is not trusted must never
+    /// get back to it, not even through what the client does next. A reply for another key, query or server
+    /// of the same shape is not detected: the answers are noise, or the other server's.
     ///
     /// Answers are rounded to their real precision, but for whole ciphertexts (replicated slots of
     /// reveals_adapter_rows): who has those, or exact answers, and their replies, computes the key.
@@ -350,9 +349,9 @@ class client {
         decrypt(plan, r, q, work, answers);
         return answers;
     }
-    /// Allocates nothing from the second token on.
+    /// Decrypts into `answers`; allocates nothing from the second token on.
     /// @param answers  rank entries, to be written
-    /// @throws as above; shape_error also unless answers has this size
+    /// @throws as the decrypt that returns its answers; shape_error also unless answers has this size
     template <class Packing, class Protection>
     TENSAFE_COMPILED_MEMBER void decrypt(const packing_plan<P, Packing, Protection>& plan,
                                          const reply<P, Packing, Protection>& r,
@@ -361,10 +360,10 @@ class client {
         decrypt_rounded(plan, r, q, work, answers, [&](std::size_t o) { return plan.noise_bits(o); });
     }
 
-    /// With every bit of its noise, a tenth more precise. **About 2 N answers and their replies, which the
-    /// server and everybody on the line have, are the secret key**: nobody but the client may see what is
-    /// computed of these.
-    /// @throws as above
+    /// Decrypts with all bits of the noise, a tenth more precisely. **About 2 N answers and their replies,
+    /// which the server and everybody on the line have, are the secret key**: only the client may see what
+    /// comes of these.
+    /// @throws as decrypt
     template <class Packing, class Protection>
     void decrypt_exposing_key(const packing_plan<P, Packing, Protection>& plan,
                               const reply<P, Packing, Protection>& r, const query_for<Packing, Protection>& q,
@@ -400,13 +399,13 @@ class client {
         }
     }
 
-    /// What a message depends on beside the state.
+    /// The numbers beside the state on which a message depends.
     template <class Plan>
     static std::array<double, 3> plan_numbers(const Plan& plan, double scale) noexcept {
         return {static_cast<double>(plan.d()), static_cast<double>(plan.entries_per_input()), scale};
     }
 
-    /// Room for a message: none is left after an exception.
+    /// Makes room for a message: none is left after an exception.
     void restore_message() {
         if (work_.message.words().empty()) {
             work_.message = decltype(work_.message)(memory::uninitialized);
@@ -426,7 +425,7 @@ class client {
         work_.message = rns::secret_poly<basis, rns::coefficient_form>(std::move(c0).take());
     }
 
-    /// A fresh seeded ciphertext of all limbs, in the memory of an earlier one.
+    /// Encrypts input i as a fresh seeded ciphertext of all limbs, in the memory of an earlier one.
     template <class Plan, class Real>
     void encrypt_on_whole_chain(const Plan& plan, std::span<const Real> h, std::size_t i, std::uint64_t kept,
                                 ckks::seeded_ciphertext<P>& input) {
@@ -443,7 +442,7 @@ class client {
                 .declassify());
     }
 
-    /// The target coefficients of output o.
+    /// Writes the target coefficients of output o to `values`.
     template <class Plan>
     void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, int noise_bits,
               decryption_workspace<P>& work, std::span<double> values) const {

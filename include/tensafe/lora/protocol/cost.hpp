@@ -15,31 +15,31 @@
 
 namespace tensafe::lora {
 
-/// What one request and its reply cost: known at compile time, and what the code then does and sends.
+/// The cost of one request and its reply: known at compile time, and what the code then does and sends.
 struct token_cost {
     std::size_t inputs = 0;   ///< ciphertexts of the request
     std::size_t outputs = 0;  ///< products in the reply
-    work_count server;        ///< with encryptions of zero made on the spot
-    /// Transforms of the server's that a filled pool of zeros has done before.
+    work_count server;        ///< the server's work, encryptions of zero made on the spot included
+    /// The transforms of the server's that a filled pool has done before.
     std::size_t pooled_transforms = 0;
     std::size_t client_transforms = 0;
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
-    std::size_t online_up = 0;  ///< of one token of a block, once it is prepared
+    std::size_t online_up = 0;  ///< bytes of one token of a block, once it is prepared
     std::size_t online_down = 0;
-    std::size_t session_bytes = 0;  ///< once: the server's nonce and the re-randomization key with both
-    std::size_t hidden_states = 1;  ///< that all this serves
+    std::size_t session_bytes = 0;  ///< bytes of the server's nonce and the re-randomization key, once
+    std::size_t hidden_states = 1;  ///< the hidden states that all this serves
     std::size_t targets = 0;        ///< coefficients that a reply shows, for budget.statistical_distance
     reply_budget budget{};
-    double relative_error = 0;  ///< of an answer, typically: budget.relative_error
-    /// Of `default_replies` replies from replies that are made of the answers alone.
+    double relative_error = 0;  ///< the typical one of an answer: budget.relative_error
+    /// The distance of `default_replies` replies from replies that are made of the answers alone.
     double statistical_distance = 0;
     double word_multiplications = 0;  ///< products of two words, butterflies included, both sides
 
     constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
-/// Of a token; for token_blocks of a block, all its tokens and phases.
+/// The cost of a token; for token_blocks that of a block, all its tokens and phases.
 template <ckks::parameter_set P, class Packing, class Protection>
 constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan) {
     constexpr auto limbs = static_cast<std::size_t>(request_level<P>) + 1;
@@ -107,7 +107,7 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan) {
     return cost;
 }
 
-/// The cost of a site of this shape.
+/// The cost of serving a site of this shape.
 /// @param tokens  of a block, for token_blocks
 /// @throws parameter_error if the set cannot hold the replies
 template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
@@ -120,7 +120,7 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
     return cost_of(packing_plan<P, Packing, Protection>(l));
 }
 
-/// What `best_tiling` minimises, a weighted sum: for example nanoseconds of a byte sent and picoseconds of a
+/// An objective of `best_tiling`, a weighted sum: for example nanoseconds of a byte sent and picoseconds of a
 /// multiplication.
 template <int PerByte, int PerMultiplication>
 struct weighted {
@@ -149,7 +149,7 @@ constexpr void try_rows(std::span<const site_shape> shapes, mode m, int& best, d
     }
 }
 
-/// Of 1 to 2^MostLog; 0 if none can.
+/// The best number of rows from 1 to 2^MostLog; 0 if the set can hold the replies with none.
 template <ckks::parameter_set P, class Objective, class Protection, int MostLog>
 constexpr int best_rows(std::span<const site_shape> shapes, mode m) {
     int best = 0;
@@ -177,8 +177,8 @@ inline constexpr int best_tiling = [] {
     return rows;
 }();
 
-/// At run time, for shapes that come from a file: the number of rows, 1 to 32, with the least sum over all.
-/// @throws parameter_error if there is none
+/// Finds at run time, for shapes from a file, the number of rows, 1 to 32, with the least sum over all.
+/// @throws parameter_error if the set can hold the replies with none
 template <ckks::parameter_set P, class Protection = protects_adapter_rows<>, class Objective = least_bytes>
 int best_tiling_of(std::span<const site_shape> shapes, mode m = mode::client_held_b) {
     const int rows = detail::best_rows<P, Objective, Protection, 5>(shapes, m);
@@ -188,7 +188,7 @@ int best_tiling_of(std::span<const site_shape> shapes, mode m = mode::client_hel
     return rows;
 }
 
-/// The tokens of a block, a power of two, with which so many tokens at sites of these shapes cost the
+/// The tokens of a block, a power of two, with which `tokens` tokens at sites of these shapes cost the
 /// least: `model_options::tokens_ahead`. Blocks that are not used up count whole. 0 if single tokens cost
 /// less, as two do.
 /// @param memory  bytes of the client's, for a block of each site
@@ -229,7 +229,8 @@ std::size_t best_tokens_ahead(std::span<const site_shape> shapes, std::size_t to
     return best;
 }
 
-/// f(coefficient_tiles<rows>{}): rows are part of the type, so f is compiled for each of these numbers.
+/// Returns f(coefficient_tiles<rows>{}): rows are part of the type, so f is compiled for each of these
+/// numbers.
 /// `with_tiling(best_tiling_of<params>(shapes), [&]<int Rows>(lora::coefficient_tiles<Rows>) {...})`
 /// @throws parameter_error unless rows is a power of two from 1 to 32
 template <int Rows = 1, class F>

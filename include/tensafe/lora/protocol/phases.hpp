@@ -7,15 +7,15 @@
 
 namespace tensafe::lora {
 
-/// What server::apply does, in this order; the last three for a few products at a time.
+/// The phases of server::apply, in this order; the last three for a few products at a time.
 enum class server_phase : std::size_t {
     expand,     ///< polynomials from a request's bytes and seed
     multiply,   ///< products with the packed matrix
-    protect,    ///< encryptions of zero and floods; none of bare replies
-    serialize,  ///< to the small modulus and into bytes
+    protect,    ///< adds encryptions of zero and floods; not of bare replies
+    serialize,  ///< switches to the small modulus and writes bytes
 };
 
-/// An observer is called as observer(server_phase) when a phase begins. This one costs nothing.
+/// An observer, called as observer(server_phase) when a phase begins, that does nothing and costs nothing.
 struct no_observer {
     constexpr void operator()(server_phase) const noexcept {}
 };
@@ -37,7 +37,7 @@ class phase_clock {
         running_.reset();
         since_ = now;
     }
-    /// Of this phase, since the clock was made.
+    /// The milliseconds of this phase, since the clock was made.
     double milliseconds(server_phase of) const noexcept { return sums_[static_cast<std::size_t>(of)]; }
 
   private:

@@ -56,7 +56,7 @@ protected_product<P> rerandomize(traced_product<P> product, const ckks::zero<P, 
     return result;
 }
 
-/// All coefficients of a polynomial, to the modulus 2^bits, and into bytes.
+/// Switches all coefficients of a polynomial to the modulus 2^bits and packs them into bytes.
 /// @param switched  room for N of them
 template <class Basis, class Release, class Bytes>
 void pack_switched(const rns::poly<Basis, rns::coefficient_form, memory::host_space, Release>& p, int bits,
@@ -66,7 +66,7 @@ void pack_switched(const rns::poly<Basis, rns::coefficient_form, memory::host_sp
     memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(out));
 }
 
-/// A protected product, to the modulus 2^bits, and into bytes; of c0 the first `wanted` coefficients.
+/// Switches a protected product to the modulus 2^bits and packs it: of c0 the first `wanted` coefficients.
 /// @param switched  room for N of them
 template <ckks::parameter_set P, class Output>
 void serialize(const protected_product<P>& product, std::size_t wanted, int bits,
@@ -83,7 +83,7 @@ void serialize(const protected_product<P>& product, std::size_t wanted, int bits
     memory::pack_bits(std::span<const std::uint32_t>(c0), bits, std::span(out.c0));
 }
 
-/// Up to so many coefficients of c1*s are inner products with the ternary key; more are read off a transform.
+/// The most coefficients of c1*s that are inner products with the ternary key; more are read off a transform.
 inline constexpr std::size_t most_inner_products = 16;
 
 namespace detail {
@@ -97,10 +97,10 @@ double centred_coefficient(arith::word sum, int bits, int noise_bits) noexcept {
            (modulus_of_basis<Basis>() * power_of_two(noise_bits - bits));
 }
 
-/// out[k] = coefficient k*N/n of c1*s modulo 2^32, n = 2^subring_log_n, for k < out.size(). One NTT modulo
-/// the first prime of the chain if that is cheaper.
+/// Computes out[k] = coefficient k*N/n of c1*s modulo 2^32, n = 2^subring_log_n, for k < out.size(). One NTT
+/// modulo the first prime of the chain if that is cheaper.
 /// @param c1  modulo 2^bits, bit-packed
-/// @throws format_error for a c1 of zeros, which an erased reply has
+/// @throws format_error if c1 is 0, as in an erased reply
 template <ckks::parameter_set P>
 void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_t> c1, int bits,
                      int subring_log_n, decryption_workspace<P>& work, std::span<arith::word> out) {
@@ -132,12 +132,12 @@ void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_
 
 }  // namespace detail
 
-/// The client's side: target coefficient k, in units of the integers modulo Q, with its noise;
-/// 2^subring_log_n of them, those beyond `wanted` zero. Allocates nothing.
+/// Decrypts an output, the client's side: target coefficient k, in units of the integers modulo Q, with its
+/// noise; 2^subring_log_n of them, those beyond `wanted` 0. Allocates nothing.
 /// @param noise_bits  each coefficient of the reply is rounded to a multiple of 2^noise_bits; with 0, what
 ///                    comes out is a linear equation in the key
 /// @throws shape_error or format_error unless the output has the bytes of this many values of this width;
-///         format_error for a c1 of zeros, which an erased reply has
+///         format_error if c1 is 0, as in an erased reply
 template <ckks::parameter_set P, class Output>
 void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int subring_log_n,
                     std::size_t wanted, int bits, int noise_bits, decryption_workspace<P>& work,
@@ -156,7 +156,7 @@ void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int su
     memory::wipe(work.sums.data(), used * sizeof(arith::word));
 }
 
-/// The same for a bare product.
+/// Decrypts a bare product: target coefficient k, in units of the integers modulo Q, with its noise.
 template <ckks::parameter_set P>
 void decrypt_output(const ckks::secret_key<P>& key, const traced_product<P>& product, int subring_log_n,
                     int noise_bits, decryption_workspace<P>& work, std::span<double> values) {

@@ -26,7 +26,7 @@ template <ckks::parameter_set P>
 using rerandomization_pool = ckks::rerandomization_pool<P, request_level<P>>;
 
 namespace detail {
-/// For tests that look at what a server never sends.
+/// Gives tests a look at what a server never sends.
 struct server_internals {
     template <class Server>
     static const auto& weights(const Server& s) noexcept {
@@ -39,7 +39,7 @@ struct server_internals {
 /// cannot hold a secret key: no function here takes one.
 ///
 /// Immutable: any number of threads may use it at once, each with its own workspace; pools of zeros are
-/// thread-safe. Exception safety: strong, but for the contents of workspace and reply.
+/// thread-safe. Exception safety: strong, except that workspace and reply may be half written.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class server {
@@ -64,11 +64,11 @@ class server {
     server(const matrix& a, const ckks::secret_key<P>&) = delete;  // a server never holds a secret key
 
     const plan_type& plan() const noexcept { return plan_; }
-    /// What a client has to know of this server: it travels, and becomes a packing_plan again.
+    /// The layout, all that a client has to know of this server: it travels, and becomes a packing_plan.
     const layout_type& layout() const noexcept { return plan_.layout(); }
 
-    /// The encryptions of zero for one client, in one session. A reply takes plan().outputs() of them; `fill`
-    /// makes them beforehand. Servers of one parameter set and subring_log_n() can share them.
+    /// Makes the encryptions of zero for one client, in one session. A reply takes plan().outputs() of them;
+    /// `fill` makes them beforehand. Servers of one parameter set and subring_log_n() can share them.
     /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
     /// @param key    what the client answered: client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
@@ -82,7 +82,7 @@ class server {
     /// One hidden state of a client. Each task has a reply of its own.
     struct task {
         const request_type* from = nullptr;
-        lora::rerandomization_pool<P>* zeros = nullptr;  ///< not for replies that reveal A
+        lora::rerandomization_pool<P>* zeros = nullptr;  ///< null for replies that reveal A
         reply_type* to = nullptr;
     };
 
@@ -114,7 +114,7 @@ class server {
         }
     }
 
-    /// Answers one request, with the zeros of `pool`.  @throws as above
+    /// Answers one request, with the zeros of `pool`.  @throws as for several
     template <exec::host_execution Where, class Observer = no_observer>
     void apply(const Where& where, const request_type& r, lora::rerandomization_pool<P>& pool,
                workspace& work, reply_type& to, Observer&& observe = {}) const
@@ -132,7 +132,7 @@ class server {
     reply_type apply(const request_type&) const  // protected replies need the client's rerandomization_pool
         requires(Protection::protects) = delete;
 
-    /// Replies that show A: see `reveals_adapter_rows`.
+    /// Answers one request with a reply that shows A: see `reveals_adapter_rows`.  @throws as for several
     template <exec::host_execution Where, class Observer = no_observer>
     void apply(const Where& where, const request_type& r, workspace& work, reply_type& to,
                Observer&& observe = {}) const requires(!Protection::protects) {
@@ -146,7 +146,7 @@ class server {
         return result;
     }
 
-    /// Each of them without `where`: on the calling thread.
+    /// Answers on the calling thread, like the functions that take `where`.
     template <class First, class... Rest>
     void apply(const First& first, Rest&&... rest) const
         requires(!exec::host_execution<First> && sizeof...(Rest) >= 1) {
@@ -200,8 +200,8 @@ class server {
         if (work.requests.size() < tasks.size()) {
             work.requests.resize(tasks.size());
         }
-        if (work.slots.size() < where.threads()) {
-            work.slots.resize(where.threads());
+        if (work.workers.size() < where.threads()) {
+            work.workers.resize(where.threads());
         }
         for (const task& t : tasks) {
             t.to->outputs.resize(plan_.outputs());
@@ -222,18 +222,18 @@ class server {
         const std::size_t at_once = tasks_at_once();
         const std::size_t panels = weights_.panels();
         where.for_each(detail::ceil_divide(tasks.size(), at_once) * panels,
-                       [&](std::size_t k, std::size_t slot) {
+                       [&](std::size_t k, std::size_t worker) {
                            const std::size_t first = k / panels * at_once;
                            answer_panel(tasks.subspan(first, std::min(at_once, tasks.size() - first)), first,
-                                        k % panels, work, work.slots[slot], observe);
+                                        k % panels, work, work.workers[worker], observe);
                        });
         for (std::size_t t = 0; t < tasks.size(); ++t) {
             count(work);
         }
     }
 
-    /// Requests that go through the weights together. While the weights stay in cache by themselves, one; for
-    /// large matrices so many that their ciphertexts, which each panel reads again, take 8 MiB.
+    /// The number of requests that go through the weights together: one while the weights stay in cache by
+    /// themselves; else so many that their ciphertexts, which each panel reads again, take 8 MiB.
     std::size_t tasks_at_once() const noexcept {
         constexpr std::size_t cached_weights = std::size_t{1} << 19;
         constexpr std::size_t cached_ciphertexts = std::size_t{1} << 20;
@@ -249,7 +249,7 @@ class server {
         result.d = plan_.d();
     }
 
-    /// The work of one token.
+    /// Counts the work of one token.
     void count(workspace& work) const noexcept {
         work.work.products += plan_.inputs() * plan_.outputs();
         if constexpr (Protection::protects) {
@@ -258,7 +258,7 @@ class server {
         }
     }
 
-    /// Seeds and zeros leave the workspace, also on an exception.
+    /// Takes seeds and zeros out of the workspace, also on an exception.
     struct seeds_guard {
         workspace& work;
         ~seeds_guard() {
@@ -286,56 +286,56 @@ class server {
         }
     }
 
-    /// The outputs of panel p for a few tasks, the first of which is number `first` of its batch.
+    /// Computes the outputs of panel p for a few tasks, the first of which is number `first` of its batch.
     template <class Observer>
     void answer_panel(std::span<const task> tasks, std::size_t first, std::size_t p, workspace& work,
-                      product_workspace<P>& slot, Observer& observe) const {
+                      product_workspace<P>& worker, Observer& observe) const {
         const auto requests = std::span(std::as_const(work.requests)).subspan(first, tasks.size());
         const std::size_t outputs = weights_.shape_of(plan_, p).outputs;
         const std::size_t first_output = p * rns::panel_outputs;
-        if (slot.products.size() < tasks.size() * outputs) {
-            slot.products.resize(tasks.size() * outputs);
+        if (worker.products.size() < tasks.size() * outputs) {
+            worker.products.resize(tasks.size() * outputs);
         }
         if constexpr (Protection::protects) {
             const auto reserved = [&](std::size_t t, std::size_t g) -> auto& {
                 return work.reservations[(first + t) * plan_.outputs() + first_output + g];
             };
             // One task: the products start with the zeros. Several: so many zeros would leave the cache.
-            slot.zeros.clear();
+            worker.zeros.clear();
             const bool alone = tasks.size() == 1;
             observe(server_phase::protect);
             for (std::size_t g = 0; alone && g < outputs; ++g) {
-                slot.zeros.push_back(
+                worker.zeros.push_back(
                     ckks::detail::zero_factors::acquire(*tasks[0].zeros, std::move(reserved(0, g))));
             }
             observe(server_phase::multiply);
-            weights_.multiply(plan_, p, requests, slot, slot.products, slot.zeros, tasks[0].zeros);
+            weights_.multiply(plan_, p, requests, worker, worker.products, worker.zeros, tasks[0].zeros);
             for (std::size_t t = 0; t < tasks.size(); ++t) {
                 for (std::size_t g = 0; g < outputs; ++g) {
-                    auto& product = slot.products[t * outputs + g];
+                    auto& product = worker.products[t * outputs + g];
                     observe(server_phase::protect);
-                    auto zero =
-                        alone ? std::move(slot.zeros[g]) : tasks[t].zeros->acquire(std::move(reserved(t, g)));
+                    auto zero = alone ? std::move(worker.zeros[g])
+                                      : tasks[t].zeros->acquire(std::move(reserved(t, g)));
                     if (!alone) {
                         rns::add(product.c1, zero.c1);
                     }
-                    hide(tasks[t], first_output + g, work, first + t, std::move(zero), product, slot,
+                    hide(tasks[t], first_output + g, work, first + t, std::move(zero), product, worker,
                          observe);
                 }
             }
-            slot.zeros.clear();
+            worker.zeros.clear();
         } else {
             // The memory of the replies before is that of these products.
             const auto swap_outputs = [&] {
                 for (std::size_t t = 0; t < tasks.size(); ++t) {
                     for (std::size_t g = 0; g < outputs; ++g) {
-                        std::swap(slot.products[t * outputs + g], tasks[t].to->outputs[first_output + g]);
+                        std::swap(worker.products[t * outputs + g], tasks[t].to->outputs[first_output + g]);
                     }
                 }
             };
             swap_outputs();
             observe(server_phase::multiply);
-            weights_.multiply(plan_, p, requests, slot, slot.products);
+            weights_.multiply(plan_, p, requests, worker, worker.products);
             swap_outputs();
         }
     }
@@ -344,7 +344,7 @@ class server {
     /// makes bytes of it. It keeps its memory.
     template <class Observer>
     void hide(const task& t, std::size_t o, const workspace& work, std::size_t index,
-              ckks::zero<P, request_level<P>> zero, traced_product<P>& product, product_workspace<P>& slot,
+              ckks::zero<P, request_level<P>> zero, traced_product<P>& product, product_workspace<P>& worker,
               Observer& observe) const {
         random::seed flood_seed = work.seeds[index];
         const memory::wipe_guard guard(flood_seed);
@@ -358,13 +358,14 @@ class server {
             }
             flood_seed = covered.result();
         }
-        slot.hidden = rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
-                                  static_cast<std::uint32_t>(o));
+        worker.hidden = rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
+                                    static_cast<std::uint32_t>(o));
         observe(server_phase::serialize);
-        serialize(slot.hidden, plan_.targets(o), plan_.reply_bits(o), slot.switched.span(), t.to->outputs[o]);
-        product.c0 = std::move(slot.hidden.c0);
+        serialize(worker.hidden, plan_.targets(o), plan_.reply_bits(o), worker.switched.span(),
+                  t.to->outputs[o]);
+        product.c0 = std::move(worker.hidden.c0);
         product.c1 = rns::poly<typename traced_product<P>::basis, rns::evaluation_form>(
-            std::move(slot.hidden.c1).take());
+            std::move(worker.hidden.c1).take());
         t.zeros->release(std::move(zero));
     }
 

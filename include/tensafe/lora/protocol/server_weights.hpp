@@ -41,18 +41,18 @@ struct product_workspace {
     std::vector<const arith::word*> c1;
 };
 
-/// Memory that a server works in, one for each thread: from the second token on nothing is allocated.
+/// Memory of a server, one for each thread that calls it: from the second token on nothing is allocated.
 template <ckks::parameter_set P>
 struct server_workspace {
     std::vector<expanded_request<P>> requests;
-    std::vector<product_workspace<P>> slots;  ///< one for each thread that works
-    random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
-    memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
+    std::vector<product_workspace<P>> workers;  ///< memory of each worker
+    random::generator generator;  ///< draws flood seeds; to give one that is not the default is for tests
+    memory::secret_buffer<random::seed> seeds;  ///< seeds of floods, one for each request
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     work_count work;  ///< added up over calls
 };
 
-/// The same for replies that are whole ciphertexts.
+/// Memory that a server of replies that are whole ciphertexts works in, one for each thread that calls it.
 template <ckks::parameter_set P>
 struct ciphertext_workspace {
     std::vector<rns::poly<typename P::basis, rns::evaluation_form>> c1;  ///< uniform halves of the request
@@ -62,7 +62,7 @@ struct ciphertext_workspace {
 
 namespace detail {
 
-/// Makes room for a product: c0 zero, c1 to be written.
+/// Makes room for a product: c0 is set to 0, c1 is to be written.
 template <ckks::parameter_set P>
 void prepare(traced_product<P>& product, std::size_t trace) {
     product.make_room(trace);
@@ -71,7 +71,7 @@ void prepare(traced_product<P>& product, std::size_t trace) {
     }
 }
 
-/// A as inputs * outputs plaintexts, encoded and transformed once, and packed into panels of four outputs.
+/// The matrix A as inputs * outputs plaintexts, encoded and transformed once, in panels of four outputs.
 template <ckks::parameter_set P, class Packing, class Protection>
 class packed_weights {
     using basis = typename traced_product<P>::basis;
@@ -102,21 +102,21 @@ class packed_weights {
 
     std::size_t panels() const noexcept { return panels_.size(); }
 
-    /// Room for the polynomials of a request; those with fewer ciphertexts leave the memory of others.
+    /// Makes room for the polynomials of a request; those with fewer ciphertexts leave the memory of others.
     void make_room(const plan_type& plan, expanded_request<P>& to) const {
         if (to.c1.size() < plan.inputs()) {  // the last to grow
             to.c0.resize(plan.inputs());
             to.c1.resize(plan.inputs());
         }
     }
-    /// Input i of a checked request.  @throws format_error for a residue that is not below its prime
+    /// Expands input i of a checked request.  @throws format_error for a residue that is not below its prime
     void expand(const request<P>& r, std::size_t i, expanded_request<P>& to) const {
         unpack_residues<P>("server::apply", r.inputs[i], P::degree,
                            [&]<int I>() -> std::span<arith::word> { return to.c0[i].template limb<I>(); });
         ckks::expand_uniform(r.seed, random::stream_domain::uplink, to.c1[i],
                              static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
     }
-    /// All of them.
+    /// Expands all inputs of a checked request.  @throws format_error as for one input
     void expand(const plan_type& plan, const request<P>& r, expanded_request<P>& to) const {
         make_room(plan, to);
         for (std::size_t i = 0; i < plan.inputs(); ++i) {
@@ -124,11 +124,11 @@ class packed_weights {
         }
     }
 
-    /// The outputs of panel p for each request: the sum over inputs of plaintext times ciphertext. c1 takes
-    /// one reduction for each coefficient, c0 one for each target coefficient.
+    /// Computes the outputs of panel p for each request: the sum over inputs of plaintext times ciphertext.
+    /// c1 takes one reduction for each coefficient, c0 one for each target coefficient.
     /// @param to     product g of request r stands at r * shape_of(plan, p).outputs + g
     /// @param zeros  at the same places: their c1 is added, or the products of a factor; or none
-    /// @param pool   theirs, if any is a factor
+    /// @param pool   the zeros' pool, if any is a factor
     void multiply(const plan_type& plan, std::size_t p, std::span<const expanded_request<P>> requests,
                   product_workspace<P>& work, std::span<traced_product<P>> to,
                   std::span<const ckks::zero<P, request_level<P>>> zeros = {},
@@ -163,7 +163,7 @@ class packed_weights {
     }
 
   private:
-    /// 256 KiB, a quarter of the L2 cache of current server cores, or one block of coefficients.
+    /// The bytes of weights that requests find in cache: a quarter of the L2 cache of current server cores.
     static constexpr std::size_t cached_bytes = std::size_t{1} << 18;
 
     template <int I>
@@ -202,10 +202,10 @@ class packed_weights {
     }
 
     std::vector<std::array<memory::secret_buffer<std::uint8_t>, static_cast<std::size_t>(basis::limbs)>>
-        panels_;  ///< of each the limbs
+        panels_;  ///< the limbs of each panel
 };
 
-/// A as plaintexts of the whole chain, for replies that are whole ciphertexts.
+/// The matrix A as plaintexts of the whole chain, for replies that are whole ciphertexts.
 template <ckks::parameter_set P, class Rows, class Replies>
 class packed_weights<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
   public:
@@ -220,7 +220,7 @@ class packed_weights<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
         }
     }
 
-    /// The whole reply. Its old memory goes to the workspace.
+    /// Computes the whole reply. Its old memory goes to the workspace.
     template <exec::host_execution Where, class Observer>
     void answer(const Where& where, const plan_type& plan, const typename plan_type::request_type& r,
                 ciphertext_workspace<P>& work, typename plan_type::reply_type& to, Observer& observe) const {
@@ -244,7 +244,7 @@ class packed_weights<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
     }
 
   private:
-    /// The sum over inputs of plaintext times ciphertext.
+    /// Adds up plaintext times ciphertext over the inputs.
     void multiply_output(const typename plan_type::request_type& r,
                          const std::vector<rns::poly<typename P::basis, rns::evaluation_form>>& c1,
                          std::size_t o, ckks::ciphertext<P>& sum) const {

@@ -20,9 +20,9 @@ namespace tensafe::memory::detail {
 
 using words_avx2 = simd::lanes<std::uint64_t, 4>::native;
 
-/// Where the values of a round lie. Depends on the width alone.
+/// The bytes and bits at which the values of a round begin, which depend on the width alone.
 struct packed_round {
-    std::array<std::size_t, 9> first_byte;           ///< of each value, and of the next round
+    std::array<std::size_t, 9> first_byte;  ///< the byte in which each value begins, and the next round
     alignas(32) std::array<std::uint64_t, 8> shift;  ///< the number of the first bit in that byte
     alignas(32) std::array<std::uint64_t, 8> kept;   ///< bits in the bytes before the next value's first one
 
@@ -93,8 +93,8 @@ TENSAFE_AVX2 TENSAFE_INLINE words_avx2 words_at(const std::uint8_t* from, const 
 
 template <class T>
 struct unpacked {
-    std::size_t count;  ///< of values written, the first ones
-    T largest;          ///< of these; 0 if there are none
+    std::size_t count;  ///< the number of values written, the first ones
+    T largest;          ///< the largest value written; 0 if there is none
 };
 
 /// Unpacks whole rounds. `Bytes` that a value can touch: 8, or 9 with more than 57 bits.

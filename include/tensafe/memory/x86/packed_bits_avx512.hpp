@@ -52,12 +52,12 @@ struct bits_avx512 {
     }
 };
 
-/// For ternary logic: (a & b) | (~a & c).
+/// The truth table of (a & b) | (~a & c) for ternary logic.
 inline constexpr int bitwise_select = 0xca;
 
-/// How the packed bytes come from values that were rotated to the left by `shift`, the number of each value's
-/// first bit in its byte. The sources are bytes of the rotated values: `starts_source` for the bits of a
-/// value that starts within the byte, `rest_source` for the others, which `rest_mask` has. Computed by
+/// Says how the packed bytes come from values that were rotated to the left by `shift`, the number of each
+/// value's first bit in its byte. The sources are bytes of the rotated values: `starts_source` for the bits
+/// of a value that starts within the byte, `rest_source` for the others, which `rest_mask` has. Computed by
 /// vectors: with scalars it would cost as much as packing a hundred values.
 template <class T>
 struct packing_avx512 {
@@ -91,7 +91,7 @@ struct packing_avx512 {
         __m512i starts_source;
     };
 
-    /// For 32 of the packed bytes, in lanes of 16 bits.
+    /// Sources and masks for 32 of the packed bytes, from byte `First` on, in lanes of 16 bits.
     template <short First>
     TENSAFE_AVX512 TENSAFE_INLINE static half for_bytes(int bits) noexcept {
         const __m512i one = _mm512_set1_epi16(1);
@@ -111,7 +111,7 @@ struct packing_avx512 {
                 _mm512_add_epi16(lane, _mm512_set1_epi16(sizeof(T)))};
     }
 
-    /// 0 to 31.
+    /// The numbers 0 to 31, in lanes of 16 bits.
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i numbers() noexcept {
         alignas(64) static constexpr std::array<std::uint16_t, 32> table = [] {
             std::array<std::uint16_t, 32> result{};
@@ -123,7 +123,7 @@ struct packing_avx512 {
         return _mm512_load_si512(table.data());
     }
 
-    /// The lower bytes of both.
+    /// The lower bytes of the 16-bit lanes of `low`, followed by those of `high`.
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i join(__m512i low, __m512i high) noexcept {
         alignas(64) std::array<std::uint8_t, 64> bytes;
         const auto at = reinterpret_cast<__m256i*>(bytes.data());

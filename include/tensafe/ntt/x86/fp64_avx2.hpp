@@ -12,7 +12,7 @@
 
 namespace tensafe::ntt::avx2 {
 
-/// Primes below 2^50: residues are doubles that hold integers of either sign, and all operations are exact.
+/// Arithmetic for primes below 2^50: residues are doubles that hold integers of either sign, always exactly.
 ///
 /// The product of y by w, |w| <= q/2, is y*w - h*q with h the integer next to y*(w/q). As w/q is off by at
 /// most 2^-55 and fma rounds once, h is at most 1/2 + |y| 2^-55 from y*w/q, so that the product is at most q
@@ -22,7 +22,7 @@ namespace tensafe::ntt::avx2 {
 struct fp64 {
     static constexpr int max_bits = 50;
 
-    /// w as the representative next to zero, and w/q.
+    /// Makes the factor for w: its representative next to zero, and w/q.
     static factor_words prepare(arith::word w, arith::word q) noexcept {
         const double value = w > q / 2 ? -static_cast<double>(q - w) : static_cast<double>(w);
         return {std::bit_cast<arith::word>(value),
@@ -41,7 +41,7 @@ struct fp64 {
         double product(double y) const noexcept { return 0.5 + slope_ * y; }
 
         double forward_stage(double bound) const noexcept { return bound + product(bound); }
-        /// Two stages. Level 1 reduces the entries that are not multiplied in the first.
+        /// The bound after two stages. Level 1 reduces the entries that are not multiplied in the first.
         double forward(double bound, int level) const noexcept {
             const double between = (level == 0 ? bound : reduced) + product(bound);
             return std::max({bound, between, forward_stage(between)});
@@ -49,7 +49,8 @@ struct fp64 {
 
         static constexpr int lowest_inverse_level() noexcept { return 0; }
         static constexpr int highest_inverse_level() noexcept { return 2; }
-        /// Two stages. Level 1 reduces the sums of four entries, level 2 the sums of two products too.
+        /// The bound after two stages. Level 1 reduces sums of four entries, level 2 sums of two products
+        /// too.
         double inverse(double bound, int level) const noexcept {
             if (4 * bound > limit_) {
                 return std::numeric_limits<double>::infinity();
@@ -60,7 +61,7 @@ struct fp64 {
         }
 
       private:
-        /// q/2 and one more, which the rounding of 1/q could add; q is above 2N.
+        /// The bound of a reduced entry: q/2, and 1 that the rounding of 1/q could add; q is above 2N.
         static constexpr double reduced = 0.52;
 
         double limit_;
@@ -75,7 +76,7 @@ class fp64_lanes {
     using tables_type = tables<fp64>;
     using vector = __m256d;
     using number = double;
-    /// The levels that tables of such primes ask for: docs/design/ntt.md.
+    /// The highest level that the tables of such primes ask for: docs/design/ntt.md.
     static constexpr int highest_forward_level = Bits <= 48 ? 0 : 1;
     static constexpr int highest_inverse_level = Bits <= 49 ? 1 : 2;
 
@@ -96,7 +97,7 @@ class fp64_lanes {
         return {load(from), load(from + 4)};
     }
 
-    /// Entries; or residues, words below 2^52 that are put into the mantissa of 2^52.
+    /// Loads entries; or residues, words below 2^52 that are put into the mantissa of 2^52.
     template <bool residues = false>
     TENSAFE_AVX2 TENSAFE_INLINE static vector load(const arith::word* from) noexcept {
         const vector x = _mm256_castsi256_pd(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
@@ -129,7 +130,7 @@ class fp64_lanes {
     TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_four(vector x) const noexcept { return reduce(x); }
     TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_products(vector x) const noexcept { return reduce(x); }
 
-    /// The ends of the transforms: residues as words, from entries, products and sums of two products.
+    /// Ends a transform: makes residues, as words, of entries, products and sums of two products.
     TENSAFE_AVX2 TENSAFE_INLINE void finish_entries(vector& x0, vector& x1, vector& x2,
                                                     vector& x3) const noexcept {
         x0 = finish_product(reduce(x0));

@@ -18,7 +18,7 @@ using arith::word;
 using arith::avx512::broadcast;
 using arith::avx512::vector;
 
-/// floor(w * 2^52 / q) for w < q.
+/// Returns floor(w * 2^52 / q) for w < q.
 constexpr word quotient52(word w, word q) noexcept {
     return static_cast<word>((static_cast<arith::uint128>(w) << 52) / q);
 }
@@ -34,17 +34,17 @@ struct shoup52_factor {
         out[0] = w;
         out[1] = quotient52(w, q);
     }
-    /// The same factor in all lanes.
+    /// Loads one factor into all lanes.
     TENSAFE_AVX512 TENSAFE_INLINE static shoup52_factor spread(const word* from) noexcept {
         return {broadcast(from[0]), broadcast(from[1])};
     }
-    /// One factor for each lane, from 64-byte aligned memory: values, then quotients.
+    /// Loads one factor for each lane, from 64-byte aligned memory: values, then quotients.
     TENSAFE_AVX512 TENSAFE_INLINE static shoup52_factor load(const word* from) noexcept {
         return {_mm512_load_si512(from), _mm512_load_si512(from + 8)};
     }
 };
 
-/// A factor of the wide primes: 52 more bits of w/q.
+/// A factor of the wide primes: a shoup52_factor with 52 more bits of w/q.
 struct shoup104_factor : shoup52_factor {
     static constexpr int words = 3;
 
@@ -62,7 +62,7 @@ struct shoup104_factor : shoup52_factor {
     }
 };
 
-/// What the arithmetics have in common. A says which bound an entry may reach (`capacity`), which one a
+/// The butterflies that all arithmetics have. A says which bound an entry may reach (`capacity`), which one a
 /// product has and to which one operands are `reduced` where a result would pass the capacity; it multiplies
 /// what is below the capacity, and replaces what it does better.
 template <class A>
@@ -72,18 +72,18 @@ class butterflies {
     static constexpr int after_forward(int k) noexcept { return std::min(k + A::product, A::capacity); }
     static constexpr int after_inverse(int k) noexcept { return 2 * summand(k); }
 
-    /// A signed number of magnitude below q, to below 2q.
+    /// Brings signed numbers of magnitude below q to below 2q.
     TENSAFE_AVX512 TENSAFE_INLINE vector lift(vector x) const noexcept {
         return _mm512_add_epi64(x, broadcast(q_));
     }
     /// The bound of first operands when a forward pass begins.
     static constexpr int lazy_bound = A::reduced;
-    /// Takes one there that goes through `Stages` stages before it may be a factor, or leaves the pass.
+    /// Readies x for `Stages` stages before it may be a factor, or leaves the pass: below lazy_bound*q.
     template <int Stages>
     TENSAFE_AVX512 TENSAFE_INLINE vector lazy_operand(vector x) const noexcept {
         return self().template reduce<lazy_bound, A::forward_bound>(x);
     }
-    /// x and y become x + w*y and x - w*y, for x below K*q after `lazy_operand`.
+    /// Makes x and y x + w*y and x - w*y, for x below K*q after `lazy_operand`.
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE void forward_butterfly(vector& x, vector& y, const auto& w) const noexcept {
         const vector a = self().template reduce<after_forward(K) - A::product, K>(x);
@@ -91,7 +91,7 @@ class butterflies {
         x = _mm512_add_epi64(a, t);
         y = _mm512_sub_epi64(_mm512_add_epi64(a, broadcast(word{A::product} * q_)), t);
     }
-    /// x and y become x + y and (x - y) * w, for both below K*q.
+    /// Makes x and y x + y and (x - y) * w, for both below K*q.
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE void inverse_butterfly(vector& x, vector& y, const auto& w) const noexcept {
         const vector a = self().template reduce<summand(K), K>(x);
@@ -100,7 +100,7 @@ class butterflies {
         x = _mm512_add_epi64(a, b);
         y = self().multiply(_mm512_sub_epi64(_mm512_add_epi64(a, offset), b), w);
     }
-    /// From below K*q to below To*q, by conditional subtractions.
+    /// Brings x from below K*q to below To*q by conditional subtractions.
     template <int To, int K>
     TENSAFE_AVX512 TENSAFE_INLINE vector reduce(vector x) const noexcept {
         if constexpr (K <= To) {
@@ -111,7 +111,7 @@ class butterflies {
             return reduce<To, c>(arith::avx512::subtract_if_not_below(x, multiple));
         }
     }
-    /// In [0, q), all 64 bits of it.
+    /// The residue in [0, q), exact in all 64 bits.
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE vector canonical(vector x) const noexcept {
         return reduce<1, K>(x);
@@ -127,8 +127,8 @@ class butterflies {
     TENSAFE_AVX512 TENSAFE_INLINE const A& self() const noexcept { return static_cast<const A&>(*this); }
 };
 
-/// Primes with Capacity * q <= 2^52. The 52-bit multiplier reads the low 52 bits of a lane, so all arithmetic
-/// is modulo 2^52, and whatever gathers above is ignored until `canonical`.
+/// Arithmetic for primes with Capacity * q <= 2^52. The 52-bit multiplier reads the low 52 bits of a lane, so
+/// all arithmetic is modulo 2^52, and whatever gathers above is ignored until `canonical`.
 ///
 /// A product is x*w - floor(x*w'/2^52)*q, in [0, 2q), w' = floor(w*2^52/q): Shoup's trick with 52 bits. With
 /// a capacity of 128 the forward transform reduces nothing before its end.
@@ -144,7 +144,7 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
     static constexpr int product = 2;
     static constexpr int reduced = 2;
     static constexpr bool never_reduces = Capacity == 128;
-    /// Entries between passes. Where nothing is reduced a stage adds up to 4q, and there are at most 17.
+    /// The bound between passes. Where nothing is reduced a stage adds up to 4q, and there are at most 17.
     static constexpr int forward_bound = never_reduces ? 2 + 4 * 17 : Capacity;
     static constexpr int inverse_bound = never_reduces ? 8 : 2;
     /// Whether inverse butterflies take their offsets from block_rows.
@@ -164,7 +164,7 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
         const vector h = _mm512_madd52hi_epu64(zero, y, w.quotient);
         return _mm512_madd52lo_epu64(_mm512_madd52lo_epu64(zero, y, w.value), h, minus_prime_);
     }
-    /// Where nothing is reduced, large enough for the differences on the way.
+    /// Makes x, where nothing is reduced, large enough for the differences on the way.
     template <int Stages>
     TENSAFE_AVX512 TENSAFE_INLINE vector lazy_operand(vector x) const noexcept {
         if constexpr (never_reduces) {
@@ -183,8 +183,8 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
         y = _mm512_sub_epi64(never_reduces ? twice : _mm512_add_epi64(twice, two_primes_), sum);
         x = sum;
     }
-    /// As above, where nothing is reduced: x and y become X + y and (X - y + Between*q) * w + Product*q, for
-    /// X = x + First*q.
+    /// An inverse butterfly where nothing is reduced: x and y become X + y and (X - y + Between*q) * w +
+    /// Product*q, for X = x + First*q.
     template <int First, int Between, int Product>
     TENSAFE_AVX512 TENSAFE_INLINE void offset_butterfly(vector& x, vector& y,
                                                         const factor& w) const noexcept {
@@ -194,7 +194,7 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
         const vector h = _mm512_madd52hi_epu64(_mm512_setzero_si512(), b, w.quotient);
         y = _mm512_madd52lo_epu64(_mm512_madd52lo_epu64(multiple(Product), b, w.value), h, minus_prime_);
     }
-    /// A product by one.
+    /// Brings x from below K*q to below To*q as a product by one.
     template <int To, int K>
     TENSAFE_AVX512 TENSAFE_INLINE vector reduce(vector x) const noexcept {
         if constexpr (K <= To) {
@@ -229,7 +229,7 @@ class shoup52 : public butterflies<shoup52<Capacity>> {
     vector one_quotient_;
 };
 
-/// Primes below 2^50: entries stay below 4q < 2^52 and exact in all 64 bits.
+/// Arithmetic for primes below 2^50: entries stay below 4q < 2^52 and exact in all 64 bits.
 class shoup52_exact : public butterflies<shoup52_exact> {
   public:
     using factor = shoup52_factor;
@@ -258,7 +258,7 @@ class shoup52_exact : public butterflies<shoup52_exact> {
     vector mask_;
 };
 
-/// Primes below 2^60: 16q fits a lane.
+/// Arithmetic for primes below 2^60: 16q fits a lane.
 ///
 /// With y = y1 * 2^52 + y0 and 104 bits of w/q in w' and w'', the quotient of y*w by q is
 ///

@@ -14,7 +14,7 @@
 
 namespace tensafe::ntt::avx2 {
 
-/// Primes below 2^61: residues are signed 64-bit integers, products are Montgomery's with a radix of 2^32.
+/// Arithmetic for primes below 2^61: signed 64-bit residues, and Montgomery's products with a radix of 2^32.
 ///
 /// Write x = x1 * 2^32 + x0 with x0 in [-2^31, 2^31). The product of y by w is
 ///
@@ -54,14 +54,15 @@ struct montgomery32 {
             : capacity_(static_cast<double>(arith::word{1} << (63 - std::bit_width(q)))),
               slope_(0x1p-64 * static_cast<double>(q)) {}
 
-        /// Less than C: y + 2^31 must not overflow where the digits of y are taken.
+        /// The bound of factors, below C: y + 2^31 must not overflow where the digits of y are taken.
         double limit() const noexcept { return capacity_ * (1 - 0x1p-20); }
         double product(double y) const noexcept { return 1 + 0x1p-30 + slope_ * y; }
         /// Whether C = 4.
         bool tight() const noexcept { return capacity_ < 8; }
 
         double forward_stage(double bound) const noexcept { return bound + product(bound); }
-        /// Two stages. Level 1 halves the entries that are not multiplied in the first, level 2 in both.
+        /// The bound after two stages. Level 1 halves entries that are not multiplied in the first, level 2
+        /// in both.
         double forward(double bound, int level) const noexcept {
             const double between = (level == 0 ? bound : capacity_ / 2) + product(bound);
             const double result = (level < 2 ? between : capacity_ / 2) + product(between);
@@ -70,8 +71,9 @@ struct montgomery32 {
 
         int lowest_inverse_level() const noexcept { return tight() ? 3 : 0; }
         int highest_inverse_level() const noexcept { return tight() ? 3 : 2; }
-        /// Two stages. Level 1 halves the sums of four entries three times, level 2 the sums of two products
-        /// once too. Level 3, for C = 4, halves sums of two entries twice, and the others once.
+        /// The bound after two stages. Level 1 halves the sums of four entries three times, level 2 the sums
+        /// of two products once too. Level 3, for C = 4, halves sums of two entries twice, and the others
+        /// once.
         double inverse(double bound, int level) const noexcept {
             if ((level < 3 ? 4 : 2) * bound > limit()) {
                 return std::numeric_limits<double>::infinity();
@@ -145,7 +147,7 @@ class montgomery32_lanes {
         return {a, _mm256_srli_epi64(a, 32), b, _mm256_srli_epi64(b, 32)};
     }
 
-    /// Entries or residues alike.
+    /// Loads four words, entries and residues alike.
     template <bool residues = false>
     TENSAFE_AVX2 TENSAFE_INLINE static vector load(const arith::word* from) noexcept {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
@@ -160,8 +162,8 @@ class montgomery32_lanes {
     TENSAFE_AVX2 TENSAFE_INLINE static vector subtract(vector x, vector y) noexcept {
         return _mm256_sub_epi64(x, y);
     }
-    /// Two products, x by v and y by w, in step: a processor that looks ahead by some sixty instructions
-    /// finds more of them ready than in one product after the other.
+    /// Multiplies x by v and y by w in step: a processor that looks ahead by some sixty instructions finds
+    /// more of them ready than in one product after the other.
     TENSAFE_AVX2 TENSAFE_INLINE void multiply(vector& x, const factor& v, vector& y,
                                               const factor& w) const noexcept {
         const vector round = _mm256_set1_epi64x(std::int64_t{1} << 31);
@@ -190,7 +192,7 @@ class montgomery32_lanes {
         return y;
     }
 
-    /// From below C*q in size to at most C/2 * q.
+    /// Halves entries below C*q in size to at most C/2 * q.
     TENSAFE_AVX2 TENSAFE_INLINE vector reduce(vector x) const noexcept {
         return halve(x, Tight ? two_q_ : half_);
     }
@@ -206,12 +208,12 @@ class montgomery32_lanes {
             return halve(halve(halve(x, half_), quarter), eighth);
         }
     }
-    /// Level 2 halves by C/8 * q as level 1 does.
+    /// Reduces a sum of two products: level 2 halves by C/8 * q as level 1 does.
     TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_products(vector x) const noexcept {
         return halve(x, Tight ? q_ : _mm256_srli_epi64(half_, 2));
     }
 
-    /// The ends of the transforms: residues, from entries, products and sums of two products.
+    /// Ends a transform: makes residues of entries, products and sums of two products.
     TENSAFE_AVX2 TENSAFE_INLINE void finish_entries(vector& x0, vector& x1, vector& x2,
                                                     vector& x3) const noexcept {
         vector c = _mm256_slli_epi64(q_, largest_step_);
@@ -248,7 +250,7 @@ class montgomery32_lanes {
         return _mm256_castpd_si256(_mm256_blendv_pd(_mm256_castsi256_pd(other), _mm256_castsi256_pd(negative),
                                                     _mm256_castsi256_pd(x)));
     }
-    /// From [-2c, 2c) to [-c, c).
+    /// Brings x from [-2c, 2c) to [-c, c).
     TENSAFE_AVX2 TENSAFE_INLINE static vector halve(vector x, vector c) noexcept {
         return add(x, by_sign(x, c, subtract(_mm256_setzero_si256(), c)));
     }

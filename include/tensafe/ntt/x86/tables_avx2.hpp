@@ -13,7 +13,7 @@
 
 namespace tensafe::ntt::avx2 {
 
-/// The shortest transform: two groups of sixteen.
+/// The shortest transform is of degree 2^min_log_n: two groups of sixteen.
 inline constexpr int min_log_n = 5;
 inline constexpr int max_log_n = 17;
 
@@ -61,7 +61,7 @@ class factor_table {
     memory::buffer<arith::word> groups_;
 };
 
-/// How much each pass of two stages reduces: 0, nothing, to the arithmetic's highest level.
+/// The level of each pass of two stages, which says how much it reduces: 0 is nothing.
 using pass_levels = std::array<int, max_log_n>;
 
 /// Everything that the transforms of one degree modulo one prime need: 4N words, and N modular products or 5N
@@ -101,18 +101,18 @@ class tables {
 
     arith::word q() const noexcept { return q_; }
     std::size_t degree() const noexcept { return std::size_t{1} << log_n_; }
-    /// Stages before the groups.
+    /// The number of stages before the groups.
     int outer_stages() const noexcept { return log_n_ - group_stages; }
 
     const factor_table& forward_factors() const noexcept { return forward_; }
     const factor_table& inverse_factors() const noexcept { return inverse_; }
-    /// 1/N, and inverse factors 1 to 3 times 1/N.
+    /// Factor 0 is 1/N, and factors 1 to 3 are inverse factors 1 to 3 times 1/N.
     const arith::word* scaled_inverse_factor(std::size_t i) const noexcept { return scaled_[i].data(); }
 
-    /// The level of the pass whose first (forward) or last (inverse) stage this is.
+    /// The level of the forward pass whose first stage this is.
     int forward_level(int stage) const noexcept { return forward_levels_[static_cast<std::size_t>(stage)]; }
     int inverse_level(int stage) const noexcept { return inverse_levels_[static_cast<std::size_t>(stage)]; }
-    /// No entry passes this multiple of q at the end of the forward transform.
+    /// The multiple of q that no entry passes at the end of the forward transform.
     double forward_bound() const noexcept { return forward_bound_; }
 
   private:

@@ -13,17 +13,16 @@
 
 namespace tensafe::ntt::avx512 {
 
-/// The smallest transform: one pass of eight blocks over leaves.
+/// The smallest transform is of degree 2^min_log_n: one pass of eight blocks over leaves.
 inline constexpr int min_log_n = 9;
 
-/// Widest prime.
+/// The width in bits of the widest prime.
 inline constexpr int max_bits = shoup104::max_bits;
 
 inline constexpr int leaf_log_n = 6;
 inline constexpr std::size_t leaf_size = std::size_t{1} << leaf_log_n;
 
-/// The stages above the leaves, grouped into passes: eight blocks first, then as many at a time as the rest
-/// allows.
+/// The stages above the leaves, grouped into passes: eight blocks first, then as many as the rest allows.
 struct pass_plan {
     static constexpr int most = 4;
 
@@ -40,7 +39,7 @@ struct pass_plan {
     }
 };
 
-/// Factors of the last inverse pass: its seven times 1/N, the first three without it, 1/N.
+/// The number of factors of the last inverse pass: its seven times 1/N, the first three without it, 1/N.
 inline constexpr std::size_t last_factors = 11;
 
 /// Factors of one direction in the order of their use.

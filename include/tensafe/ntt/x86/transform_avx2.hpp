@@ -51,12 +51,12 @@ class passes {
     }
 
   private:
-    /// Blocks of half of the smallest first-level cache; the rest is for the factors.
+    /// The words of a block that is finished at once: half of the smallest L1 cache; the rest is for factors.
     static constexpr std::size_t cached_words = 2048;
 
     // ---- forward ----
 
-    /// The first stage alone, on canonical residues.
+    /// The first forward stage alone, on canonical residues.
     TENSAFE_AVX2 static void forward_radix2(const tables& t, word* data) noexcept {
         const Lanes lanes(t);
         const factor w = Lanes::broadcast(t.forward_factors().node(1));
@@ -141,7 +141,7 @@ class passes {
         }
     }
 
-    /// The last pass folds in 1/N: docs/design/ntt.md.
+    /// One pass of two inverse stages. The last pass folds in 1/N: docs/design/ntt.md.
     template <int Level, bool Last>
     TENSAFE_AVX2 static void inverse_radix4(const tables& t, word* data, int stage, std::size_t first,
                                             std::size_t last) noexcept {
@@ -174,7 +174,7 @@ class passes {
         }
     }
 
-    /// Stage 0 alone with 1/N folded in.
+    /// The inverse stage 0 alone with 1/N folded in.
     TENSAFE_AVX2 static void inverse_radix2_last(const tables& t, word* data) noexcept {
         const Lanes lanes(t);
         const factor scale = Lanes::broadcast(t.scaled_inverse_factor(0));
@@ -299,7 +299,7 @@ class passes {
         Lanes::store(to + 3 * distance, x.r[3].v);
     }
 
-    /// (x + y, x - y).
+    /// Makes x and y x + y and x - y.
     TENSAFE_AVX2 TENSAFE_INLINE static void add_subtract(vector& x, vector& y) noexcept {
         const vector difference = Lanes::subtract(x, y);
         x = Lanes::add(x, y);

@@ -56,7 +56,7 @@ struct block_rows {
         return x[k % sets][k / sets].v;
     }
 
-    /// Of words, or of signed bytes.
+    /// Loads a row of each block from words, or from signed bytes.
     template <class From, std::size_t... k>
     TENSAFE_AVX512 TENSAFE_INLINE static block_rows load(const From* from, std::size_t d, std::size_t stride,
                                                          std::index_sequence<k...>) noexcept {
@@ -75,7 +75,7 @@ struct block_rows {
         simd::transpose(x[1]);
     }
 
-    /// Signed bytes to below 2q.
+    /// Brings signed bytes, one in each lane, to below 2q.
     template <std::size_t... k>
     TENSAFE_AVX512 TENSAFE_INLINE void lift(const A& a, std::index_sequence<k...>) noexcept {
         ((row<k>() = a.lift(row<k>())), ...);
@@ -86,7 +86,7 @@ struct block_rows {
         relax(a, each_pair);
         forward_stage<n / 2, A::lazy_bound>(a, w, each_pair);
     }
-    /// To residues, after the last forward stages.
+    /// Makes canonical residues after the last forward stages.
     template <int K = A::forward_bound, std::size_t... k>
     TENSAFE_AVX512 TENSAFE_INLINE void make_canonical(const A& a, std::index_sequence<k...>) noexcept {
         ((row<k>() = a.template canonical<K>(row<k>())), ...);
@@ -158,7 +158,7 @@ struct block_rows {
         const bool sum = i / (distance / 2) % 2 == 0;
         return sum ? A::after_inverse(inverse_bound(k, distance / 2, i)) : A::product;
     }
-    /// Chains that carry 1/N already go on with plain factors.
+    /// The number of the factor of butterfly j. Chains that carry 1/N already go on with plain factors.
     template <std::size_t distance, bool last>
     static constexpr std::size_t inverse_factor(std::size_t j) noexcept {
         return factor_index(distance, j) + (last && j % distance != 0 ? n - 1 : 0);
@@ -266,7 +266,7 @@ class passes {
     using spread_factors = factors_in_memory<factor, true>;
     using factor_vectors = factors_in_memory<factor, false>;
 
-    /// From words, which may be those at x, or from signed bytes.
+    /// A forward pass over n blocks, from words, which may be those at x, or from signed bytes.
     template <std::size_t n, class From>
     TENSAFE_AVX512 void forward_pass(const From* from, word* x, std::size_t d, const word* f) const noexcept {
         using rows = block_rows<A, n>;
@@ -282,7 +282,7 @@ class passes {
         }
     }
 
-    /// To residues, in the last pass, or below To*q.
+    /// An inverse pass over n blocks: to residues, in the last pass, or below To*q.
     template <std::size_t n, int To>
     TENSAFE_AVX512 void inverse_pass(word* x, std::size_t d, const word* f) const noexcept {
         using rows = block_rows<A, n>;
@@ -295,7 +295,7 @@ class passes {
         }
     }
 
-    /// @pre  count is even, here and below
+    /// All forward stages within `count` leaves.  @pre  count is even
     TENSAFE_AVX512 void forward_leaves(word* x, const word* f, std::size_t count) const noexcept {
         const A a = a_;
         // Two loops: one chain from load to store would be too long for several leaves to overlap.

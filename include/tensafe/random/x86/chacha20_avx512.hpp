@@ -19,10 +19,10 @@ namespace tensafe::random::detail {
 
 /// The words from which every group of sixteen blocks starts.
 struct chacha20_start {
-    /// Word 12, the counter, has none here.
+    /// The state's words, without word 12, the counter.
     std::uint32_t initial[16];
-    /// After the first column round. Only column 0 meets the counter: the other three are the same for all
-    /// blocks, and their quarter rounds are done once.
+    /// The words after the first column round. Only column 0 meets the counter: the other three are the same
+    /// for all blocks, and their quarter rounds are done once.
     std::uint32_t columns[16];
 };
 
@@ -35,7 +35,7 @@ inline void chacha20_prepare(const chacha20_state& state, chacha20_start& start)
     chacha20_quarter_round(y[3], y[7], y[11], y[15]);
 }
 
-/// Blocks i, i + 4, i + 8 and i + 12, from the quarter of each that each argument holds.
+/// Writes blocks i, i + 4, i + 8 and i + 12, from the quarter of each that each argument holds.
 TENSAFE_AVX512 TENSAFE_INLINE void store_blocks(const chacha20_lanes<16>::words& a,
                                                 const chacha20_lanes<16>::words& b,
                                                 const chacha20_lanes<16>::words& c,
@@ -54,8 +54,8 @@ TENSAFE_AVX512 TENSAFE_INLINE void hide(chacha20_lanes<16>::words& x) noexcept {
     __asm__("" : "+v"(x));
 }
 
-/// Each word in all lanes. Hidden from g++ 12, which would add words before it spreads them and then need the
-/// port of the shuffles.
+/// Spreads each word over all lanes. Hidden from g++ 12, which would add words before it spreads them and
+/// then need the port of the shuffles.
 template <std::size_t... I>
 TENSAFE_AVX512 TENSAFE_INLINE void spread(const std::uint32_t* from, chacha20_lanes<16>::words* to,
                                           std::index_sequence<I...>) noexcept {
@@ -63,7 +63,7 @@ TENSAFE_AVX512 TENSAFE_INLINE void spread(const std::uint32_t* from, chacha20_la
     (hide(to[I]), ...);
 }
 
-/// Blocks first .. first + 15 from the last words of each.
+/// Writes blocks first .. first + 15 from the last words of each.
 TENSAFE_AVX512 TENSAFE_INLINE void finish_blocks(const std::uint32_t* s,
                                                  const chacha20_lanes<16>::words (&x)[16],
                                                  const chacha20_lanes<16>::words& counters,
@@ -83,9 +83,9 @@ TENSAFE_AVX512 TENSAFE_INLINE void finish_blocks(const std::uint32_t* s,
     store_blocks(a[3].v, b[3].v, c[3].v, d[3].v, out + 3 * chacha20_block_bytes);
 }
 
-/// Sixteen blocks for each `set`, from number `first` on. One set alone waits for its own results; two take
-/// all 32 registers, and some words go over the stack, which the caller wipes. Not inlined: in a loop the
-/// compiler would spread the words once and keep the vectors, the key among them, on the stack. In an
+/// Writes sixteen blocks for each `set`, from number `first` on. One set alone waits for its own results; two
+/// take all 32 registers, and some words go over the stack, which the caller wipes. Not inlined: in a loop
+/// the compiler would spread the words once and keep the vectors, the key among them, on the stack. In an
 /// addition the processor spreads a word while loading, so what the blocks share stays 64 bytes in memory and
 /// takes no register.
 template <std::size_t... set>
@@ -109,7 +109,7 @@ TENSAFE_AVX512 __attribute__((noinline)) inline void chacha20_sixteens(const cha
      ...);
 }
 
-/// 32 blocks at a time while there are as many, sixteen while more than eight are left, then eight.
+/// Writes 32 blocks at a time while there are as many, sixteen while more than eight are left, then eight.
 TENSAFE_AVX512 inline void chacha20_keystream_avx512(const chacha20_state& state, std::uint32_t first,
                                                      std::uint8_t* out, std::size_t count) noexcept {
     constexpr std::size_t lanes = 16;

@@ -13,7 +13,7 @@ namespace tensafe::random::detail {
 
 // The four digits of a word are those of V = floor(81 word / 2^64), in [0, 81): one product gives them all.
 
-/// V of 32 words, in a byte each, are taken apart together.
+/// The digits of V of 32 words, in a byte each, which are taken apart together.
 struct ternary_lanes32 {
     using words = __m256i;
     static constexpr std::size_t count = 32;

@@ -16,8 +16,8 @@
 
 namespace tensafe::random::detail {
 
-/// Four draws at once: one load, one shuffle that moves two draws into each 16-byte half, one that spreads
-/// their bytes.
+/// Loads four draws at once: one load, one shuffle that moves two draws into each 16-byte half, one that
+/// spreads their bytes.
 template <std::size_t Width>
 struct uniform_draws4 {
     using words = std::uint64_t __attribute__((vector_size(32)));
@@ -28,12 +28,12 @@ struct uniform_draws4 {
     /// The four bytes in which the third draw starts.
     static constexpr int third = static_cast<int>(2 * Width / 4);
 
-    /// Where byte I of the four words comes from. What the mask clears comes from anywhere in the same half.
+    /// The source of byte I of the four words. What the mask clears comes from anywhere in the same half.
     template <std::size_t I>
     static constexpr int source = static_cast<int>(
         I / 16 * 16 + std::min(I / 16 * (2 * Width % 4) + I % 16 / 8 * Width + I % 8, std::size_t{15}));
 
-    /// One by one: nvcc counts a pack as one index.
+    /// Loads four draws. It names the indices one by one: nvcc counts a pack as one index.
     static TENSAFE_INLINE void load(const std::uint8_t* from, words& to) noexcept {
         quads loaded;
         std::memcpy(&loaded, from, sizeof loaded);
@@ -67,8 +67,8 @@ TENSAFE_AVX2 bool uniform_draws_avx2(const std::uint8_t* bytes, std::uint64_t ma
     return (rejected[0] | rejected[1] | rejected[2] | rejected[3]) != 0;
 }
 
-/// Where byte i of eight words comes from, if word l is the Width bytes at l * Width. What the mask clears
-/// comes from anywhere.
+/// The places that the bytes of eight words come from, if word l is the Width bytes at l * Width. What the
+/// mask clears comes from anywhere.
 template <std::size_t Width>
 inline constexpr std::array<std::uint8_t, 64> uniform_sources8 = [] {
     std::array<std::uint8_t, 64> result{};
@@ -78,8 +78,8 @@ inline constexpr std::array<std::uint8_t, 64> uniform_sources8 = [] {
     return result;
 }();
 
-/// Writes all draws, and returns as the other: eight draws with one load, one permutation of its bytes and
-/// the cut.
+/// Writes all draws: eight with one load, one permutation of its bytes and the cut. Returns whether any of
+/// them is not below q.
 template <std::size_t Width>
 TENSAFE_AVX512 bool uniform_draws_avx512(const std::uint8_t* bytes, std::uint64_t mask, std::uint64_t q,
                                          std::span<std::uint64_t> out) noexcept {

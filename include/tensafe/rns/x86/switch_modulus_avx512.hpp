@@ -21,7 +21,7 @@ namespace tensafe::rns::detail {
 template <class Basis>
 class switch_modulus_avx512 {
   public:
-    /// Whole vectors; returns how many coefficients.
+    /// Switches whole vectors and returns the number of their coefficients.
     TENSAFE_AVX512 static std::size_t run(const residue_spans<Basis>& residues, int bits,
                                           std::span<std::uint32_t> out) noexcept {
         constexpr auto limbs = std::make_integer_sequence<int, Basis::limbs>();

@@ -15,12 +15,12 @@ TENSAFE_AVX2 TENSAFE_INLINE lanes<std::uint64_t, 4> to_lanes(__m256i x) noexcept
     return {reinterpret_cast<lanes<std::uint64_t, 4>::native>(x)};
 }
 
-/// 32-byte vectors, with FMA.
+/// The target of 32-byte vectors, with FMA.
 struct avx2 {
     template <class T>
     using vector = lanes<T, width_of<T, 32>>;
 
-    /// Into a register: what is an operand of several instructions, GCC would read from memory in each.
+    /// Loads a vector into a register: GCC would read an operand of several instructions from memory in each.
     template <class T>
     TENSAFE_AVX2 static vector<T> load(const T* from) noexcept {
         vector<T> x = vector<T>::load(from);
@@ -44,7 +44,7 @@ struct avx2 {
     TENSAFE_AVX2 static vector<std::uint64_t> load_widened(const std::uint32_t* from) noexcept {
         return to_lanes(_mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
     }
-    /// Four numbers of six bytes; reads 32.
+    /// Loads four numbers of six bytes; reads 32.
     TENSAFE_AVX2 static vector<std::uint64_t> load_48_bits(const std::uint8_t* from) noexcept {
         // Two in each half, then in each word.
         const __m256i pairs =
@@ -54,7 +54,7 @@ struct avx2 {
             _mm256_shuffle_epi8(pairs, _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, -1, -1, 6,
                                                                                  7, 8, 9, 10, 11, -1, -1))));
     }
-    /// x - c where that is not negative, else x, for both below 2^63.
+    /// Returns x - c where that is not negative, else x, for both below 2^63.
     TENSAFE_AVX2 static vector<std::uint64_t> subtract_if_not_below(const vector<std::uint64_t>& x,
                                                                     const vector<std::uint64_t>& c) noexcept {
         const __m256d difference = _mm256_castsi256_pd(_mm256_sub_epi64(raw(x), raw(c)));
@@ -62,7 +62,7 @@ struct avx2 {
         return to_lanes(
             _mm256_castpd_si256(_mm256_blendv_pd(difference, _mm256_castsi256_pd(raw(x)), difference)));
     }
-    /// x * c modulo 2^64.
+    /// Returns x * c modulo 2^64.
     TENSAFE_AVX2 static vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
                                                            std::uint64_t c) noexcept {
         const __m256i low = spread(c & 0xffffffff);
@@ -80,8 +80,8 @@ struct avx2 {
         return to_lanes(_mm256_add_epi64(upper_upper, _mm256_add_epi64(_mm256_srli_epi64(upper_lower, 32),
                                                                        _mm256_srli_epi64(lower_upper, 32))));
     }
-    /// x - centre as doubles, for differences of magnitude below 2^60. Shifted to positive numbers, their
-    /// upper and lower halves are put into mantissas; taking off what is too much is exact, and the sum
+    /// Returns x - centre as doubles, for differences of magnitude below 2^60. Shifted to positive numbers,
+    /// their upper and lower halves are put into mantissas; taking off what is too much is exact, and the sum
     /// rounds once.
     TENSAFE_AVX2 static vector<double> to_reals(const vector<std::uint64_t>& x,
                                                 std::uint64_t centre) noexcept {
@@ -108,7 +108,7 @@ struct avx2 {
     };
 
   public:
-    /// f for this target: a function to call from code without target attributes.
+    /// A function to call from code without target attributes, which runs f for this target.
     template <auto f>
     static constexpr auto kernel = &entry<f>::run;
 };

@@ -15,12 +15,12 @@ TENSAFE_AVX512 TENSAFE_INLINE lanes<std::uint64_t, 8> to_lanes(__m512i x) noexce
     return {reinterpret_cast<lanes<std::uint64_t, 8>::native>(x)};
 }
 
-/// 64-byte vectors: AVX-512 F, DQ, BW, VL, IFMA and VBMI.
+/// The target of 64-byte vectors: AVX-512 F, DQ, BW, VL, IFMA and VBMI.
 struct avx512 {
     template <class T>
     using vector = lanes<T, width_of<T, 64>>;
 
-    /// Into a register: what is an operand of several instructions, GCC would read from memory in each.
+    /// Loads a vector into a register: GCC would read an operand of several instructions from memory in each.
     template <class T>
     TENSAFE_AVX512 static vector<T> load(const T* from) noexcept {
         vector<T> x = vector<T>::load(from);
@@ -45,19 +45,19 @@ struct avx512 {
         return to_lanes(
             _mm512_maskz_cvtepu32_epi64(0xff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
     }
-    /// Eight numbers of six bytes; reads 64.
+    /// Loads eight numbers of six bytes; reads 64.
     TENSAFE_AVX512 static vector<std::uint64_t> load_48_bits(const std::uint8_t* from) noexcept {
         constexpr auto byte = [](long long k) { return 0x050403020100 + 0x060606060606 * k; };
         const __m512i sources =
             _mm512_setr_epi64(byte(0), byte(1), byte(2), byte(3), byte(4), byte(5), byte(6), byte(7));
         return to_lanes(_mm512_maskz_permutexvar_epi8(0x3f3f3f3f3f3f3f3f, sources, _mm512_loadu_si512(from)));
     }
-    /// x - c where that does not wrap, else x.
+    /// Returns x - c where that does not wrap, else x.
     TENSAFE_AVX512 static vector<std::uint64_t> subtract_if_not_below(
         const vector<std::uint64_t>& x, const vector<std::uint64_t>& c) noexcept {
         return to_lanes(_mm512_maskz_min_epu64(0xff, raw(x), _mm512_sub_epi64(raw(x), raw(c))));
     }
-    /// x * c modulo 2^64.
+    /// Returns x * c modulo 2^64.
     TENSAFE_AVX512 static vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
                                                              std::uint64_t c) noexcept {
         return to_lanes(_mm512_mullo_epi64(raw(x), spread(c)));
@@ -73,7 +73,7 @@ struct avx512 {
             _mm512_add_epi64(upper_upper, _mm512_add_epi64(_mm512_maskz_srli_epi64(0xff, upper_lower, 32),
                                                            _mm512_maskz_srli_epi64(0xff, lower_upper, 32))));
     }
-    /// x - centre as doubles, for differences of magnitude below 2^60.
+    /// Returns x - centre as doubles, for differences of magnitude below 2^60.
     TENSAFE_AVX512 static vector<double> to_reals(const vector<std::uint64_t>& x,
                                                   std::uint64_t centre) noexcept {
         return {_mm512_maskz_cvtepi64_pd(0xff, _mm512_sub_epi64(raw(x), spread(centre)))};
@@ -93,7 +93,7 @@ struct avx512 {
     };
 
   public:
-    /// f for this target: a function to call from code without target attributes.
+    /// A function to call from code without target attributes, which runs f for this target.
     template <auto f>
     static constexpr auto kernel = &entry<f>::run;
 };

@@ -14,11 +14,11 @@
 
 namespace tensafe::wire::detail {
 
-/// crc32 takes three cycles and one can start in each: three streams keep it busy.
+/// The bytes of a stream: crc32 takes three cycles and one can start in each, so three streams keep it busy.
 inline constexpr std::size_t checksum_stream_bytes = 1024;
 
-/// x^(8 n - 33) modulo the polynomial for n = 1024 and 2048. The product of two remainders is one bit short
-/// of a word, and crc32 of a word multiplies by x^32.
+/// The constant x^(8 n - 33) modulo the polynomial for n = 1024 and 2048. The product of two remainders is
+/// one bit short of a word, and crc32 of a word multiplies by x^32.
 inline constexpr std::uint32_t checksum_shift = 0x170076FA;
 inline constexpr std::uint32_t checksum_double_shift = 0xA51B6135;
 

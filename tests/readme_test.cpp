@@ -53,26 +53,24 @@ TEST_CASE("the README and the guide state the costs that the library computes") 
         CAPTURE(number);
         CHECK(page.find(number) != std::string::npos);
     };
-    const auto both_state = [&](const lora::token_cost& cost, bool guaranteed) {
-        states(readme, with_commas(cost.bytes()));
+    const auto guide_states = [&](const lora::token_cost& cost, bool guaranteed) {
         states(guide, with_commas(cost.bytes_up) + " | " + with_commas(cost.bytes_down) + " | " +
                           with_commas(cost.bytes()));
         if (guaranteed) {
-            states(readme, power_of_two(cost.statistical_distance));
             states(guide, power_of_two(cost.statistical_distance));
         }
     };
     constexpr lora::site_shape shape{32, 2048, 4096};
     using tiles = lora::coefficient_tiles<4>;
-    both_state(lora::cost_of<ckks::private_n4096, tiles>(shape), true);
-    const lora::token_cost quantum = lora::cost_of<ckks::quantum_n4096, tiles>(shape);
-    states(guide, with_commas(quantum.bytes_up) + " | " + with_commas(quantum.bytes_down) + " | " +
-                      with_commas(quantum.bytes()));
-    states(guide, power_of_two(quantum.statistical_distance));
-    both_state(
+    const lora::token_cost of_default = lora::cost_of<ckks::private_n4096, tiles>(shape);
+    states(readme, with_commas(of_default.bytes()));
+    states(readme, power_of_two(of_default.statistical_distance));
+    guide_states(of_default, true);
+    guide_states(lora::cost_of<ckks::quantum_n4096, tiles>(shape), true);
+    guide_states(
         lora::cost_of<ckks::compact_n4096, tiles, lora::protects_adapter_rows<lora::average_case<6>>>(shape),
         true);
-    both_state(
+    guide_states(
         lora::cost_of<ckks::minimal_n2048, tiles,
                       lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>>(shape),
         false);

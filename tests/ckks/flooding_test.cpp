@@ -2,6 +2,8 @@
 // for the bounds are checked with the same distributions as the draws.
 #include <tensafe/ckks/flooding.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
 #include "../random/stream_reference.hpp"
@@ -113,34 +115,29 @@ TEST_CASE("sampling floods writes nothing beside its output") {
     CHECK((out.front() == 77 && out.back() == 77));
 }
 
-// The vectors of docs/design/random-streams.md.
-TEST_CASE("the floods of the page come out") {
-    struct vector {
-        std::array<uint128, 3> first;
-        uint128 last;
-        std::uint64_t digest;
-    };
-    const auto check = [](const std::vector<uint128>& sums, const vector& expected) {
-        CHECK(std::equal(expected.first.begin(), expected.first.end(), sums.begin()));
-        CHECK((sums.back() == expected.last));
+TEST_CASE("the floods of tests/data/random_streams.json come out") {
+    const auto all =
+        nlohmann::json::parse(std::ifstream(TENSAFE_TEST_DATA "/random_streams.json")).at("flood");
+    const auto check = [](const std::vector<uint128>& sums, const nlohmann::json& expected) {
         std::vector<word> words;
         for (const uint128 sum : sums) {
             words.push_back(arith::low_word(sum));
             words.push_back(arith::high_word(sum));
         }
-        CHECK(testing::digest(words) == expected.digest);
+        const auto from_hex = [](const std::string& digits) { return std::stoull(digits, nullptr, 16); };
+        const auto is = [&](std::size_t place, const std::string& digits) {
+            const std::size_t high = digits.size() - 16;
+            CHECK(words.at(2 * place) == from_hex(digits.substr(high)));
+            CHECK(words.at(2 * place + 1) == from_hex(digits.substr(0, high)));
+        };
+        for (std::size_t place = 0; place < 3; ++place) {
+            is(place, expected.at("first").at(place));
+        }
+        is(sums.size() - 1, expected.at("last").at(0));
+        CHECK(testing::digest(words) == from_hex(expected.at("digest")));
     };
-    const auto number = [](word high, word low) { return static_cast<uint128>(high) << 64 | low; };
-    check(sums_of(uniform_smudging{70}, counting_seed(), 0, 4096),
-          {{number(0x3e, 0x3daafb235219a8ab), number(0x19, 0xeb67df954113393d),
-            number(0x11, 0x9be6e61e1cb2c673)},
-           number(0x7, 0x444af1929fdd6a9d),
-           0xa873c682e80da8b0});
-    check(sums_of(irwin_hall_smudging{100}, counting_seed(), 1, 4096),
-          {{number(0xcb800df4f, 0xc4c939ed5d300b54), number(0x19c790cb02, 0x255e58a47c22d977),
-            number(0x1c9653fd37, 0xbb1c3add8c8e99f)},
-           number(0xa5d64b0f1, 0x49916b88e8219cb3),
-           0x87b97f6bf428a0a8});
+    check(sums_of(uniform_smudging{70}, counting_seed(), 0, 4096), all.at(0));
+    check(sums_of(irwin_hall_smudging{100}, counting_seed(), 1, 4096), all.at(1));
 }
 
 TEST_CASE_TEMPLATE("narrow floods take every value as often as they should", Flood, uniform_smudging,

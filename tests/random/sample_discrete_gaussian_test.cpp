@@ -287,15 +287,6 @@ BACKEND_TEST_CASE("sample_discrete_gaussian agrees with the definition for every
     }
 }
 
-BACKEND_TEST_CASE("discrete Gaussian values are those of the page") {
-    const std::vector<std::int64_t> out = drawn(counting_seed(), 0, 4096);
-    using values = std::vector<std::int64_t>;
-    CHECK(values(out.begin(), out.begin() + 4) == values{984037778, -2592757008, 1336533003, 165818660});
-    CHECK(values(out.begin() + 8, out.begin() + 10) == values{1861507870, -477283629});
-    CHECK(out.back() == 1413643400);
-    CHECK(digest(out) == 0xe6af81a1e861166fU);
-}
-
 TEST_CASE("seed, lane and domain each change every value") {
     const std::vector<std::int64_t> values = drawn(counting_seed(), 0, 16);
     std::vector<std::int64_t> other_domain(16);

@@ -1,4 +1,4 @@
-// docs/gpu.md lists what is assumed.
+// What docs/gpu.md predicts: here is what is assumed of a GPU.
 
 #include "model.hpp"
 

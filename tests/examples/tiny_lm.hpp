@@ -28,8 +28,8 @@ struct committed {
 
     committed() {
         at::set_num_threads(1);
-        tensafe::interop::load_parameters(model,
-                                          tensafe::io::safetensors_file::open(tiny_lm_data / "base.safetensors"));
+        tensafe::interop::load_parameters(
+            model, tensafe::io::safetensors_file::open(tiny_lm_data / "base.safetensors"));
     }
 };
 

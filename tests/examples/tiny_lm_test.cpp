@@ -1,5 +1,7 @@
 // The tiny language model from text to encrypted generation, in one unit: libtorch's headers take a minute.
 // Its CHECK replaces doctest's, so that names here are the long ones.
+#include "tiny_lm.hpp"
+
 #include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
@@ -17,7 +19,6 @@
 #include "../../studies/tiny_lm/texts.hpp"
 #include "../../studies/tiny_lm/trainable_lora.hpp"
 #include "../io/file_builder.hpp"
-#include "tiny_lm.hpp"
 
 using namespace tests;
 

@@ -1,5 +1,7 @@
-// What is measured of the tiny language model, and its training; libtorch's CHECK replaces doctest's, so that names here
-// are the long ones.
+// What is measured of the tiny language model, and its training; libtorch's CHECK replaces doctest's, so that
+// names here are the long ones.
+#include "../examples/tiny_lm.hpp"
+
 #include <tensafe/io/peft.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
@@ -12,7 +14,6 @@
 #include "../../studies/tiny_lm/thief.hpp"
 #include "../../studies/tiny_lm/trainable_lora.hpp"
 #include "../../studies/tiny_lm/training.hpp"
-#include "../examples/tiny_lm.hpp"
 #include "../io/file_builder.hpp"
 
 using namespace tests;

@@ -32,11 +32,11 @@
 #include <utility>
 #include <vector>
 
-#include "few_bits.hpp"
-#include "tiny_lm/bits_per_character.hpp"
 #include "../examples/tiny_lm/characters.hpp"
 #include "../examples/tiny_lm/check_sites.hpp"
 #include "../examples/tiny_lm/plain_lora.hpp"
+#include "few_bits.hpp"
+#include "tiny_lm/bits_per_character.hpp"
 #include "tiny_lm/texts.hpp"
 #include "tiny_lm/thief.hpp"
 

@@ -15,8 +15,8 @@
 #include <string>
 
 #include "roofline/phases_file.hpp"
-#include "roofline/report.hpp"
 #include "roofline/published_figures.hpp"
+#include "roofline/report.hpp"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "roofline.hpp"
 #include "phases_file.hpp"
+#include "roofline.hpp"
 
 namespace studies {
 

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "bits_per_character.hpp"
 #include "../../examples/tiny_lm/characters.hpp"
+#include "bits_per_character.hpp"
 
 // What studies/train_tiny_lm.cpp does beside reading and writing: batches, steps on several threads,
 // learning rates.

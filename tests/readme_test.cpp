@@ -41,7 +41,7 @@ TEST_CASE("the README shows the program that the build compiles") {
     REQUIRE(end != std::string::npos);
     const std::string shown = readme.substr(begin + fence.size(), end - begin - fence.size());
 
-    const std::string program = contents("examples/readme.cpp");
+    const std::string program = contents("examples/01_readme.cpp");
     // The file has one line before it, a comment.
     CHECK(program.substr(program.find('\n') + 1) == shown);
 }

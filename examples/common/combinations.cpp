@@ -10,7 +10,7 @@ namespace examples {
 
 namespace {
 
-/// A row says what goes with a parameter set. pipeline.hpp has the code.
+/// A row says what goes with a parameter set. pipeline.cpp has the code.
 struct combination {
     std::string_view params;
     std::string_view packing;  ///< one, or two with "or" between them

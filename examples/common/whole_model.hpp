@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-// What examples/whole_model.cpp does beside serving: random weights, the list of layers, sums.
+// What examples/08_whole_model.cpp does beside serving: random weights, the list of layers, sums.
 
 namespace examples {
 

@@ -9,7 +9,7 @@
 
 #include <complex>
 
-#include "../../../examples/common/few_bits.hpp"
+#include "../../../studies/few_bits.hpp"
 #include "attack.hpp"
 
 namespace {
@@ -89,13 +89,13 @@ TEST_CASE("states of one entry, larger than the range is made for, show the very
 
 TEST_CASE_TEMPLATE("d/4 chosen requests read an A of 4 bits exactly, and with answers of 6 bits they do not",
                    Precision, lora::standard_precision, lora::answer_bits<6>) {
-    const examples::few_bit_matrix wanted(4, 256, 7, 18);
+    const studies::few_bit_matrix wanted(4, 256, 7, 18);
     const lora::server<P, lora::coefficient_tiles<4>,
                        lora::protects_adapter_rows<lora::worst_case, Precision>>
         server(wanted.a);
     session<P> s(18, server.layout().subring_log_n());
-    const examples::few_bit_reading four = read_few_bits(server, s.client, s.pool, wanted, 4);
-    const examples::few_bit_reading one = read_few_bits(server, s.client, s.pool, wanted, 1);
+    const studies::few_bit_reading four = read_few_bits(server, s.client, s.pool, wanted, 4);
+    const studies::few_bit_reading one = read_few_bits(server, s.client, s.pool, wanted, 1);
     CHECK(four.requests == 256 / 4);
     CHECK(one.exact == wanted.q.size());
     MESSAGE(four.exact, " of ", wanted.q.size(), " entries, four in an answer of ",

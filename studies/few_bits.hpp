@@ -13,7 +13,7 @@
 
 // A client that does not follow the protocol reads an A of few bits: an answer has room for several entries.
 
-namespace examples {
+namespace studies {
 
 /// A = step * q, with whole numbers q of [-largest, largest]: 7 for weights of 4 bits, 127 for 8.
 struct few_bit_matrix {
@@ -92,4 +92,4 @@ few_bit_reading read_few_bits(const tensafe::lora::server<P, Packing, Protection
     return result;
 }
 
-}  // namespace examples
+}  // namespace studies

@@ -1,10 +1,10 @@
-#include "../../examples/common/phases_file.hpp"
+#include "../../studies/roofline/phases_file.hpp"
 
 #include <tensafe/core/text.hpp>
 
 #include <cstdio>
 
-#include "../../examples/roofline/roofline.hpp"
+#include "../../studies/roofline/roofline.hpp"
 #include "../io/file_builder.hpp"
 
 using namespace tests;
@@ -36,7 +36,7 @@ std::string benchmark(const std::string& extra = "") {
 
 std::string refused(const std::string& text) {
     try {
-        static_cast<void>(examples::parse_phases(text, "\"run.txt\""));
+        static_cast<void>(studies::parse_phases(text, "\"run.txt\""));
     } catch (const tensafe::format_error& e) {
         CHECK(std::string(e.what()).starts_with("\"run.txt\": "));
         return e.what();
@@ -49,7 +49,7 @@ std::string refused(const std::string& text) {
 TEST_CASE("the demo's JSON is read, alone or below its table") {
     for (const std::string& text :
          {demo, demo + "\n", "site   q_proj, rank 32\n\nphase  ms\n" + demo + "\r\n"}) {
-        const examples::phase_times times = examples::parse_phases(text, "\"run.txt\"");
+        const studies::phase_times times = studies::parse_phases(text, "\"run.txt\"");
         CHECK(times.phases.encrypt == 0.0798035);
         CHECK(times.phases.expand == 0.0273105);
         CHECK(times.phases.multiply == 0.051747);
@@ -61,16 +61,16 @@ TEST_CASE("the demo's JSON is read, alone or below its table") {
     }
     const std::string blocks = R"({"phases":{"client_prepare":1,"server_prepare":2,"accept":4,"encrypt":8,)"
                                R"("answer":16,"decrypt":32,"b":64}})";
-    const auto phases = examples::parse_phases(blocks, "f").phases;
+    const auto phases = studies::parse_phases(blocks, "f").phases;
     CHECK(phases.client() == 1 + 4 + 8 + 32 + 64);
     CHECK(phases.server() == 2 + 16);
     // Bare replies have no phase protect, and pipelines leave out what took no time.
     const std::string bare = replaced(demo, R"("protect":0.298444,)", "");
-    CHECK(examples::parse_phases(bare, "f").phases.protect == 0);
+    CHECK(studies::parse_phases(bare, "f").phases.protect == 0);
 }
 
 TEST_CASE("Google Benchmark's JSON is read: medians before runs, in any unit") {
-    const examples::phase_times times = examples::parse_phases(benchmark(), "\"bench.json\"");
+    const studies::phase_times times = studies::parse_phases(benchmark(), "\"bench.json\"");
     CHECK(times.phases.encrypt == Approx(0.063));
     CHECK(times.phases.expand == Approx(0.021));
     CHECK(times.phases.multiply == Approx(0.035));
@@ -79,7 +79,7 @@ TEST_CASE("Google Benchmark's JSON is read: medians before runs, in any unit") {
     CHECK(times.phases.decrypt == Approx(0.016));
     CHECK(times.phases.b == 0);
     CHECK(contains(times.source, "without b"));
-    CHECK(examples::parse_phases(benchmark("7, {}, {\"run_name\": 3},"), "f").phases.pack == Approx(0.011));
+    CHECK(studies::parse_phases(benchmark("7, {}, {\"run_name\": 3},"), "f").phases.pack == Approx(0.011));
 }
 
 TEST_CASE("hostile text is refused with a message that says what is wrong") {
@@ -122,13 +122,13 @@ TEST_CASE("benchmarks that lack a step or speak of another unit are refused by n
 TEST_CASE("a file is read whole, and one that is missing or too long is refused") {
     const temporary_directory folder;
     const auto path = folder.put("run.txt", "table\n" + demo + "\n");
-    const examples::phase_times times = examples::read_phases(path);
+    const studies::phase_times times = studies::read_phases(path);
     CHECK(times.phases.total() == Approx(0.576783));
     CHECK(times.source == "\"run.txt\": private_n4096, coefficient_tiles, protected, avx512");
     std::filesystem::resize_file(path, (std::size_t{4} << 20) + 1);
-    CHECK_THROWS_AS(examples::read_phases(path), tensafe::format_error);
-    CHECK_THROWS_AS(examples::read_phases(folder.path()), tensafe::io_error);
-    CHECK_THROWS_AS(examples::read_phases(folder.path() / "none"), tensafe::io_error);
+    CHECK_THROWS_AS(studies::read_phases(path), tensafe::format_error);
+    CHECK_THROWS_AS(studies::read_phases(folder.path()), tensafe::io_error);
+    CHECK_THROWS_AS(studies::read_phases(folder.path() / "none"), tensafe::io_error);
 }
 
 TEST_CASE("recorded phases are those on the page of benchmarks") {
@@ -145,15 +145,15 @@ TEST_CASE("recorded phases are those on the page of benchmarks") {
     double us[7] = {};
     REQUIRE(std::sscanf(text.c_str() + line, "| AVX-512 | %lf | %lf | %lf | %lf | %lf | %lf | %lf |", &us[0],
                         &us[1], &us[2], &us[3], &us[4], &us[5], &us[6]) == 7);
-    const auto& recorded = examples::recorded_phases;
+    const auto& recorded = studies::recorded_phases;
     CHECK(recorded.encrypt == Approx(us[0] / 1000));
     CHECK(recorded.expand == Approx(us[1] / 1000));
     CHECK(recorded.multiply == Approx(us[2] / 1000));
     CHECK(recorded.protect == Approx((us[3] + us[4]) / 1000));
-    CHECK(examples::recorded_pooled_phases.protect == Approx(us[4] / 1000));
+    CHECK(studies::recorded_pooled_phases.protect == Approx(us[4] / 1000));
     CHECK(recorded.pack == Approx(us[5] / 1000));
     CHECK(recorded.decrypt == Approx(us[6] / 1000));
-    CHECK(examples::recorded_pooled_phases.total() == Approx(recorded.total() - us[3] / 1000));
+    CHECK(studies::recorded_pooled_phases.total() == Approx(recorded.total() - us[3] / 1000));
 }
 
 TEST_CASE("a long name is cut between characters, so that what is printed of it stays UTF-8") {
@@ -163,7 +163,7 @@ TEST_CASE("a long name is cut between characters, so that what is printed of it 
           std::string(40, 'x')}) {
         std::string text = demo;
         text.replace(text.find("private_n4096"), 13, name);
-        const std::string source = examples::parse_phases(text, "f").source;
+        const std::string source = studies::parse_phases(text, "f").source;
         const std::string head = source.substr(0, source.find(", "));
         CAPTURE(head);
         CHECK(head.size() >= 37);
@@ -172,6 +172,6 @@ TEST_CASE("a long name is cut between characters, so that what is printed of it 
         CHECK(tensafe::is_printable_utf8(head));
         CHECK((head.size() == 40) == (tensafe::is_printable_utf8(name.substr(0, 40))));
     }
-    CHECK(contains(examples::parse_phases(replaced(demo, "private_n4096", "a\\u001b[2J"), "f").source,
+    CHECK(contains(studies::parse_phases(replaced(demo, "private_n4096", "a\\u001b[2J"), "f").source,
                    R"("a\u001b[2J")"));
 }

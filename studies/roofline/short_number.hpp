@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-namespace examples {
+namespace studies {
 
 /// Three digits, or all those before the point: "0.25", "7.69", "81.9", "1321".
 inline std::string short_number(double value) {
@@ -19,4 +19,4 @@ inline std::string short_number(double value) {
     return std::string(digits.data(), end.ptr);
 }
 
-}  // namespace examples
+}  // namespace studies

@@ -11,12 +11,14 @@
 #include <string_view>
 #include <utility>
 
-#include "characters.hpp"
+#include "../../examples/tiny_lm/characters.hpp"
 
 // The two texts that the tiny language model learns, made of what Debian ships: one paragraph or verse a
 // line.
 
-namespace examples::tiny_lm {
+namespace studies {
+
+using namespace examples::tiny_lm;
 
 /// @throws tensafe::io_error
 inline std::string read_text(const std::string& path) {
@@ -142,4 +144,4 @@ struct parts_of_text {
     }
 };
 
-}  // namespace examples::tiny_lm
+}  // namespace studies

@@ -1,6 +1,6 @@
-#include "../../examples/roofline/roofline.hpp"
+#include "../../studies/roofline/roofline.hpp"
 
-#include "../../examples/common/short_number.hpp"
+#include "../../studies/roofline/short_number.hpp"
 #include "../test.hpp"
 
 using doctest::Approx;
@@ -190,7 +190,7 @@ TEST_CASE("numbers that cannot be are refused by name") {
 }
 
 TEST_CASE("short numbers have three digits") {
-    using examples::short_number;
+    using studies::short_number;
     CHECK(short_number(0) == "0.00");
     CHECK(short_number(0.25) == "0.25");
     CHECK(short_number(7.694) == "7.69");

@@ -32,18 +32,17 @@
 #include <utility>
 #include <vector>
 
-#include "common/few_bits.hpp"
+#include "../examples/tiny_lm/characters.hpp"
+#include "../examples/tiny_lm/check_sites.hpp"
+#include "../examples/tiny_lm/plain_lora.hpp"
+#include "few_bits.hpp"
 #include "tiny_lm/bits_per_character.hpp"
-#include "tiny_lm/characters.hpp"
-#include "tiny_lm/check_sites.hpp"
-#include "tiny_lm/plain_lora.hpp"
 #include "tiny_lm/texts.hpp"
 #include "tiny_lm/thief.hpp"
 
 namespace {
 
-using namespace examples;
-using namespace examples::tiny_lm;
+using namespace studies;
 namespace lora = tensafe::lora;
 namespace session = tensafe::session;
 using json = nlohmann::ordered_json;

@@ -6,8 +6,6 @@
 //   whole_model --tokens-ahead 128         larger blocks of tokens, prepared before they exist; 1: no blocks
 //   whole_model --tokens 500 --memory 800  the tokens of a block that cost the fewest bytes
 
-#include "common/whole_model.hpp"
-
 #include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
@@ -28,6 +26,8 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include "common/whole_model.hpp"
 
 namespace {
 

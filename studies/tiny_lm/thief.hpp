@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "transformer.hpp"
+#include "../../examples/tiny_lm/transformer.hpp"
 
 // What a client learns of an adapter by using it: no cryptography is attacked.
 
-namespace examples::tiny_lm {
+namespace studies {
+
+using namespace examples::tiny_lm;
 
 /// The linear map with y = x W that is likeliest after these rows of x and y, for entries of W that are
 /// independent, normal and of one size, and noise of y of the deviation `noise` relative to what they make of
@@ -67,4 +69,4 @@ class thief {
     std::map<std::string, std::pair<at::Tensor, at::Tensor>> seen_;
 };
 
-}  // namespace examples::tiny_lm
+}  // namespace studies

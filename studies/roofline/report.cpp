@@ -1,4 +1,4 @@
-#include "roofline_report.hpp"
+#include "report.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -10,10 +10,10 @@
 #include <string_view>
 #include <utility>
 
-#include "../roofline/published_figures.hpp"
+#include "published_figures.hpp"
 #include "short_number.hpp"
 
-namespace examples {
+namespace studies {
 
 namespace {
 
@@ -274,4 +274,4 @@ void print_json(const roofline_question& question, const std::vector<roofline_ro
     std::printf("%s\n", object.dump().c_str());
 }
 
-}  // namespace examples
+}  // namespace studies

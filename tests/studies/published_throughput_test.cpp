@@ -1,4 +1,4 @@
-#include "../../examples/roofline/published_figures.hpp"
+#include "../../studies/roofline/published_figures.hpp"
 #include "../test.hpp"
 
 namespace published = roofline::published;

@@ -14,9 +14,9 @@
 #include <string_view>
 #include <utility>
 
-#include "../roofline/roofline.hpp"
+#include "roofline.hpp"
 
-namespace examples {
+namespace studies {
 
 /// Phase times, and where they come from.
 struct phase_times {
@@ -181,4 +181,4 @@ inline phase_times read_phases(const std::filesystem::path& path) {
     return result;
 }
 
-}  // namespace examples
+}  // namespace studies

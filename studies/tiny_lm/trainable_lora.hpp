@@ -18,9 +18,11 @@
 #include <utility>
 #include <vector>
 
-#include "transformer.hpp"
+#include "../../examples/tiny_lm/transformer.hpp"
 
-namespace examples::tiny_lm {
+namespace studies {
+
+using namespace examples::tiny_lm;
 
 /// LoRA of all linears in all layers of a language_model, with gradients. As PEFT begins: A is random, B is
 /// zero.
@@ -92,4 +94,4 @@ class trainable_lora : public torch::nn::Module {
     std::map<std::string, std::pair<at::Tensor, at::Tensor>> sites_;
 };
 
-}  // namespace examples::tiny_lm
+}  // namespace studies

@@ -5,7 +5,7 @@
 //   3. for each token the client encrypts h, the server multiplies, the client decrypts A*h and applies B,
 //   4. compare with plaintext LoRA.
 //
-// Steps 2 and 3 stand in common/pipeline.hpp.
+// Steps 2 and 3 stand in common/pipeline.cpp.
 
 #include <tensafe/io/peft.hpp>
 

@@ -142,7 +142,7 @@ struct encrypted_phases {
     }
 };
 
-/// What this project measures of one encrypted token at one site: the phases of examples/rank32_pipeline.
+/// What this project measures of one encrypted token at one site: the phases of rank32_pipeline.
 struct measured_phases {
     double encrypt = 0;   ///< client
     double expand = 0;    ///< server: the request's uniform half from its seed

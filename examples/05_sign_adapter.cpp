@@ -57,12 +57,13 @@ void must_be_refused(const char* what, const fs::path& directory, const std::str
 }
 
 void demonstrate(const fs::path& folder) {
-    const fs::path adapter = folder / "adapter";
+    fs::current_path(folder);
+    const fs::path adapter = "adapter";
     fs::copy(TENSAFE_EXAMPLE_DATA "/qwen_rank32", adapter);
-    const std::string trusted = keygen(folder / "key.pem");
+    const std::string trusted = keygen("key.pem");
     must_be_refused("A package without a signature", adapter, trusted, 0);
 
-    sign(adapter, folder / "key.pem", "qwen-example", 3);
+    sign(adapter, "key.pem", "qwen-example", 3);
     verify(adapter, trusted, 3);
     must_be_refused("An old revision", adapter, trusted, 4);
 

@@ -21,13 +21,15 @@
 #include <utility>
 #include <vector>
 
+#include "../../examples/tiny_lm/characters.hpp"
 #include "bits_per_character.hpp"
-#include "characters.hpp"
 
-// What examples/train_tiny_lm.cpp does beside reading and writing: batches, steps on several threads,
+// What studies/train_tiny_lm.cpp does beside reading and writing: batches, steps on several threads,
 // learning rates.
 
-namespace examples::tiny_lm {
+namespace studies {
+
+using namespace examples::tiny_lm;
 
 struct training_options {
     std::int64_t steps = 1000;
@@ -193,4 +195,4 @@ class shared_training {
     torch::optim::AdamW optimiser_;
 };
 
-}  // namespace examples::tiny_lm
+}  // namespace studies

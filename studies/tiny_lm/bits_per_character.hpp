@@ -11,10 +11,12 @@
 #include <string>
 #include <string_view>
 
-#include "characters.hpp"
-#include "transformer.hpp"
+#include "../../examples/tiny_lm/characters.hpp"
+#include "../../examples/tiny_lm/transformer.hpp"
 
-namespace examples::tiny_lm {
+namespace studies {
+
+using namespace examples::tiny_lm;
 
 /// Logits to the mean loss in nats.
 inline at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets) {
@@ -45,4 +47,4 @@ inline double bits_per_character(language_model& model, const adapter_deltas& de
     return nats / static_cast<double>(characters) / std::log(2.0);
 }
 
-}  // namespace examples::tiny_lm
+}  // namespace studies

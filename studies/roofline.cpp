@@ -14,20 +14,20 @@
 #include <exception>
 #include <string>
 
-#include "common/phases_file.hpp"
-#include "common/roofline_report.hpp"
+#include "roofline/phases_file.hpp"
 #include "roofline/published_figures.hpp"
+#include "roofline/report.hpp"
 
 namespace {
 
 // The model in one line: what an H100 gives at best with our recorded phases at one site, for one sequence
 // and for two. The compiler works it out.
-constexpr auto alone = roofline::forecast({2.9, examples::recorded_phases, 1, 1});
-constexpr auto two = roofline::forecast({2.9, examples::recorded_phases, 1, 2});
+constexpr auto alone = roofline::forecast({2.9, studies::recorded_phases, 1, 1});
+constexpr auto two = roofline::forecast({2.9, studies::recorded_phases, 1, 2});
 static_assert(alone.tokens_per_second > 290 && two.tokens_per_second > 340 && two.bound_by_model);
 
 struct options {
-    examples::roofline_question question;
+    studies::roofline_question question;
     std::string phases;
     bool pooled = false;
     bool json = false;
@@ -61,18 +61,18 @@ void add_options(CLI::App& app, options& o) {
 
 void run(options& o) {
     if (!o.phases.empty()) {
-        o.question.times = examples::read_phases(o.phases);
+        o.question.times = studies::read_phases(o.phases);
     } else {
         o.question.times = {
             std::string("docs/benchmarks.md, Zen 4 VM, one core") + (o.pooled ? ", pooled" : ""),
-            o.pooled ? examples::recorded_pooled_phases : examples::recorded_phases};
+            o.pooled ? studies::recorded_pooled_phases : studies::recorded_phases};
     }
-    const auto rows = examples::predict(o.question);
+    const auto rows = studies::predict(o.question);
     if (o.json) {
-        examples::print_json(o.question, rows);
+        studies::print_json(o.question, rows);
     } else {
-        examples::print_published();
-        examples::print_predictions(o.question, rows);
+        studies::print_published();
+        studies::print_predictions(o.question, rows);
     }
 }
 

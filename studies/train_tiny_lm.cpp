@@ -25,7 +25,7 @@
 
 namespace {
 
-using namespace examples::tiny_lm;
+using namespace studies;
 
 struct files {
     std::string base_text;

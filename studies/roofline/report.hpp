@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "../roofline/roofline.hpp"
 #include "phases_file.hpp"
+#include "roofline.hpp"
 
-namespace examples {
+namespace studies {
 
 /// What is to be predicted.
 struct roofline_question {
@@ -47,4 +47,4 @@ void print_predictions(const roofline_question& question, const std::vector<roof
 /// Both as one JSON object on one line.
 void print_json(const roofline_question& question, const std::vector<roofline_row>& rows);
 
-}  // namespace examples
+}  // namespace studies

@@ -24,7 +24,7 @@ using params = tensafe::ckks::private_n4096;
 using seconds = std::chrono::duration<double>;
 
 constexpr std::chrono::milliseconds forward_time(4);
-constexpr int tokens = 40;
+constexpr int tokens = 20;
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "../../service/service.hpp"
-#include "helpers.hpp"
+#include "../io/file_builder.hpp"
 
 namespace {
 

@@ -2,27 +2,14 @@
 // memory of sessions.
 #include "../../service/query_counts.hpp"
 
-#include <tensafe/keystore/sha256.hpp>
-#include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/wire/checksum.hpp>
-#include <tensafe/wire/keys.hpp>
-#include <tensafe/wire/layout.hpp>
-#include <tensafe/wire/reply.hpp>
-#include <tensafe/wire/request.hpp>
-
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
 #include <csignal>
 #include <sys/resource.h>
 
-#include "../../service/params.hpp"
-#include "../../service/service.hpp"
 #include "../allocation_count.hpp"
-#include "../io/file_builder.hpp"
-#include "../random_values.hpp"
-#include "../test.hpp"
+#include "peer.hpp"
 
 using namespace tests;
 
@@ -55,6 +42,19 @@ std::string usage_text(const std::vector<std::string>& lines, const std::string&
 std::string name_of_nobody(std::size_t i) {
     std::string digits = std::to_string(i);
     return "c" + std::string(64 - digits.size(), '0') + digits;
+}
+
+/// Calls `f` while no file may become longer than this, as on a disk that is full.
+void with_file_limit(std::size_t bytes_of_file, auto f) {
+    rlimit old{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
+    rlimit full = old;
+    full.rlim_cur = bytes_of_file;
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
+    f();
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
+    std::signal(SIGXFSZ, handler);
 }
 
 struct stored_counts {
@@ -225,12 +225,6 @@ TEST_CASE_FIXTURE(stored_counts,
     const auto alice = counts.account_of("alice", "", "kjv");
     REQUIRE(counts.add(alice, 0, 10, {}) == outcome{});
     const std::string before = text_of(usage());
-    rlimit old{};
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
-    rlimit full = old;
-    full.rlim_cur = before.size() + 30;
-    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
     std::size_t answers = 1;
     const auto add = [&](std::size_t group) {
         return refusal<io_error>([&] {
@@ -239,9 +233,8 @@ TEST_CASE_FIXTURE(stored_counts,
             }
         });
     };
-    const std::string said[] = {add(0), add(0), add(1)};
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
-    std::signal(SIGXFSZ, handler);
+    std::vector<std::string> said;
+    with_file_limit(before.size() + 30, [&] { said = {add(0), add(0), add(1)}; });
     for (const std::string& each : said) {
         CHECK(contains(each, "usage\": cannot reserve counts: File too large"));
     }
@@ -447,10 +440,6 @@ TEST_CASE_FIXTURE(stored_counts, "a usage file that is no list of counts is refu
 
 namespace {
 
-namespace lora = tensafe::lora;
-using split::params;
-using split::protection;
-
 lora::adapter one_site() {
     lora::adapter result;
     result.sites = {random_site(8, 16, 64, 1)};
@@ -458,110 +447,65 @@ lora::adapter one_site() {
     return result;
 }
 
-/// A session of JSON frames, on one connection after the other.
-struct json_session : split::net::connection_control {
-    void end(std::uint16_t, const std::string&) override {}
-    std::array<std::byte, 32> channel_binding() override { return {}; }
+/// A server on the folder of the counts.
+struct counting_server : server {
+    explicit counting_server(const stored_counts& at, const split::limits& allowed = {})
+        : server(
+              allowed,
+              [&](auto& options) {
+                  options.state = at.folder.path();
+                  options.now = std::chrono::steady_clock::now;
+              },
+              one_site) {}
+};
 
-    explicit json_session(split::service& s) : service(s) {
-        connect();
-        const auto key = wire::write_rerandomization_key<params>(
-            keys->rerandomization_key(split::derived_nonces(nonce).of_rerandomization_key));
-        split::hello mine;
-        mine.adapter = "kjv";
-        mine.client = identity.verifying().bytes();
-        mine.set = wire::set_id<params>;
-        mine.key_sha256 = keystore::sha256::of(std::as_bytes(std::span(key)));
-        mine.signature = identity.sign(split::text_to_sign({}, nonce, mine));
-        mine.frames = split::frame_form::json;
-        hear(to_text(mine));
-        hear(split::carried_text(split::carried_message::kind::rerandomization_key, key));
-        session = std::get<split::welcome>(told(0)).session;
-        client.emplace(keys,
-                       wire::read_model_layout<params, split::packing, protection>(
-                           std::get<split::carried_message>(told(1)).message),
-                       lora::client_part(one_site(), {}));
-    }
-    void connect() {
-        side = service.connect("10.0.0.1", control);
-        answer.clear();
-        side->start(answer);
-        nonce = std::get<split::challenge>(told(0)).nonce;
+/// A session of JSON frames, on one connection after the other.
+struct json_session : peer {
+    explicit json_session(server& s) : peer(s) {
+        open(split::frame_form::json, cipher.rerandomization_key(nonce));
+        cipher.open(told_as<split::carried_message>(1).message, one_site());
     }
     void resume() {
         connect();
-        split::resume mine{session, identity.verifying().bytes(), {}};
-        mine.signature = identity.sign(split::text_to_sign({}, nonce, mine));
-        hear(to_text(mine));
+        static_cast<void>(peer::resume(welcome.session));
     }
-    void hear(const std::string& text) {
-        answer.clear();
-        side->on_text(text, answer);
-    }
-    split::control_message told(std::size_t i) const {
-        const auto data = answer.frames()[i].data();
-        return split::parse_control({reinterpret_cast<const char*>(data.data()), data.size()}, 1 << 20);
+    static std::string text(const bytes& message, std::uint64_t number) {
+        return split::carried_text(split::carried_message::kind::request, message, number);
     }
     /// Whether a message of this number was answered.
-    bool ask(const std::vector<std::uint8_t>& message, std::uint64_t number) {
-        hear(split::carried_text(split::carried_message::kind::request, message, number));
+    bool ask(const bytes& message, std::uint64_t number) {
+        say(text(message, number));
         return answer.frames().size() == 1 && std::holds_alternative<split::carried_message>(told(0));
     }
-    std::uint64_t used() const {
-        auto& counts = service.counts();
-        return counts.used(counts.account_of(identity.verifying().hex(), {}, "kjv"), 0)[0];
-    }
-
-    split::service& service;
-    std::shared_ptr<split::net::connection_control> control{this, [](auto*) {}};
-    keystore::signing_key identity = keystore::signing_key::generate();
-    std::shared_ptr<lora::client<params>> keys = std::make_shared<lora::client<params>>();
-    std::unique_ptr<split::net::websocket_handler> side;
-    split::net::answer answer;
-    tensafe::random::seed nonce;
-    split::session_id session{};
-    std::optional<lora::model_client<params, split::packing, protection>> client;
+    encryption cipher;
 };
 
 }  // namespace
 
 TEST_CASE_FIXTURE(stored_counts,
                   "whatever memory lacks, an answer that can be asked for again is counted, once") {
-    split::service_options options;
-    options.state = folder.path();
-    options.allowed.shares = {};
-    split::service service(std::move(options));
-    service.adapters().load("kjv", one_site);
-    const std::uint64_t bits = service.adapters().find("kjv")->groups[0].request;
-    json_session s(service);
+    counting_server to(*this, {.shares = {}});
+    const std::uint64_t bits = to.bits_of_request();
+    json_session s(to);
     std::uint64_t number = 1;
-    std::vector<std::uint8_t> message;
-    std::optional<lora::model_client<params>::block_type> block;
+    bytes message;
     std::size_t of_block = 0;
-    const auto answer_bytes = [&] { return std::get<split::carried_message>(s.told(0)).message.size(); };
-    lora::token_query query;
+    const auto answer_bytes = [&] { return s.told_as<split::carried_message>(0).message.size(); };
     const auto prepare = [&] {
-        block.emplace(s.client->prepare(0));
-        query.request.block = number;
-        wire::write_block_request<params, protection>(block->request(), {number, 0}, message);
-        REQUIRE(s.ask(message, number++));
-        lora::block_reply part;
-        wire::read_block_reply(std::get<split::carried_message>(s.told(0)).message, block->plan(), part);
-        s.client->accept(*block, part);
-        of_block = of_block > 0 ? of_block : service.sessions().block_bytes() - answer_bytes();
+        REQUIRE(s.ask(s.cipher.ask_for_block(number), number));
+        ++number;
+        s.cipher.accept_block(s.told_as<split::carried_message>(0).message);
+        of_block = of_block > 0 ? of_block : to.held_bytes() - answer_bytes();
     };
     const auto write_token = [&] {
-        const std::uint64_t of = query.request.block;
-        block->encrypt(std::vector<float>(64, 1.0F), query);
-        query.request.block = of;
-        wire::write_token_request<params, protection>(query.request, {number, 0}, message);
+        message = s.cipher.ask_in_block(number, std::vector<float>(64, 1.0F)).message;
     };
     std::uint64_t counted = 0;
     std::size_t failures = 0;
     for (bool failed = true; failed; ++failures) {
         prepare();  // whose reply is longer
         write_token();
-        const std::string text = split::carried_text(split::carried_message::kind::request, message, number);
+        const std::string text = json_session::text(message, number);
         s.answer.clear();
         allocations_left = failures;
         s.side->on_text(text, s.answer);
@@ -574,71 +518,50 @@ TEST_CASE_FIXTURE(stored_counts,
             REQUIRE(s.ask(message, number));
         }
         counted += bits;
-        CHECK(s.used() == counted);
-        CHECK(service.sessions().block_bytes() == of_block + answer_bytes());
+        CHECK(s.used()[0] == counted);
+        CHECK(to.held_bytes() == of_block + answer_bytes());
         ++number;
     }
     CHECK(failures > 5);
 }
 
 TEST_CASE_FIXTURE(stored_counts, "what a full disk cannot count is not answered, kept or counted") {
-    split::service_options options;
-    options.state = folder.path();
-    split::service service(std::move(options));
-    service.adapters().load("kjv", one_site);
-    json_session s(service);
-    rlimit old{};
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
-    rlimit full = old;
-    full.rlim_cur = std::filesystem::file_size(usage());
-    lora::query<params> query;
-    s.client->encrypt(0, std::vector<float>(64, 1.0F), query);
-    std::vector<std::uint8_t> message;
-    wire::write_request<split::packing, protection>(query.request, {1, 0}, message);
-    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
-    const bool was_answered = s.ask(message, 1);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
-    std::signal(SIGXFSZ, handler);
+    counting_server to(*this);
+    json_session s(to);
+    const auto message = s.cipher.ask(1, 0, std::vector<float>(64, 1.0F)).message;
+    bool was_answered = true;
+    with_file_limit(std::filesystem::file_size(usage()), [&] { was_answered = s.ask(message, 1); });
     CHECK_FALSE(was_answered);
-    CHECK(std::get<split::refusal>(s.told(0)).code == split::error_code::internal);
-    CHECK(s.used() == 0);
-    CHECK(service.sessions().block_bytes() == 0);
+    CHECK(s.told_as<split::refusal>(0).code == split::error_code::internal);
+    CHECK(s.used()[0] == 0);
+    CHECK(to.held_bytes() == 0);
     s.resume();
     CHECK(s.ask(message, 1));  // its number was not used up
-    CHECK(s.used() == service.adapters().find("kjv")->groups[0].request);
+    CHECK(s.used()[0] == to.bits_of_request());
 }
 
 TEST_CASE_FIXTURE(stored_counts, "to look at how many zeros are stored makes no place for them") {
-    split::service_options options;
-    options.state = folder.path();
-    split::service service(std::move(options));
-    service.adapters().load("kjv", one_site);
-    const json_session s(service);
+    counting_server to(*this);
+    const json_session s(to);
     const std::size_t before = allocations;
-    CHECK(service.sessions().pool_size() == 0);
+    CHECK(to.of->sessions().pool_size() == 0);
     CHECK(allocations <= before + 1);  // pointers to sessions
 }
 
 TEST_CASE_FIXTURE(stored_counts,
                   "a session keeps the memory of no more used zeros than a thread works with") {
-    split::service_options options;
-    options.state = folder.path();
-    split::service service(std::move(options));
-    service.adapters().load("kjv", one_site);
-    json_session s(service);
+    counting_server to(*this);
+    json_session s(to);
     const auto allocated_by_filling = [&] {
         const std::size_t before = allocations;
         while (s.side->idle()) {
         }
-        REQUIRE(service.sessions().pool_size() == 16);
+        REQUIRE(to.of->sessions().pool_size() == 16);
         return allocations - before;
     };
     const std::size_t first = allocated_by_filling();
-    std::vector<std::uint8_t> message;
-    wire::write_block_request<params, protection>(s.client->prepare(0).request(), {1, 0}, message);
-    REQUIRE(s.ask(message, 1));
-    CHECK(service.sessions().pool_size() == 0);
+    REQUIRE(s.ask(s.cipher.ask_for_block(1), 1));
+    CHECK(to.of->sessions().pool_size() == 0);
     constexpr std::size_t buffers = 5;  // of a zero
     CHECK(allocated_by_filling() + 10 * buffers > first);
 }

@@ -4,23 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <csignal>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
-#include <deque>
-#include <filesystem>
-#include <fstream>
-#include <future>
-#include <memory>
-#include <optional>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "../../../service/query_counts.hpp"
 #include "check.hpp"
@@ -484,7 +468,7 @@ inline void admin_requests(fixture& w) {
     // A client is forgotten: it finds itself without a session, and opens another.
     raw_session other(w);
     other.ask();
-    remove("clients/" + other.identity());
+    remove("clients/" + other.name());
     other.require_end(1000, "the server forgot the client");
     client.ask();
 }

@@ -7,22 +7,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
-#include <future>
-#include <map>
-#include <optional>
 #include <sched.h>
-#include <string>
 #include <system_error>
-#include <thread>
-#include <vector>
 
 #include "check.hpp"
 #include "clients.hpp"

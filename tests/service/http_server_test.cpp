@@ -133,20 +133,6 @@ TEST_CASE("who asks now and then does not keep a connection for ever") {
     CHECK(answers < 100);
 }
 
-TEST_CASE("a WebSocket carries frames both ways, and its end ends the handler") {
-    echo_server s;
-    {
-        raw_socket one(s);
-        one.upgrade();
-        CHECK(one.receive_until("hello").size() == 7);
-        one.send_frame(1, "text");
-        CHECK(one.receive_until("text").size() == 6);
-        one.send_frame(2, "bytes");
-        CHECK(one.receive_until("bytes") == std::string("\x82\x05") + "bytes");
-    }
-    CHECK(s.wait_for([&] { return s.over == 1; }));
-}
-
 TEST_CASE("a frame that announces 4 GB or 2^63 bytes ends the connection before memory is taken") {
     for (const std::uint64_t length :
          {std::uint64_t{1} << 32, ~std::uint64_t{0} >> 1, std::uint64_t{1} << 63, std::uint64_t{1001}}) {

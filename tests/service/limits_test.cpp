@@ -14,13 +14,6 @@ using namespace std::chrono_literals;
 using enum split::error_code;
 using left = std::vector<std::uint64_t>;
 
-/// A server and a client with a session.
-struct opened {
-    explicit opened(const split::limits& allowed) : s(allowed) {}
-    server s;
-    peer p{s, fresh_key()};
-};
-
 }  // namespace
 
 TEST_CASE("a bucket lets so many through at once, refills with time, and unknown names cannot fill memory") {

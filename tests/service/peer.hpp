@@ -304,4 +304,11 @@ struct peer : login {
     std::uint64_t next_number = 1;  ///< as resumed said
 };
 
+/// A server and a client with a session.
+struct opened {
+    explicit opened(const split::limits& allowed = {}) : s(allowed) {}
+    server s;
+    peer p{s, fresh_key()};
+};
+
 }  // namespace tests

@@ -235,31 +235,4 @@ inline void attacked_blocks(fixture& w) {
     one.ask_at_position();
 }
 
-/// A hello, a re-randomization key and a request of another set: all refused, and both sets named.
-inline void wrong_parameter_set(fixture& w) {
-    const auto require_refusal = [](raw_session& s, const char* what) {
-        const std::string text = s.require_refusal("parameter_mismatch", what);
-        require_contains("the refusal", text, "private_n4096");
-        require_contains("the refusal", text, "compact_n4096");
-    };
-    const auto of_other_set = [](const std::string& message) {
-        return whole_frame(op_binary, with_header(message, [](auto& h) { h.set = other_set; }));
-    };
-    raw_session of_hello(w, false);
-    of_hello.wire().send(of_hello.handshake(other_set).first);
-    require_refusal(of_hello, "a hello of another set");
-    of_hello.require_end(1008, "it");
-
-    raw_session of_key(w, false);
-    const auto [greeting, key] = of_key.handshake();
-    const std::size_t header = frame_header(op_binary, key.size() - 14).size();
-    of_key.wire().send(greeting + of_other_set(key.substr(header)));
-    require_refusal(of_key, "a re-randomization key of another set");
-
-    raw_session of_request(w);
-    of_request.wire().send(of_other_set(text_of(of_request.make().message)));
-    require_refusal(of_request, "a request of another set");
-    of_request.ask();
-}
-
 }  // namespace split::soak

@@ -1,5 +1,5 @@
 // What query limits stand on: counts that no crash, full disk or lack of memory makes too small. And the
-// memory of sessions.
+// memory of sessions. Long for each way to be killed, full or damaged is a case.
 #include "../../service/query_counts.hpp"
 
 #include <openssl/evp.h>

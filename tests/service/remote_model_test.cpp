@@ -1,6 +1,6 @@
 // The client's half of the service against a server by a script, which breaks the protocol at any message:
-// calls, lost connections, refusals and waits. The rules of session/client_session.hpp are in
-// session/session_test.cpp.
+// calls, lost connections, refusals, waits. Long for each is another script; rules of the session are in
+// session_test.cpp.
 #include "../../service/remote_model.hpp"
 
 #include "scripted_server.hpp"

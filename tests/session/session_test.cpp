@@ -343,10 +343,8 @@ TEST_CASE("who acknowledges the future, or nothing, does not fill the server's m
     bytes large;
     std::size_t most = 0;
     for (std::uint64_t n = 1; n < 20'000; ++n) {
-        numbers one;
-        one.of = {n};
         bytes message;
-        protocol::write(one, {n, 0, 65'535}, message);
+        protocol::write(numbers{{n}}, {n, 0, 65'535}, message);
         both.serve(message);
         most = std::max(most, both.server.held_bytes());
     }

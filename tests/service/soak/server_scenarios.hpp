@@ -12,7 +12,7 @@
 #include "fixture.hpp"
 
 // What happens to the server itself: it is killed, stopped, flooded, administered, or has no room on its
-// disk.
+// disk. Long for each scenario starts servers of its own.
 
 namespace split::soak {
 

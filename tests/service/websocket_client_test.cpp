@@ -228,7 +228,7 @@ TEST_CASE("connections that cannot be made are lost ones, within the limit, and 
           {elsewhere.url(), "got \"HTTP/1.1 404 Not Found\", expected an upgrade"},
           {"ws://127.0.0.1:" + std::to_string(silent.port()),
            "connecting and logging in took longer than 1 s"}}) {
-        check_refusal<connection_lost>(part, [&] { connect(url); });
+        check_refusal<connection_lost>(part, [to = url, &connect] { connect(to); });
     }
 }
 

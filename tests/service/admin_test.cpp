@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "../../service/service.hpp"
-#include "helpers.hpp"
+#include "../io/file_builder.hpp"
 
 namespace {
 
@@ -177,7 +177,8 @@ TEST_CASE_FIXTURE(administered, "adapters come from folders below the root and f
     for (const std::string& bad :
          {std::string("../root_of_another"), std::string("kjv/../../root_of_another"),
           (folder / "root_of_another").string(), std::string("link"), std::string("nothing"),
-          std::string("kjv/adapter_config.json"), std::string("/")}) {
+          std::string("link/.."), std::string(".."), std::string("kjv/adapter_config.json"),
+          std::string("/")}) {
         CAPTURE(bad);
         const auto answer = load("kjv", bad);
         CHECK(answer.status == 400);
@@ -192,7 +193,7 @@ TEST_CASE_FIXTURE(administered, "adapters come from folders below the root and f
 
 TEST_CASE_FIXTURE(administered, "a body that is not the one that is needed is refused") {
     for (const char* const bad :
-         {"", "{", "[]", "{}", "{\"directory\": 1}", "{\"directory\": \"kjv\", \"x\": 1}",
+         {"", "{", "[]", "{}", "{\"directory\": 1}", "{\"directory\": \"kjv\", \"x\": 1}", "\xff",
           "{\"directory\": \"kjv\", \"directory\": \"kjv\"}", "\xef\xbb\xbf{\"directory\": \"kjv\"}"}) {
         CAPTURE(bad);
         CHECK(ask("PUT", "/admin/adapters/kjv", bad).status == 400);

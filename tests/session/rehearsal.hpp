@@ -192,7 +192,10 @@ struct protocol {
     }
     static std::size_t bytes_of_block(const server_model&, std::size_t) { return 1000; }
 
-    static void write_as(wire::kind what, const wire::envelope& of, const bytes& body, bytes& to) {
+    static void write_as(wire::kind what, const wire::envelope& of,
+                         std::initializer_list<std::uint64_t> of_body, bytes& to) {
+        bytes body;
+        std::ranges::for_each(of_body, [&](std::uint64_t value) { put(body, value); });
         wire::write_message({what, 1, 1, of.number, of.group, body.size(), of.unanswered}, to,
                             [&](wire::byte_writer& w) { w.bytes(body); });
     }
@@ -205,32 +208,20 @@ struct protocol {
         return {body.begin(), body.end()};
     }
     static void write(const lora::block_request& r, const wire::envelope& of, bytes& to) {
-        bytes body;
-        put(body, r.d);
-        put(body, r.tokens);
-        write_as(wire::kind::block_request, of, body, to);
+        write_as(wire::kind::block_request, of, {r.d, r.tokens}, to);
     }
     static void write(const lora::token_request& r, const wire::envelope& of, bytes& to) {
-        bytes body(r.c0);
-        put(body, r.position);
-        put(body, r.block);
-        write_as(wire::kind::token_request, of, body, to);
+        write_as(wire::kind::token_request, of, {get(r.c0, 0), get(r.c0, 1), r.position, r.block}, to);
     }
     static void write(const lora::block_reply& r, const wire::envelope& of, bytes& to) {
-        bytes body;
-        put(body, r.d);
-        write_as(wire::kind::block_reply, of, body, to);
+        write_as(wire::kind::block_reply, of, {r.d}, to);
     }
     static void write(const lora::token_reply& r, const wire::envelope& of, bytes& to) {
-        bytes body(r.c0);
-        put(body, r.position);
-        write_as(wire::kind::token_reply, of, body, to);
+        write_as(wire::kind::token_reply, of, {get(r.c0, 0), r.position}, to);
     }
     /// A request and a reply of a state alone are of one type here: the request's number is not negative.
     static void write(const numbers& r, const wire::envelope& of, bytes& to) {
-        bytes body;
-        put(body, r.of.at(0));
-        write_as(r.of.size() == 1 ? wire::kind::request : wire::kind::reply, of, body, to);
+        write_as(r.of.size() == 1 ? wire::kind::request : wire::kind::reply, of, {r.of.at(0)}, to);
     }
     static void read(std::span<const std::uint8_t> from, const client_model&, std::size_t, numbers& to) {
         const bool is_request = wire::read_header(from).what == wire::kind::request;

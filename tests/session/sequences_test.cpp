@@ -60,11 +60,6 @@ struct sums {
         }
     }
 };
-/// A fixture.
-struct with_sums {
-    sums engine;
-    engine_answers<sums> by_engine{engine};
-};
 using runner = session::sequences<engine_answers<sums>>;
 
 static_assert(serving::request_engine<sums>);
@@ -84,34 +79,40 @@ token_sequence asking(float name, int steps, std::function<void(int)> at = {}) {
     };
 }
 
+/// What `asking` calls at this step: it waits there.
+std::function<void(int)> waits_at(gate& at, int step = 0) {
+    return [&at, step](int number) {
+        if (number == step) {
+            static_cast<void>(at.pass());
+        }
+    };
+}
+
 /// Time for a submitter to begin to wait.
 void let_it_wait() {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-/// Holds the batch that begins with the sequence 0 until whatever was submitted meanwhile waits for the
-/// engine or is over.
-class held_batch {
-  public:
-    explicit held_batch(sums& engine) {
-        engine.before = [this](std::span<request> batch) {
+struct with_sums {
+    /// The sequences 0 to `last`: the first requests of all but the first wait together for the engine.
+    std::vector<sequence_handle> together(runner& runs, int last, int steps = 1) {
+        const auto queued = std::make_shared<gate>();
+        engine.before = [queued](std::span<request> batch) {
             if (batch[0].hidden[0] == 0) {
-                static_cast<void>(queued_.pass());
+                static_cast<void>(queued->pass());
             }
         };
+        std::vector<sequence_handle> handles{runs.submit(asking(0, 1))};
+        REQUIRE(queued->wait_until_somebody_is_there());
+        for (int s = 1; s <= last; ++s) {
+            handles.push_back(runs.submit(asking(static_cast<float>(s), steps)));
+        }
+        // Its forward comes after those of the others, if there is one thread for them.
+        static_cast<void>(runs.submit(asking(99, 0, [queued](int) { queued->open(); })));
+        return handles;
     }
-    sequence_handle start(runner& runs) {
-        auto first = runs.submit(asking(0, 1));
-        REQUIRE(queued_.wait_until_somebody_is_there());
-        return first;
-    }
-    /// Its forward comes after those of the others, if there is one thread for them.
-    void release(runner& runs) {
-        static_cast<void>(runs.submit(asking(6, 0, [this](int) { queued_.open(); })));
-    }
-
-  private:
-    gate queued_;
+    sums engine;
+    engine_answers<sums> by_engine{engine};
 };
 
 }  // namespace
@@ -212,17 +213,11 @@ TEST_CASE_FIXTURE(with_sums,
         })
         .wait();
     CHECK_FALSE(together);
-    // 50 times 10 ns of forward and 30 ns of encrypted work: all times are known.  // of four threads
 }
 
 TEST_CASE_FIXTURE(with_sums, "what waits is answered together, the longest waiting first") {
-    held_batch first(engine);
     runner runs(by_engine, 1, 16);
-    static_cast<void>(first.start(runs));
-    for (int s = 1; s <= 5; ++s) {
-        static_cast<void>(runs.submit(asking(static_cast<float>(s), 1)));
-    }
-    first.release(runs);
+    static_cast<void>(together(runs, 5));
     runs.close();
     CHECK(engine.batches == std::vector<std::vector<float>>{{0}, {1, 2, 3, 4, 5}});
 }
@@ -232,11 +227,8 @@ TEST_CASE_FIXTURE(with_sums, "no sequence starves: all take turns") {
     runner runs(by_engine, 1, 16);
     constexpr int steps = 30;
     for (int s = 0; s < 5; ++s) {
-        static_cast<void>(runs.submit(asking(static_cast<float>(s), steps, [&, s](int number) {
-            if (s == 0 && number == 0) {
-                static_cast<void>(all_there.pass());
-            }
-        })));
+        static_cast<void>(runs.submit(
+            asking(static_cast<float>(s), steps, s == 0 ? waits_at(all_there) : std::function<void(int)>())));
     }
     all_there.open();
     runs.close();
@@ -276,50 +268,34 @@ TEST_CASE_FIXTURE(with_sums,
             }
         }
     };
-    held_batch first(engine);
     runner runs(by_engine, 1, 16);
-    static_cast<void>(first.start(runs));
-    std::vector<sequence_handle> handles;
-    for (int s = 1; s <= 3; ++s) {
-        handles.push_back(runs.submit(asking(static_cast<float>(s), 2)));
-    }
-    first.release(runs);
-    handles[0].wait();
-    CHECK_THROWS_WITH_AS(handles[1].wait(), Contains("too large"), range_exceeded_error);
-    handles[2].wait();
+    const auto handles = together(runs, 3, 2);
+    handles[1].wait();
+    CHECK_THROWS_WITH_AS(handles[2].wait(), Contains("too large"), range_exceeded_error);
+    handles[3].wait();
     runs.close();
     REQUIRE(engine.batches.size() >= 2);
     CHECK(engine.batches[1] == std::vector<float>{1, 2, 3});  // they were neighbours
 }
 
 TEST_CASE_FIXTURE(with_sums, "what fails as a whole ends the sequences that it was to answer, and no other") {
-    held_batch first(engine);
     engine.after = [](std::span<request> batch) {
         if (batch[0].hidden[0] == 1) {
             throw device_error("the device is gone");
         }
     };
     runner runs(by_engine, 1, 16);
-    const auto before = first.start(runs);
-    std::vector<sequence_handle> handles;
-    for (int s = 1; s <= 2; ++s) {
-        handles.push_back(runs.submit(asking(static_cast<float>(s), 1)));
-    }
-    first.release(runs);
-    before.wait();
-    CHECK_THROWS_AS(handles[0].wait(), device_error);
+    const auto handles = together(runs, 2);
+    handles[0].wait();
     CHECK_THROWS_AS(handles[1].wait(), device_error);
+    CHECK_THROWS_AS(handles[2].wait(), device_error);
     runs.submit(asking(3, 1)).wait();
 }
 
 TEST_CASE_FIXTURE(with_sums, "a sequence that is cancelled before its first step is never called") {
     gate release;
     runner runs(by_engine, 1, 16);
-    const auto first = runs.submit(asking(1, 1, [&](int number) {
-        if (number == 0) {
-            static_cast<void>(release.pass());
-        }
-    }));
+    const auto first = runs.submit(asking(1, 1, waits_at(release)));
     REQUIRE(release.wait_until_somebody_is_there());
     bool called = false;
     const auto second = runs.submit(asking(2, 1, [&](int) { called = true; }));
@@ -375,7 +351,7 @@ TEST_CASE_FIXTURE(with_sums,
                   "no more sequences are in flight than allowed: submissions wait, or are refused") {
     gate release;
     runner runs(by_engine, 2, 2);
-    const auto hold = [&](int) { static_cast<void>(release.pass()); };
+    const auto hold = waits_at(release);
     const auto first = runs.submit(asking(1, 1, hold));
     const auto second = runs.submit(asking(2, 1, hold));
     token_sequence third = asking(3, 1);
@@ -392,7 +368,7 @@ TEST_CASE_FIXTURE(with_sums,
 TEST_CASE_FIXTURE(with_sums, "a submitter waits until there is room, and then goes on") {
     gate release;
     runner runs(by_engine, 1, 1);
-    static_cast<void>(runs.submit(asking(1, 1, [&](int) { static_cast<void>(release.pass()); })));
+    static_cast<void>(runs.submit(asking(1, 1, waits_at(release))));
     std::atomic<bool> accepted{false};
     std::thread submitter([&] {
         static_cast<void>(runs.submit(asking(2, 1)));
@@ -432,7 +408,7 @@ TEST_CASE_FIXTURE(with_sums, "several submitters share the room that there is") 
 TEST_CASE_FIXTURE(with_sums, "stopping cancels what is in flight and wakes whoever waits for room") {
     gate release;
     std::optional<runner> runs(std::in_place, by_engine, 1, 1);
-    const auto first = runs->submit(asking(1, 1, [&](int) { static_cast<void>(release.pass()); }));
+    const auto first = runs->submit(asking(1, 1, waits_at(release)));
     REQUIRE(release.wait_until_somebody_is_there());
     std::string thrown;
     std::thread submitter([&] { thrown = refusal<closed_error>([&] { runs->submit(asking(2, 1)); }); });
@@ -502,7 +478,7 @@ TEST_CASE_FIXTURE(with_sums,
 TEST_CASE_FIXTURE(with_sums, "a handle can be waited for with a limit") {
     gate release;
     runner runs(by_engine);
-    const auto t = runs.submit(asking(1, 0, [&](int) { static_cast<void>(release.pass()); }));
+    const auto t = runs.submit(asking(1, 0, waits_at(release)));
     CHECK_FALSE(t.wait_for(std::chrono::milliseconds(1)));
     release.open();
     CHECK(t.wait_for(patience));

@@ -38,6 +38,12 @@ struct pair {
         server.on_message(message, wire::read_header(message), work, reply);
         return *reply;
     }
+    /// These are answered, and the replies arrive.
+    void deliver(const std::vector<bytes>& sent) {
+        for (const bytes& m : sent) {
+            client.take(serve(m));
+        }
+    }
     /// All that goes up is answered, and the connection is lost before a reply arrives.
     void lose_replies(std::uint64_t left) {
         for (const bytes& m : up()) {
@@ -115,9 +121,7 @@ TEST_CASE("all messages of a call go up before a reply is read, a block before i
     CHECK(kinds == std::vector{block_request, token_request, token_request, token_request, block_request,
                                token_request, token_request, token_request, block_request, token_request,
                                token_request});
-    for (const bytes& m : sent) {
-        both.client.take(both.serve(m));
-    }
+    both.deliver(sent);
     CHECK(asked.is_over());
     for (std::size_t r = 0; r < 8; ++r) {
         CHECK(asked.product(r)[0] == static_cast<double>(answer_to(100 + r)));
@@ -164,9 +168,7 @@ TEST_CASE("a call that the limit cannot pay is refused whole, with both numbers,
     CHECK_THROWS_AS(both.client.begin(second), refused_error);  // the first has three of the five
     rows_call other(7, 1);
     both.client.begin(other);  // its group has a limit of its own
-    for (const bytes& m : both.up()) {
-        both.client.take(both.serve(m));
-    }
+    both.deliver(both.up());
     CHECK(both.client.queries_left(0) == 2);
     CHECK(both.client.queries_left(1) == 0);
     CHECK(both.of.counted == 10);
@@ -199,9 +201,7 @@ TEST_CASE("what was paid for but not read counts as left until it is read") {
     both.client.begin(asked);
     both.lose_replies(8);
     CHECK(both.client.queries_left(0).value() == 10);
-    for (const bytes& m : both.up()) {
-        both.client.take(both.serve(m));
-    }
+    both.deliver(both.up());
     CHECK(asked.answered() == 2);
     CHECK(both.client.queries_left(0) == 8);
     CHECK(both.of.counted == 2);
@@ -216,9 +216,7 @@ TEST_CASE("rows of a call that was ended are paid for like others") {
     both.client.end(ended);
     rows_call next(8);
     CHECK(contains(refusal<refused_error>([&] { both.client.begin(next); }), "expected at most 2"));
-    for (const bytes& m : sent) {
-        both.client.take(both.serve(m));
-    }
+    both.deliver(sent);
     CHECK(both.client.queries_left(0) == 2);
 
     // Those that the server answered over a connection that was lost, too, whether they go up again or not.
@@ -252,9 +250,7 @@ TEST_CASE("a row that cannot be encrypted ends the call, and the rows before it 
     rows_call asked(4);
     asked.rows[2] = -1;
     both.client.begin(asked);
-    for (const bytes& m : both.up()) {
-        both.client.take(both.serve(m));
-    }
+    both.deliver(both.up());
     CHECK(asked.is_over());
     CHECK(asked.answered() == 2);
     CHECK_THROWS_AS(asked.rethrow(), encoding_error);
@@ -347,10 +343,8 @@ TEST_CASE("who acknowledges the future, or nothing, does not fill the server's m
     bytes large;
     std::size_t most = 0;
     for (std::uint64_t n = 1; n < 20'000; ++n) {
-        numbers one;
-        one.of = {n};
         bytes message;
-        protocol::write(one, {n, 0, 65'535}, message);
+        protocol::write(numbers{{n}}, {n, 0, 65'535}, message);
         both.serve(message);
         most = std::max(most, both.server.held_bytes());
     }

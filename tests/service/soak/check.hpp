@@ -1,14 +1,34 @@
 #pragma once
 
+// The everyday part of the standard library, and what a scenario says where something is not as it has to be.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <random>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace split::soak {

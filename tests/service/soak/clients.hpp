@@ -1,39 +1,18 @@
 #pragma once
 
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/wire/keys.hpp>
-#include <tensafe/wire/layout.hpp>
-#include <tensafe/wire/reply.hpp>
-#include <tensafe/wire/request.hpp>
-#include <tensafe/wire/set_id.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include <atomic>
-#include <chrono>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <future>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "../../../service/control_message.hpp"
 #include "../../../service/net/websocket_client.hpp"
 #include "../../../service/remote_model.hpp"
+#include "../client_half.hpp"
 #include "fixture.hpp"
 #include "raw_connection.hpp"
 
@@ -53,6 +32,9 @@ inline void require_deltas(const tensafe::lora::adapter& adapter,
 
 inline std::span<const std::uint8_t> bytes_of(std::string_view text) {
     return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+inline std::string text_of(const tests::bytes& message) {
+    return {message.begin(), message.end()};
 }
 
 /// A client as users have it, whose answers are compared with plaintext LoRA. For one thread.
@@ -141,14 +123,10 @@ std::vector<double> with_bystander(fixture& w, Step step) {
 }
 
 /// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.
-class raw_session {
+class raw_session : public tests::login {
   public:
-    struct asked {
-        std::vector<float> h;
-        tensafe::lora::query<params> query;
-        std::string message;
-        std::size_t group = 0;
-    };
+    using asked = tests::encryption::request;
+    using asked_at = tests::encryption::token;
 
     /// @param greets  else it stands where the server waits for its hello
     explicit raw_session(fixture& of, bool greets = true, connection_options how = {}) : of_(of), how_(how) {
@@ -156,30 +134,21 @@ class raw_session {
         if (!greets) {
             return;
         }
-        const auto [greeting, key] = handshake();
-        wire_->send(greeting + key);
+        const auto [greeting, its_key] = handshake();
+        wire_->send(greeting + its_key);
         session_ = receive_control<welcome>("a welcome").session;
-        const std::string layout = wire_->receive_frame(op_binary);
-        client_ = std::make_unique<remote_model::client_type>(
-            keys_, tensafe::wire::read_model_layout<params, packing, protection>(bytes_of(layout)),
-            tensafe::lora::client_part(of_.kjv));
+        cipher_.open(bytes_of(wire_->receive_frame(op_binary)), of_.kjv);
     }
 
     raw_connection& wire() noexcept { return *wire_; }
     std::uint64_t next_number = 1;
 
-    /// A fresh request as bytes of a message, not sent yet.
+    void send(std::string_view message) { wire_->send(whole_frame(op_binary, message)); }
+    void send(const tests::bytes& message) { send(text_of(message)); }
+
+    /// A fresh request, not sent yet.
     asked make(std::uint64_t number, std::size_t group = 0) {
-        asked result;
-        result.group = group;
-        result.h = random_state(client_->layout().groups[group].d);
-        client_->encrypt(group, result.h, result.query);
-        std::vector<std::uint8_t> message;
-        tensafe::wire::write_request<packing, protection>(
-            result.query.request, tensafe::wire::envelope{number, static_cast<std::uint32_t>(group)},
-            message);
-        result.message.assign(message.begin(), message.end());
-        return result;
+        return cipher_.ask(number, group, random_state(cipher_.client().layout().groups[group].d));
     }
     asked make() { return make(next_number); }
     /// The next frame is the reply to this, and right. @throws failure
@@ -193,69 +162,40 @@ class raw_session {
         if (tensafe::wire::read_header(bytes_of(bytes)).number != number) {
             return false;
         }
-        remote_model::client_type::reply_type reply;
-        tensafe::wire::read_reply(bytes_of(bytes), client_->plan(to.group), reply);
         try {
-            require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,
-                           client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
+            require_right(to.group, to.h, cipher_.product(to, bytes_of(bytes)));
         } catch (const failure&) {
             return false;
         }
         return true;
     }
-    /// A token at a position of a block.
-    struct asked_at {
-        std::vector<float> h;
-        tensafe::lora::token_query query;
-        std::string message;
-    };
 
     /// The message that asks for a block of group 0 with the next number.
-    std::string make_block() {
-        block_.emplace(client_->prepare(0));
-        number_of_block_ = next_number;
-        std::vector<std::uint8_t> message;
-        tensafe::wire::write_block_request<params, protection>(block_->request(), {next_number, 0}, message);
-        return {message.begin(), message.end()};
-    }
+    tests::bytes make_block() { return cipher_.ask_for_block(next_number); }
     void prepare() {
-        wire_->send(whole_frame(op_binary, make_block()));
-        const std::string reply = wire_->receive_frame(op_binary);
-        tensafe::lora::block_reply part;
-        tensafe::wire::read_block_reply(bytes_of(reply), block_->plan(), part);
-        client_->accept(*block_, part);
+        send(make_block());
+        cipher_.accept_block(bytes_of(wire_->receive_frame(op_binary)));
         ++next_number;
     }
     /// At the next position of a block, a new one where none is left, with the next number; not sent yet.
     asked_at make_token() {
-        if (!block_ || block_->left() == 0) {
+        if (cipher_.left() == 0) {
             prepare();
         }
-        asked_at result{random_state(block_->plan().d()), {}, {}};
-        block_->encrypt(result.h, result.query);
-        result.query.request.block = number_of_block_;
-        std::vector<std::uint8_t> message;
-        tensafe::wire::write_token_request<params, protection>(result.query.request, {next_number, 0},
-                                                               message);
-        result.message.assign(message.begin(), message.end());
-        return result;
+        return cipher_.ask_in_block(next_number, random_state(cipher_.client().layout().groups[0].d));
     }
     /// Sends it. @return the right answer, as bytes @throws failure for another
     std::string require_token(const asked_at& token) {
-        wire_->send(whole_frame(op_binary, token.message));
+        send(token.message);
         const std::string bytes = wire_->receive_frame(op_binary);
-        tensafe::lora::token_reply reply;
-        tensafe::wire::read_token_reply(bytes_of(bytes), block_->plan(), token.query.request.position, reply);
-        std::vector<double> product(block_->plan().rank());
-        block_->decrypt(reply, token.query, product);
-        require_deltas(of_.kjv, client_->layout().groups[0], token.h, client_->deltas(0, product));
+        require_right(0, token.h, cipher_.product(token, bytes_of(bytes)));
         return bytes;
     }
 
     /// One good token.
     void ask(std::size_t group = 0) {
         const asked next = make(next_number, group);
-        require(wire_->send(whole_frame(op_binary, next.message)), "request", "a closed connection",
+        require(wire_->send(whole_frame(op_binary, text_of(next.message))), "request", "a closed connection",
                 "an open one");
         require_answer(next, next_number++);
     }
@@ -266,12 +206,15 @@ class raw_session {
         ++of_.answers;
     }
     /// Positions left in the block.
-    std::size_t left() const { return block_ ? block_->left() : 0; }
+    std::size_t left() const { return cipher_.left(); }
     /// Sends a frame, which the server refuses with this code. @return what it says
     std::string require_refusal(std::string_view code, std::string_view what, unsigned operation,
                                 std::string_view data) {
         wire_->send(whole_frame(operation, data));
         return require_refusal(code, what);
+    }
+    std::string require_refusal(std::string_view code, std::string_view what, const tests::bytes& message) {
+        return require_refusal(code, what, op_binary, text_of(message));
     }
     /// The next frame is an error with this code; its text.
     std::string require_refusal(std::string_view code, std::string_view after) {
@@ -285,49 +228,33 @@ class raw_session {
         require_equal("close code after " + std::string(after), wire_->receive_end(), code);
     }
 
-    /// The public key, as hexadecimal digits.
-    std::string identity() const { return identity_.verifying().hex(); }
-
     /// A new connection that goes on with the session. @throws failure if the server does not let it
     void resume() {
         connect();
         wire_->send(whole_frame(op_text, to_text(resume_here())));
         next_number = receive_control<resumed>("a resumed session").next_number;
     }
-
     /// Ends the session, so that the server keeps nothing of it.
     void leave() {
         wire_->send(whole_frame(op_text, to_text(bye{})));
         require_end(1000, "bye");
     }
-
     void connect() {
         wire_.emplace(of_.where(), how_);
         wire_->upgrade();
-        nonce_ = receive_control<challenge>("a challenge").nonce;
+        exporter = wire_->tls_exporter();
+        nonce = receive_control<challenge>("a challenge").nonce;
     }
-
     /// For the connection that there is.
-    split::resume resume_here() const {
-        split::resume mine{session_, identity_.verifying().bytes(), {}};
-        mine.signature = identity_.sign(text_to_sign(wire_->tls_exporter(), nonce_, mine));
-        return mine;
-    }
-
+    split::resume resume_here() const { return resume_of(session_); }
     /// The frames of hello and re-randomization key.
-    std::pair<std::string, std::string> handshake(std::uint64_t set = tensafe::wire::set_id<params>,
-                                                  const std::string& adapter = "kjv", bool held = false) {
-        const std::vector<std::uint8_t> key = tensafe::wire::write_rerandomization_key<params>(
-            keys_->rerandomization_key(derived_nonces(nonce_).of_rerandomization_key));
-        hello mine;
-        mine.adapter = adapter;
-        mine.client = identity_.verifying().bytes();
-        mine.set = set;
-        mine.key_sha256 = tensafe::keystore::sha256::of(std::as_bytes(std::span(key)));
-        mine.signature = identity_.sign(text_to_sign(wire_->tls_exporter(), nonce_, mine));
+    std::pair<std::string, std::string> handshake(std::uint64_t set = tests::own_set,
+                                                  const std::string& adapter = "kjv",
+                                                  bool held = false) const {
+        const tests::bytes message = cipher_.rerandomization_key(nonce);
+        hello mine = hello_for(message, adapter, set);
         mine.held = held;
-        return {whole_frame(op_text, to_text(mine)),
-                whole_frame(op_binary, std::string(key.begin(), key.end()))};
+        return {whole_frame(op_text, to_text(mine)), whole_frame(op_binary, text_of(message))};
     }
 
   private:
@@ -338,17 +265,16 @@ class raw_session {
         require(std::holds_alternative<Message>(got), "the server's message", text, expected);
         return std::get<Message>(got);
     }
+    void require_right(std::size_t group, std::span<const float> h, std::span<const double> product) const {
+        require_deltas(of_.kjv, cipher_.client().layout().groups[group], h,
+                       cipher_.client().deltas(group, product));
+    }
 
     fixture& of_;
     connection_options how_;
     std::optional<raw_connection> wire_;
-    tensafe::random::seed nonce_;
-    tensafe::keystore::signing_key identity_ = client_identity({});
-    std::shared_ptr<tensafe::lora::client<params>> keys_ = std::make_shared<tensafe::lora::client<params>>();
     session_id session_{};
-    std::unique_ptr<remote_model::client_type> client_;
-    std::optional<remote_model::client_type::block_type> block_;
-    std::uint64_t number_of_block_ = 0;
+    tests::encryption cipher_;
 };
 
 }  // namespace split::soak

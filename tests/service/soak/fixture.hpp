@@ -5,20 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <atomic>
 #include <cctype>
-#include <cstddef>
-#include <filesystem>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <random>
-#include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "server_process.hpp"
 

@@ -1,17 +1,6 @@
 #pragma once
 
-#include <algorithm>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <random>
 #include <stop_token>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "check.hpp"
 #include "clients.hpp"
@@ -50,7 +39,7 @@ inline void killed_mid_frame(fixture& w) {
         raw_session s(w);
         s.ask();
         const auto half = s.make();
-        const std::string frame = whole_frame(op_binary, half.message);
+        const std::string frame = whole_frame(op_binary, text_of(half.message));
         kill(s.wire(), std::string_view(frame).substr(0, frame.size() / 2));
         // What came in half is not used up: the session goes on where it was.
         s.resume();
@@ -172,11 +161,12 @@ inline void announced_4_gigabytes(fixture& w) {
     // Not forbidden: a good request in fragments, with pings between them, and with empty ones.
     for (const std::size_t piece : {std::size_t{1000}, std::size_t{7001}}) {
         const auto asked = session.make();
+        const std::string message = text_of(asked.message);
         std::string bytes;
-        for (std::size_t at = 0; at < asked.message.size(); at += piece) {
-            const bool last = at + piece >= asked.message.size();
+        for (std::size_t at = 0; at < message.size(); at += piece) {
+            const bool last = at + piece >= message.size();
             bytes += whole_frame(at == 0 ? op_binary : op_continuation,
-                                 std::string_view(asked.message).substr(at, piece), {.final = last});
+                                 std::string_view(message).substr(at, piece), {.final = last});
             if (!last) {
                 bytes += whole_frame(op_ping, "still there?");
                 bytes += whole_frame(op_continuation, "", {.final = false});
@@ -186,7 +176,7 @@ inline void announced_4_gigabytes(fixture& w) {
         session.require_answer(asked, session.next_number++);
     }
     // One byte more than any request of this adapter has is too many.
-    session.wire().send(whole_frame(op_binary, session.make().message + "x"));
+    session.send(text_of(session.make().message) + "x");
     session.require_end(1009, "a byte too many");
     w.server->require_peak(before, 32);
 }

@@ -5,16 +5,6 @@
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/set_id.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "check.hpp"
 #include "clients.hpp"
 #include "fixture.hpp"
@@ -136,7 +126,7 @@ inline void malformed_among_good(fixture& w) {
         raw_session session(w);
         for (std::size_t k = 0; k < of_each; ++k) {
             const bool alone = k % 2 == 0;
-            const std::string good = alone ? session.make().message : session.make_token().message;
+            const std::string good = text_of(alone ? session.make().message : session.make_token().message);
             const auto all = bad_frames(good, session.next_number, generator);
             const bad_frame& next = all[(k + i * 7) % all.size()];
             session.require_refusal(next.code, next.name, next.operation, next.data);
@@ -161,21 +151,20 @@ inline void replayed_frames(fixture& w) {
     const auto first = one.make(1);
     const auto second = one.make(2);
     for (const auto* each : {&first, &second}) {
-        one.wire().send(whole_frame(op_binary, each->message));
+        one.send(each->message);
         one.require_answer(*each, one.next_number++);
     }
     for (const auto* each : {&second, &first, &second}) {
-        require_contains("the refusal",
-                         one.require_refusal("replayed", "a request again", op_binary, each->message),
+        require_contains("the refusal", one.require_refusal("replayed", "a request again", each->message),
                          "encrypt anew");
     }
     // On a resumed session the one whose reply may have been lost gets it again, once.
     const split::resume old = one.resume_here();
     one.resume();
-    one.require_refusal("replayed", "an acknowledged request, resumed", op_binary, first.message);
-    one.wire().send(whole_frame(op_binary, second.message));
+    one.require_refusal("replayed", "an acknowledged request, resumed", first.message);
+    one.send(second.message);
     one.require_answer(second, 2);
-    one.require_refusal("replayed", "a request again, twice", op_binary, second.message);
+    one.require_refusal("replayed", "a request again, twice", second.message);
     one.ask();
     one.connect();
     one.require_refusal("resume_failed", "a resume of another connection", op_text, to_text(old));
@@ -185,7 +174,7 @@ inline void replayed_frames(fixture& w) {
     // are. What comes back is the reply to nobody's question: it opens with neither key.
     raw_session other(w);
     other.ask();
-    other.wire().send(whole_frame(op_binary, second.message));
+    other.send(second.message);
     const std::string reply = other.wire().receive_frame(op_binary);
     for (raw_session* each : {&one, &other}) {
         require(!each->right(second, 2, reply), "another session's reply", "one that opens", "nonsense");
@@ -211,7 +200,7 @@ inline void attacked_blocks(fixture& w) {
         const auto token = one.make_token();
         const std::string answer = one.require_token(token);
         ++w.answers;
-        one.require_refusal("replayed", "the same bytes", op_binary, token.message);
+        one.require_refusal("replayed", "the same bytes", token.message);
         if (k % 3 == 0) {
             one.resume();
             require_equal("the answer to them, resumed", one.require_token(token) == answer, true);
@@ -223,55 +212,27 @@ inline void attacked_blocks(fixture& w) {
         };
         // With its last position a block is gone.
         one.require_refusal(one.left() > 0 ? "replayed" : "unknown_block", "a position twice", op_binary,
-                            renumbered(token.message));
+                            renumbered(text_of(token.message)));
         const auto in_group = [&](std::uint32_t group) {
-            return with_header(renumbered(token.message), [&](auto& h) { h.group = group; });
+            return with_header(renumbered(text_of(token.message)), [&](auto& h) { h.group = group; });
         };
         one.require_refusal("unknown_block", "a token for another group's block", op_binary, in_group(1));
         raw_session stranger(w);
-        stranger.require_refusal("unknown_block", "another session's block", op_binary, token.message);
+        stranger.require_refusal("unknown_block", "another session's block", token.message);
         stranger.leave();
     }
     raw_session hoarder(w);
     hoarder.prepare();
     hoarder.prepare();
     for (std::size_t k = 0; k < w.amount.requests / 8; ++k) {
-        require_contains(
-            "the refusal",
-            hoarder.require_refusal("block_limit", "a third block", op_binary, hoarder.make_block()),
-            "not used up");
+        require_contains("the refusal",
+                         hoarder.require_refusal("block_limit", "a third block", hoarder.make_block()),
+                         "not used up");
         ++hoarder.next_number;
         hoarder.ask();
     }
     one.prepare();  // beside what is left
     one.ask_at_position();
-}
-
-/// A hello, a re-randomization key and a request of another set: all refused, and both sets named.
-inline void wrong_parameter_set(fixture& w) {
-    const auto require_refusal = [](raw_session& s, const char* what) {
-        const std::string text = s.require_refusal("parameter_mismatch", what);
-        require_contains("the refusal", text, "private_n4096");
-        require_contains("the refusal", text, "compact_n4096");
-    };
-    const auto of_other_set = [](const std::string& message) {
-        return whole_frame(op_binary, with_header(message, [](auto& h) { h.set = other_set; }));
-    };
-    raw_session of_hello(w, false);
-    of_hello.wire().send(of_hello.handshake(other_set).first);
-    require_refusal(of_hello, "a hello of another set");
-    of_hello.require_end(1008, "it");
-
-    raw_session of_key(w, false);
-    const auto [greeting, key] = of_key.handshake();
-    const std::size_t header = frame_header(op_binary, key.size() - 14).size();
-    of_key.wire().send(greeting + of_other_set(key.substr(header)));
-    require_refusal(of_key, "a re-randomization key of another set");
-
-    raw_session of_request(w);
-    of_request.wire().send(of_other_set(of_request.make().message));
-    require_refusal(of_request, "a request of another set");
-    of_request.ask();
 }
 
 }  // namespace split::soak

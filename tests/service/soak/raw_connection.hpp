@@ -2,23 +2,14 @@
 
 #include <openssl/ssl.h>
 
-#include <algorithm>
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/endian/conversion.hpp>
-#include <cstddef>
-#include <cstdint>
 #include <linux/sockios.h>
-#include <memory>
-#include <optional>
 #include <poll.h>
-#include <string>
-#include <string_view>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <utility>
 
 #include "../../../service/net/tls_exporter.hpp"
 #include "check.hpp"

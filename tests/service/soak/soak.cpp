@@ -7,22 +7,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
-#include <future>
-#include <map>
-#include <optional>
 #include <sched.h>
-#include <string>
 #include <system_error>
-#include <thread>
-#include <vector>
 
 #include "check.hpp"
 #include "clients.hpp"
@@ -49,7 +37,6 @@ const std::vector<scenario> scenarios = {
     {"endless_requests", !own_server, !repeats, endless_requests},
     {"replayed_frames", !own_server, repeats, replayed_frames},
     {"attacked_blocks", !own_server, !repeats, attacked_blocks},
-    {"wrong_parameter_set", !own_server, repeats, wrong_parameter_set},
     {"malformed_among_good", !own_server, !repeats, malformed_among_good},
     {"crowd", !own_server, !repeats, crowd},
     {"killed_during_swap", own_server, !repeats, killed_during_swap},

@@ -1,93 +1,8 @@
-// What query limits stand on: counts that no crash, full disk or lack of memory makes too small. And the
-// memory of sessions.
-
-#include <tensafe/keystore/sha256.hpp>
-#include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/wire/checksum.hpp>
-#include <tensafe/wire/keys.hpp>
-#include <tensafe/wire/layout.hpp>
-#include <tensafe/wire/reply.hpp>
-#include <tensafe/wire/request.hpp>
-
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
-#include <csignal>
-#include <sys/resource.h>
-
-#include "../../service/params.hpp"
-#include "../../service/service.hpp"
-#include "../allocation_count.hpp"
-#include "../io/file_builder.hpp"
-#include "../random_values.hpp"
-#include "../test.hpp"
+// What query limits stand on: counts that no crash, full disk or lack of memory makes too small. Long, for
+// each way to be killed, full or damaged is a case.
+#include "stored_counts.hpp"
 
 using namespace tests;
-
-namespace {
-
-using tensafe::serving::query_counts;
-using outcome = query_counts::outcome;
-using bits = std::array<std::uint64_t, 3>;
-using limits = tensafe::serving::of_each_scope<std::uint64_t>;
-
-const std::string first_line = "tensafe split usage 3\n";
-
-/// A file of these lines, with their checksums.
-std::string usage_text(const std::vector<std::string>& lines, const std::string& key) {
-    std::string text = first_line;
-    std::array<unsigned char, 32> hash{};
-    ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(first_line.data()), first_line.size(), hash.data(),
-           nullptr);
-    std::uint32_t sum = 0;
-    std::memcpy(&sum, hash.data(), sizeof sum);
-    for (const std::string& line : lines) {
-        sum = wire::crc32c({reinterpret_cast<const std::uint8_t*>(line.data()), line.size()}, sum);
-        text += std::to_string(sum) + line + "\n";
-    }
-    return text;
-}
-
-/// The name of a client that nobody is.
-std::string name_of_nobody(std::size_t i) {
-    std::string digits = std::to_string(i);
-    return "c" + std::string(64 - digits.size(), '0') + digits;
-}
-
-struct stored_counts {
-    std::filesystem::path usage() const { return folder.path() / "usage"; }
-    void put(const std::string& text) const {
-        std::filesystem::remove(usage());  // a file that is cut is written at once
-        folder.put("usage", text);
-    }
-    void put_lines(const std::vector<std::string>& lines) const {
-        if (!std::filesystem::exists(folder.path() / "usage_key")) {
-            static_cast<void>(account_of("anybody"));
-        }
-        put(usage_text(lines, text_of(folder.path() / "usage_key")));
-    }
-    query_counts::account account_of(const char* client, const char* tenant = "") const {
-        return query_counts(folder.path()).account_of(client, tenant, "kjv");
-    }
-    /// As if the process were killed now.
-    bits after_a_kill(const query_counts::account& of, std::size_t group) const {
-        const temporary_directory copy;
-        for (const char* name : {"usage", "usage_key"}) {
-            std::filesystem::copy_file(folder.path() / name, copy.path() / name);
-        }
-        return query_counts(copy.path()).used(of, group);
-    }
-    void check_refused(const std::string& part) const {
-        const std::string said = refusal<tensafe::error>([&] { query_counts(folder.path()); });
-        INFO("said := ", said);
-        CHECK(contains(said, part));
-    }
-    temporary_directory folder;
-};
-
-}  // namespace
 
 TEST_CASE_FIXTURE(stored_counts,
                   "a stop leaves exact counts in a file that names nobody, with a key of its own") {
@@ -224,12 +139,6 @@ TEST_CASE_FIXTURE(stored_counts,
     const auto alice = counts.account_of("alice", "", "kjv");
     REQUIRE(counts.add(alice, 0, 10, {}) == outcome{});
     const std::string before = text_of(usage());
-    rlimit old{};
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
-    rlimit full = old;
-    full.rlim_cur = before.size() + 30;
-    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
     std::size_t answers = 1;
     const auto add = [&](std::size_t group) {
         return refusal<io_error>([&] {
@@ -238,9 +147,8 @@ TEST_CASE_FIXTURE(stored_counts,
             }
         });
     };
-    const std::string said[] = {add(0), add(0), add(1)};
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
-    std::signal(SIGXFSZ, handler);
+    std::vector<std::string> said;
+    with_file_limit(before.size() + 30, [&] { said = {add(0), add(0), add(1)}; });
     for (const std::string& each : said) {
         CHECK(contains(each, "usage\": cannot reserve counts: File too large"));
     }
@@ -442,200 +350,21 @@ TEST_CASE_FIXTURE(stored_counts, "a usage file that is no list of counts is refu
     check_refused("usage\": line 1: does not say \"tensafe split usage 3\"");
 }
 
-namespace {
-
-namespace lora = tensafe::lora;
-using split::params;
-using split::protection;
-
-lora::adapter one_site() {
-    lora::adapter result;
-    result.sites = {random_site(8, 16, 64, 1)};
-    result.sites[0].name = "model.layers.0.self_attn.q_proj";
-    return result;
-}
-
-/// A session of JSON frames, on one connection after the other.
-struct json_session : split::net::connection_control {
-    void end(std::uint16_t, const std::string&) override {}
-    std::array<std::byte, 32> channel_binding() override { return {}; }
-
-    explicit json_session(split::service& s) : service(s) {
-        connect();
-        const auto key = wire::write_rerandomization_key<params>(
-            keys->rerandomization_key(split::derived_nonces(nonce).of_rerandomization_key));
-        split::hello mine;
-        mine.adapter = "kjv";
-        mine.client = identity.verifying().bytes();
-        mine.set = wire::set_id<params>;
-        mine.key_sha256 = keystore::sha256::of(std::as_bytes(std::span(key)));
-        mine.signature = identity.sign(split::text_to_sign({}, nonce, mine));
-        mine.frames = split::frame_form::json;
-        hear(to_text(mine));
-        hear(split::carried_text(split::carried_message::kind::rerandomization_key, key));
-        session = std::get<split::welcome>(told(0)).session;
-        client.emplace(keys,
-                       wire::read_model_layout<params, split::packing, protection>(
-                           std::get<split::carried_message>(told(1)).message),
-                       lora::client_part(one_site(), {}));
-    }
-    void connect() {
-        side = service.connect("10.0.0.1", control);
-        answer.clear();
-        side->start(answer);
-        nonce = std::get<split::challenge>(told(0)).nonce;
-    }
-    void resume() {
-        connect();
-        split::resume mine{session, identity.verifying().bytes(), {}};
-        mine.signature = identity.sign(split::text_to_sign({}, nonce, mine));
-        hear(to_text(mine));
-    }
-    void hear(const std::string& text) {
-        answer.clear();
-        side->on_text(text, answer);
-    }
-    split::control_message told(std::size_t i) const {
-        const auto data = answer.frames()[i].data();
-        return split::parse_control({reinterpret_cast<const char*>(data.data()), data.size()}, 1 << 20);
-    }
-    /// Whether a message of this number was answered.
-    bool ask(const std::vector<std::uint8_t>& message, std::uint64_t number) {
-        hear(split::carried_text(split::carried_message::kind::request, message, number));
-        return answer.frames().size() == 1 && std::holds_alternative<split::carried_message>(told(0));
-    }
-    std::uint64_t used() const {
-        auto& counts = service.counts();
-        return counts.used(counts.account_of(identity.verifying().hex(), {}, "kjv"), 0)[0];
-    }
-
-    split::service& service;
-    std::shared_ptr<split::net::connection_control> control{this, [](auto*) {}};
-    keystore::signing_key identity = keystore::signing_key::generate();
-    std::shared_ptr<lora::client<params>> keys = std::make_shared<lora::client<params>>();
-    std::unique_ptr<split::net::websocket_handler> side;
-    split::net::answer answer;
-    tensafe::random::seed nonce;
-    split::session_id session{};
-    std::optional<lora::model_client<params, split::packing, protection>> client;
-};
-
-}  // namespace
-
-TEST_CASE_FIXTURE(stored_counts,
-                  "whatever memory lacks, an answer that can be asked for again is counted, once") {
-    split::service_options options;
-    options.state = folder.path();
-    options.allowed.shares = {};
-    split::service service(std::move(options));
-    service.adapters().load("kjv", one_site);
-    const std::uint64_t bits = service.adapters().find("kjv")->groups[0].request;
-    json_session s(service);
-    std::uint64_t number = 1;
-    std::vector<std::uint8_t> message;
-    std::optional<lora::model_client<params>::block_type> block;
-    std::size_t of_block = 0;
-    const auto answer_bytes = [&] { return std::get<split::carried_message>(s.told(0)).message.size(); };
-    lora::token_query query;
-    const auto prepare = [&] {
-        block.emplace(s.client->prepare(0));
-        query.request.block = number;
-        wire::write_block_request<params, protection>(block->request(), {number, 0}, message);
-        REQUIRE(s.ask(message, number++));
-        lora::block_reply part;
-        wire::read_block_reply(std::get<split::carried_message>(s.told(0)).message, block->plan(), part);
-        s.client->accept(*block, part);
-        of_block = of_block > 0 ? of_block : service.sessions().block_bytes() - answer_bytes();
-    };
-    const auto write_token = [&] {
-        const std::uint64_t of = query.request.block;
-        block->encrypt(std::vector<float>(64, 1.0F), query);
-        query.request.block = of;
-        wire::write_token_request<params, protection>(query.request, {number, 0}, message);
-    };
-    std::uint64_t counted = 0;
-    std::size_t failures = 0;
-    for (bool failed = true; failed; ++failures) {
-        prepare();  // whose reply is longer
-        write_token();
-        const std::string text = split::carried_text(split::carried_message::kind::request, message, number);
-        s.answer.clear();
-        allocations_left = failures;
-        s.side->on_text(text, s.answer);
-        failed = allocations_left > failures;
-        allocations_left = ~std::size_t{0};
-        s.resume();
-        if (!s.ask(message, number)) {  // again, or for the first time
-            ++number;
-            write_token();
-            REQUIRE(s.ask(message, number));
+TEST_CASE_FIXTURE(stored_counts, "a store refuses what passes a limit, in sessions to come too") {
+    const std::vector<tensafe::serving::query_limits> groups{{10, {25, {}, {}}}, {10, {}}};
+    for (const int answers : {2, 0}) {  // of the first start, and of the next one
+        query_counts counts(folder.path());
+        tensafe::serving::file_store store(counts, counts.account_of("alice", "", "kjv"), groups);
+        for (int i = 0; i < answers; ++i) {
+            store.admit_block(0);  // counts nothing
+            store.add(0);
         }
-        counted += bits;
-        CHECK(s.used() == counted);
-        CHECK(service.sessions().block_bytes() == of_block + answer_bytes());
-        ++number;
+        const std::string said = refusal<tensafe::session::refused_error>([&] { store.add(0); });
+        CHECK(contains(said, "would have got 30 bits of this input's A, expected at most 25"));
+        CHECK_THROWS_AS(store.admit_block(0), tensafe::session::refused_error);
+        store.add(1);
+        store.take_back(0);
+        store.add(0);
+        counts.save();
     }
-    CHECK(failures > 5);
-}
-
-TEST_CASE_FIXTURE(stored_counts, "what a full disk cannot count is not answered, kept or counted") {
-    split::service_options options;
-    options.state = folder.path();
-    split::service service(std::move(options));
-    service.adapters().load("kjv", one_site);
-    json_session s(service);
-    rlimit old{};
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
-    rlimit full = old;
-    full.rlim_cur = std::filesystem::file_size(usage());
-    lora::query<params> query;
-    s.client->encrypt(0, std::vector<float>(64, 1.0F), query);
-    std::vector<std::uint8_t> message;
-    wire::write_request<split::packing, protection>(query.request, {1, 0}, message);
-    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
-    const bool was_answered = s.ask(message, 1);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
-    std::signal(SIGXFSZ, handler);
-    CHECK_FALSE(was_answered);
-    CHECK(std::get<split::refusal>(s.told(0)).code == split::error_code::internal);
-    CHECK(s.used() == 0);
-    CHECK(service.sessions().block_bytes() == 0);
-    s.resume();
-    CHECK(s.ask(message, 1));  // its number was not used up
-    CHECK(s.used() == service.adapters().find("kjv")->groups[0].request);
-}
-
-TEST_CASE_FIXTURE(stored_counts, "to look at how many zeros are stored makes no place for them") {
-    split::service_options options;
-    options.state = folder.path();
-    split::service service(std::move(options));
-    service.adapters().load("kjv", one_site);
-    const json_session s(service);
-    const std::size_t before = allocations;
-    CHECK(service.sessions().pool_size() == 0);
-    CHECK(allocations <= before + 1);  // pointers to sessions
-}
-
-TEST_CASE_FIXTURE(stored_counts,
-                  "a session keeps the memory of no more used zeros than a thread works with") {
-    split::service_options options;
-    options.state = folder.path();
-    split::service service(std::move(options));
-    service.adapters().load("kjv", one_site);
-    json_session s(service);
-    const auto allocated_by_filling = [&] {
-        const std::size_t before = allocations;
-        while (s.side->idle()) {
-        }
-        REQUIRE(service.sessions().pool_size() == 16);
-        return allocations - before;
-    };
-    const std::size_t first = allocated_by_filling();
-    std::vector<std::uint8_t> message;
-    wire::write_block_request<params, protection>(s.client->prepare(0).request(), {1, 0}, message);
-    REQUIRE(s.ask(message, 1));
-    CHECK(service.sessions().pool_size() == 0);
-    constexpr std::size_t buffers = 5;  // of a zero
-    CHECK(allocated_by_filling() + 10 * buffers > first);
 }

@@ -1,0 +1,437 @@
+// The server's network layer against a plain socket that breaks the rules, at any step, and others beside it
+// that must not notice. Long for its faults are many, each with its own time limit.
+#include "../../service/net/http_server.hpp"
+
+#include <fcntl.h>
+#include <latch>
+
+#include "../../service/net/fair_queue.hpp"
+#include "echo_server.hpp"
+#include "soak/raw_connection.hpp"
+
+using namespace tests;
+
+namespace {
+
+using namespace std::chrono_literals;
+
+std::size_t open_descriptors() {
+    std::size_t open = 0;
+    for (int d = 0; d < 4096; ++d) {  // a bare chroot has no /proc
+        open += ::fcntl(d, F_GETFD) >= 0 ? 1U : 0U;
+    }
+    return open;
+}
+
+const std::string host = " HTTP/1.1\r\nHost: x\r\n";
+const std::string health = "GET /healthz" + host + "\r\n";
+const std::string hello_of_tls("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+
+/// A client that sends what it likes.
+class raw_socket : public split::soak::raw_connection {
+  public:
+    explicit raw_socket(const echo_server& to, int receive_buffer = 0, const char* from = nullptr)
+        : raw_connection({to.server.port(), false}, {receive_buffer, from}) {}
+    void send_frame(unsigned operation, std::string_view data) {
+        send(split::soak::whole_frame(operation, data));
+    }
+    /// The upgrade, and what the server says first.
+    raw_socket& open() {
+        upgrade();
+        static_cast<void>(receive_until("hello"));
+        return *this;
+    }
+    /// Whether text comes back.
+    bool echoes(const std::string& text) {
+        send_frame(1, text);
+        return contains(receive_until(text), text);
+    }
+};
+
+/// All that is said to this, on a connection of its own.
+std::string said_to(const echo_server& s, const std::string& text) {
+    raw_socket one(s);
+    one.send(text);
+    return one.receive_all();
+}
+
+}  // namespace
+
+TEST_CASE("HTTP requests are answered, also several on one connection, and too long ones are refused") {
+    echo_server s;
+    raw_socket one(s);
+    for (int i = 0; i < 2; ++i) {
+        one.send(health);
+        CHECK(one.receive_until("ok\n").find("HTTP/1.1 200 OK") == 0);
+    }
+    one.send("GET /other" + host + "Connection: close\r\n\r\n");
+    CHECK(contains(one.receive_all(), " 404 "));
+    raw_socket two(s);
+    two.send("GET /" + std::string(200'000, 'a') + " HTTP/1.1\r\n\r\n");
+    CHECK(contains(two.receive_all(), " 431 "));
+    std::this_thread::sleep_for(100ms);
+    CHECK(two.send("x"));  // with the rest unread, a close would have taken back the answer
+    CHECK(contains(said_to(s, "PUT /x HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n"), " 413 "));
+    CHECK_NOTHROW(
+        said_to(s, std::string("\x16\x03\x01\x00\xff\x00\x01 random bytes \x00\xfe", 24) + "\r\n\r\n"));
+    CHECK(s.begun == 0);
+}
+
+TEST_CASE("a body is read when it is wanted, and what is wrong with a header is said before that") {
+    echo_server s;
+    const std::string five = "Content-Length: 5\r\n\r\n";
+    // Where the body was read, the connection goes on.
+    const std::string both =
+        said_to(s, "PUT /keep" + host + five + "12345" + "GET /healthz" + host + "Connection: close\r\n\r\n");
+    CHECK(contains(both, "\r\n\r\n12345HTTP/1.1 200 "));
+    CHECK(contains(both, "\r\n\r\nok\n"));
+    const std::string unwanted = said_to(s, "PUT /other" + host + five);  // and nothing of the five
+    CHECK(contains(unwanted, " 404 "));
+    CHECK(contains(unwanted, "Connection: close"));
+    raw_socket waits(s);
+    waits.send("PUT /keep" + host + "Expect: 100-continue\r\n" + five);
+    CHECK(waits.receive_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+    waits.send("12345");
+    CHECK(contains(waits.receive_until("12345"), " 200 "));
+    const std::string upgrade =
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "
+        "dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
+    for (const auto& [request, part] : std::initializer_list<std::pair<std::string, std::string>>{
+             {"PUT /other" + host + "Expect: 100-continue\r\n" + five, "HTTP/1.1 404 "},
+             {"GET /healthz" + host + five, " 400 "},
+             {"GET /v1/split" + host + upgrade + five, " 400 "},
+             {"GET /v1/split" + host + "\r\n", " 426 "},
+             {"GET /v1/split" + host + "\r\n", "Upgrade: websocket"},
+             {"PUT /keep" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", " 411 "},
+             {"GET /v1/split" + host + upgrade + "Transfer-Encoding: gzip\r\n\r\n", " 411 "},
+             {"GET /healthz" + host + "Authorization: a\r\nauthorization: a\r\n\r\n", " 400 "}}) {
+        const std::string said = said_to(s, request);
+        CAPTURE(said);
+        CHECK(contains(said, part));
+    }
+}
+
+TEST_CASE("HEAD brings what GET would, but for the body") {
+    echo_server s;
+    raw_socket one(s);
+    one.send("HEAD /healthz" + host + "\r\n" + health);
+    CHECK(contains(one.receive_until("\r\n\r\n"), "Content-Length: 3\r\n"));
+    CHECK(one.receive_until("ok\n").find("HTTP/1.1 200 OK") == 0);
+}
+
+TEST_CASE("who asks now and then does not keep a connection for ever") {
+    echo_server s({.idle_time = 500ms});
+    raw_socket one(s);
+    int answers = 0;
+    for (; answers < 100; ++answers) {
+        one.send(health);
+        if (one.receive_until("ok\n").empty()) {
+            break;
+        }
+        std::this_thread::sleep_for(50ms);
+    }
+    CHECK(answers < 100);
+}
+
+TEST_CASE("a frame that announces 4 GB or 2^63 bytes ends the connection before memory is taken") {
+    for (const std::uint64_t length :
+         {std::uint64_t{1} << 32, ~std::uint64_t{0} >> 1, std::uint64_t{1} << 63, std::uint64_t{1001}}) {
+        echo_server s;
+        {
+            raw_socket one(s);
+            one.open().send(split::soak::frame_header(2, length, {.length_bytes = 8}) + "some of it");
+            CHECK_NOTHROW(one.receive_all());
+        }
+        CHECK(s.wait_for([&] { return s.over == 1; }));
+        CHECK(s.heard == 0);
+    }
+}
+
+TEST_CASE("half an HTTP request is ended, half a TLS handshake, and one that is none") {
+    echo_server clear({.handshake_time = 100ms});
+    CHECK_NOTHROW(said_to(clear, "GET /v1/split HT"));
+    const certificate of;
+    echo_server s(of.options({.handshake_time = 100ms}));
+    CHECK_NOTHROW(said_to(s, hello_of_tls));
+    CHECK_FALSE(contains(said_to(s, "GET /healthz HTTP/1.1\r\n\r\n"), "ok"));
+}
+
+TEST_CASE("who is silent and answers no ping is gone") {
+    echo_server s({.idle_time = 200ms});
+    raw_socket silent(s);
+    silent.upgrade();
+    CHECK(s.wait_for([&] { return s.begun == 1; }));
+    CHECK(s.wait_for([&] { return s.over == 1; }));
+}
+
+TEST_CASE("who is alive but never gets anywhere is gone, and others stay") {
+    echo_server s({.handshake_time = 2s});
+    raw_socket good(s);
+    good.open();
+    s.establishes = false;
+    raw_socket idler(s);
+    idler.upgrade();
+    for (int i = 0; i < 200 && !s.wait_for([&] { return s.over > 0; }, 50ms); ++i) {
+        idler.send_frame(10, "");  // a pong
+    }
+    CHECK(s.over == 1);
+    CHECK(good.echoes("still here"));
+}
+
+TEST_CASE("what comes waits for one piece of the work for later, not for one of each connection") {
+    echo_server s({.threads = 1}, "hello", 1000, true);
+    std::deque<raw_socket> all;
+    for (int i = 0; i < 12; ++i) {
+        all.emplace_back(s).open();
+    }
+    REQUIRE(s.wait_for([&] { return s.pieces > 1000; }));  // all have begun
+    s.set([&] { s.stops_work = true; });
+    int before = 0;
+    REQUIRE(s.wait_for([&] {
+        before = s.pieces;
+        return s.stopped == 1;
+    }));
+    all.front().send_frame(1, "text");
+    REQUIRE(s.wait_for([&] { return all.front().is_delivered(); }));
+    s.set([&] { s.stops_work = false; });
+    CHECK(contains(all.front().receive_until("text"), "text"));
+    CHECK(s.set([&] { return s.pieces_when_heard; }) - before <=
+          2);                                                    // the one that was stopped, and one more
+    CHECK(s.wait_for([&] { return s.pieces > before + 100; }));  // and it goes on
+}
+
+TEST_CASE("while frames are answered, a thread serves other connections") {
+    echo_server s({.threads = 2});
+    std::deque<raw_socket> slow;
+    for (int i = 1; i <= 2; ++i) {  // one for each thread
+        slow.emplace_back(s).open().send_frame(1, "hold");
+        REQUIRE(s.wait_for([&] { return s.held == i; }));
+    }
+    raw_socket of_first_thread(s);
+    raw_socket other(s);
+    other.send(health);
+    CHECK(contains(other.receive_until("ok\n"), "200 OK"));
+    s.set([&] { s.lets_go = true; });
+    for (raw_socket& each : slow) {
+        CHECK(contains(each.receive_until("hold"), "hold"));
+    }
+}
+
+TEST_CASE("a queue takes turns: many jobs of one owner hold back no other's, nor do long ones") {
+    std::mutex mutex;
+    std::string done;
+    std::latch begins(1);
+    std::latch ends(8);
+    std::latch is_first(1);
+    net::fair_queue queue(1);
+    const auto run = [&](const std::string& whose, std::chrono::milliseconds time) {
+        queue.run(whose, [&, whose, time] {
+            std::this_thread::sleep_for(time);
+            const std::lock_guard lock(mutex);
+            done += whose;
+            ends.count_down();
+        });
+    };
+    // Done at once, on the thread that asks; the first of the others then holds the queue's own.
+    const std::jthread asks([&] {
+        queue.run("", [&] {
+            is_first.count_down();
+            begins.wait();
+            ends.count_down();
+        });
+    });
+    is_first.wait();
+    for (int i = 0; i < 4; ++i) {
+        run("a", 30ms);
+    }
+    queue.run("b", [] { throw std::bad_alloc(); });
+    for (int i = 0; i < 3; ++i) {
+        run("b", 1ms);
+    }
+    begins.count_down();
+    ends.wait();
+    CHECK(done == "abbbaaa");
+}
+
+TEST_CASE("a queue that stops drops what waits and ends what runs") {
+    std::atomic<int> done = 0;
+    std::latch is_first(1);
+    std::latch running(2);
+    std::latch is_over(1);
+    net::fair_queue queue(2);
+    const std::jthread asks([&] {
+        queue.run("", [&] {
+            is_first.count_down();
+            is_over.wait();
+        });
+    });
+    is_first.wait();
+    for (int i = 0; i < 100; ++i) {
+        queue.run("a", [&] {
+            if (done++ < 2) {
+                running.count_down();
+            }
+            std::this_thread::sleep_for(1ms);
+        });
+    }
+    running.wait();
+    queue.stop();
+    const int at_the_end = done;
+    std::this_thread::sleep_for(5ms);
+    CHECK(done == at_the_end);
+    CHECK(done < 100);
+    is_over.count_down();
+}
+
+TEST_CASE("who begins a frame and sends it byte by byte is gone") {
+    echo_server s({.frame_time = 200ms});
+    raw_socket slow(s);
+    slow.upgrade();
+    slow.send(split::soak::frame_header(2, 1000));  // bytes that are to come
+    for (int i = 0; i < 300 && !s.wait_for([&] { return s.over > 0; }, 20ms); ++i) {
+        slow.send("x");
+    }
+    CHECK(s.over == 1);
+    CHECK(s.heard == 0);
+}
+
+TEST_CASE("of TLS 1.2 the suites with AEAD are spoken, and no others") {
+    const certificate of;
+    echo_server s(of.options());
+    for (const auto& [suites, agrees] : {std::pair<const char*, bool>(nullptr, true),
+                                         {"ECDHE-ECDSA-AES128-GCM-SHA256", true},
+                                         {"ECDHE-ECDSA-CHACHA20-POLY1305", true},
+                                         {"ECDHE-ECDSA-AES128-SHA256", false},
+                                         {"ECDHE-ECDSA-AES256-SHA", false}}) {
+        split::soak::raw_connection one({s.server.port(), true}, {.suites = suites});
+        CHECK(one.secure() == agrees);
+    }
+}
+
+TEST_CASE("a peer that does not take what is sent to it is cut off") {
+    echo_server s({.write_time = 100ms}, std::string(std::size_t{32} << 20, 'x'));
+    raw_socket slow(s, 4096);
+    slow.upgrade();
+    CHECK(s.wait_for([&] { return s.over == 1; }));
+}
+
+TEST_CASE("a peer that takes a long frame slowly gets all of it") {
+    constexpr std::size_t length = std::size_t{24} << 20;
+    echo_server s({.idle_time = 500ms, .write_time = 1s},
+                  std::string(length, 'x'));  // it says nothing meanwhile
+    raw_socket slow(s, 1 << 16);
+    slow.upgrade();
+    std::size_t got = 0;
+    for (std::size_t pause = 0; got < length;) {
+        const std::size_t n = slow.receive_more();
+        if (n == 0) {
+            break;
+        }
+        got += n;
+        if (got >= pause) {
+            std::this_thread::sleep_for(50ms);
+            pause = got + (std::size_t{1} << 19);
+        }
+    }
+    CHECK(got >= length);
+}
+
+TEST_CASE("connections beyond the limits are closed, in all and of one address") {
+    for (const bool in_all : {true, false}) {
+        net::http_server_options options;
+        (in_all ? options.connections : options.connections_of_address) = 2;
+        echo_server s(options);
+        auto one = std::make_unique<raw_socket>(s);
+        raw_socket two(s);
+        one->upgrade();
+        two.upgrade();
+        CHECK(said_to(s, "GET /healthz HTTP/1.1\r\n\r\n").empty());
+        CHECK(s.wait_for([&] { return s.refused == 1; }));
+        CHECK(s.last_refused == "127.0.0.1");
+        one.reset();
+        CHECK(s.wait_for([&] { return s.over == 1; }));
+    }
+}
+
+TEST_CASE("who is not established makes room for others while an address has more such than they") {
+    // Places for two that are established and for two others.
+    echo_server s({.connections = 16, .connections_of_address = 12});
+    std::deque<raw_socket> established;
+    std::deque<raw_socket> silent;
+    const auto refused = [&] { return s.set([&] { return s.refused; }); };
+    const auto is_served = [&](const char* from, std::size_t left) {  // connections, once it is gone
+        std::optional<raw_socket> one(std::in_place, s, 0, from);
+        one->send("GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+        const std::string got = one->receive_all();
+        one.reset();
+        return contains(got, "ok\n") && s.wait_for([&] { return s.server.connections() == left; });
+    };
+    established.emplace_back(s, 0, "127.0.0.2").open();
+    for (int i = 0; i < 7; ++i) {
+        silent.emplace_back(s, 0, "127.0.0.2");
+        silent.emplace_back(s, 0, "127.0.0.3");
+    }
+    CHECK_FALSE(is_served("127.0.0.2", 15));  // nobody has more than it
+    CHECK(refused() == 1);
+    CHECK(is_served("127.0.0.1", 14));
+    CHECK(refused() == 2);
+    CHECK(silent.front().receive_all().empty());  // the oldest went
+    CHECK(s.last_refused == "127.0.0.2");
+    // However many come, who is established stays.
+    for (int i = 0; i < 12; ++i) {
+        established.emplace_back(s, 0, "127.0.0.1").open();
+    }
+    CHECK(established.front().echoes("still here"));
+    CHECK(is_served("127.0.0.4", 15));
+    // One more would be one too many; what is left is for those that are not.
+    established.emplace_back(s, 0, "127.0.0.5").upgrade();
+    CHECK(established.back().receive_text() == "hello");
+    established.emplace_back(s, 0, "127.0.0.6").upgrade();
+    CHECK(established.back().receive_end() == 1013);
+    CHECK(refused() == 15);
+    CHECK(is_served("127.0.0.7", 15));
+    // Who is told to go, and does not, keeps nobody out.
+    s.controls.front().lock()->end(net::close_normal, "elsewhere");
+    CHECK(established.front().receive_end() == net::close_normal);
+    established.emplace_back(s, 0, "127.0.0.8").upgrade();
+    CHECK(established.back().receive_text() == "hello");
+}
+
+TEST_CASE("draining sends the last words, closes, and still answers HTTP") {
+    echo_server s({.handshake_time = 2s});  // the peer never closes its side
+    raw_socket one(s);
+    one.open();
+    CHECK_FALSE(s.server.wait_until_drained(0ms));
+    s.server.drain();
+    const std::string last = one.receive_until(
+        "\x03\xe9"
+        "draining");
+    CHECK(contains(last, "draining"));
+    CHECK(contains(last, "\x03\xe9"));  // 1001
+    one.send_frame(8, "\x03\xe9");
+    CHECK(s.server.wait_until_drained(20s));
+    CHECK(contains(said_to(s, "GET /healthz HTTP/1.1\r\n\r\n"), "ok\n"));
+}
+
+TEST_CASE("after random bytes, half frames and killed peers every descriptor is given back") {
+    static_cast<void>(raw_socket(echo_server()));  // what Asio opens once
+    const std::size_t before = open_descriptors();
+    {
+        echo_server s;
+        std::uint32_t state = 1;
+        for (int round = 0; round < 40; ++round) {
+            raw_socket one(s);
+            if (round % 2 == 0) {
+                one.upgrade();
+            }
+            std::string noise;
+            for (int i = 0; i < 50 + round; ++i) {
+                state = state * 1'664'525u + 1'013'904'223u;
+                noise += static_cast<char>(state >> 24);
+            }
+            one.send(noise);
+        }
+        CHECK(s.wait_for([&] { return s.over == 20; }));
+    }
+    CHECK(open_descriptors() == before);
+}

@@ -1,0 +1,278 @@
+// What a client may ask for: rates, and queries of each input over sessions, tenants and addresses.
+#include "../../service/limits.hpp"
+
+#include <tensafe/lora/packing/plan.hpp>
+
+#include "../../service/client_list.hpp"
+#include "peer.hpp"
+
+using namespace tests;
+
+namespace {
+
+using namespace std::chrono_literals;
+using enum split::error_code;
+using left = std::vector<std::uint64_t>;
+
+}  // namespace
+
+TEST_CASE("a bucket lets so many through at once, refills with time, and unknown names cannot fill memory") {
+    split::rate_limiter limiter(10, 2, 3);
+    const split::time_point begin{std::chrono::hours(1)};
+    CHECK(limiter.take("a", begin) == 0ms);
+    CHECK(limiter.take("a", begin) == 0ms);
+    CHECK(limiter.take("a", begin) == 100ms);
+    CHECK(limiter.take("b", begin) == 0ms);
+    CHECK(limiter.take("a", begin + 40ms) == 60ms);
+    CHECK(limiter.take("a", begin + 100ms) == 0ms);
+    CHECK(limiter.take("a", begin + 100ms) == 100ms);
+    CHECK(limiter.take("c", begin + 100ms) == 0ms);
+    CHECK(limiter.take("d", begin + 100ms) == 0ms);  // b is full again and makes room
+    CHECK(limiter.names() == 3);
+    CHECK(limiter.take("e", begin + 100ms) == 0ms);  // these share
+    CHECK(limiter.take("f", begin + 100ms) == 0ms);
+    CHECK(limiter.take("g", begin + 100ms) == 100ms);
+    CHECK(limiter.names() == 3);
+    limiter.sweep(begin + 100ms);
+    CHECK(limiter.names() == 3);
+    limiter.sweep(begin + 1h);
+    CHECK(limiter.names() == 0);
+    split::rate_limiter paid(10, 2);
+    CHECK(paid.take("a", begin) == 0ms);
+    paid.pay("a", 11, begin);
+    CHECK(paid.take("a", begin) == 1100ms);
+    CHECK(paid.take("a", begin + 1s) == 100ms);
+    paid.pay("a", -1, begin + 1s);
+    CHECK(paid.take("a", begin + 1s) == 0ms);
+    split::rate_limiter backwards(10, 1);
+    CHECK(backwards.take("a", begin) == 0ms);
+    CHECK(backwards.take("a", begin - 1h) == 100ms);
+}
+
+TEST_CASE("the work of preparing blocks counts, and the limit of queries holds for positions") {
+    opened slow({.shares = {}, .work_per_second = 0.001});
+    CHECK(slow.p.prepares(1));
+    CHECK(slow.p.code_of(block_request_message(2)) == rate_limit);
+
+    opened few({.shares = {three_requests, {}, {}}});
+    peer& q = few.p;
+    REQUIRE(q.prepares(1));
+    std::uint32_t position = 0;
+    while (q.asks_at(2 + position, 1, position)) {
+        ++position;
+    }
+    CHECK(q.refused().code == query_limit);
+    CHECK(position == static_cast<std::uint32_t>(2048 * three_requests) / few.s.bits_of_request());
+    CHECK(q.code_of(token_request_message(60, 1, position)) == query_limit);  // still open
+    // No block is made where no token would be answered.
+    CHECK(q.code_of(block_request_message(61)) == query_limit);
+    CHECK(contains(q.refused().message, "this client would have got"));
+    CHECK(q.prepares(62, 1));
+}
+
+TEST_CASE("a reply that is asked for again is not refused for a rate, and is paid for") {
+    opened both({.shares = {}, .requests_per_second = 1});
+    REQUIRE(both.p.asks(1));
+    const bytes reply = both.p.said();
+    const auto q = both.p.resumed();
+    REQUIRE(q->asks(1));
+    CHECK(q->said() == reply);
+    both.s.now += 1s;
+    CHECK(q->code_of(request_message(2)) == rate_limit);
+    both.s.now += 1s;
+    CHECK(q->asks(2));
+}
+
+TEST_CASE("of more inputs than a text has numbers for, one says what is left of all") {
+    for (const std::size_t more : {0u, 1u}) {
+        const auto with_inputs = [&] {
+            tensafe::lora::adapter result;
+            for (std::size_t i = 0; i < split::most_limits + more; ++i) {
+                result.sites.push_back(random_site(8, 4, 64, 1));
+                result.sites.back().name = "model.layers." + std::to_string(i) + ".self_attn.q_proj";
+            }
+            return result;
+        };
+        server s({.tokens_ahead = 1}, {}, with_inputs);
+        peer p(s, fresh_key());
+        CHECK(p.welcome.queries_left == left(more == 0 ? split::most_limits : 1, 8));
+        CHECK(p.asks(1, 7));
+        peer q(s);
+        q.key = p.key;
+        const auto now = q.resume(p.welcome.session).queries_left;
+        CHECK(now.size() == p.welcome.queries_left.size());
+        CHECK(now[more == 0 ? 7 : 0] == 7);
+    }
+}
+
+TEST_CASE("the query limit holds for a group over sessions, after forgetting, and after a restart") {
+    const temporary_directory folder;
+    const auto start = [&] {
+        return std::make_unique<server>(split::limits{.shares = {three_requests, {}, {}}},
+                                        [&](auto& options) { options.state = folder.path(); });
+    };
+    const auto key = fresh_key();
+    {
+        const auto s = start();
+        peer p(*s, key);
+        for (const std::uint64_t n : {1u, 2u, 3u}) {
+            REQUIRE(p.asks(n));
+        }
+        CHECK(p.code_of(request_message(4)) == query_limit);
+        CHECK(p.used() == std::array<std::uint64_t, 3>{192, 192, 192});  // no row has more of it
+        CHECK(p.asks(4, 1));                                             // another input
+        CHECK(s->of->used().snapshot().of_client(p.name()).requests == 4);
+        p.say(R"({"type":"forget"})");
+        CHECK_NOTHROW(p.told_as<split::forgotten>(0));
+        CHECK(p.answer.closing());
+        CHECK(s->of->sessions().size() == 0);
+        CHECK(s->of->used().snapshot().of_client(p.name()).requests == 0);
+        CHECK_FALSE(contains(s->of->metrics_text(), p.name()));
+    }
+    const auto s = start();
+    peer p(*s, key);
+    REQUIRE(p.welcome.queries_left.size() == 2);
+    CHECK(p.welcome.queries_left[0] == 0);
+    CHECK(p.welcome.queries_left[1] > 0);  // what was reserved for it counts, too
+    CHECK(p.welcome.queries_left[1] <= 2);
+    CHECK(p.code_of(request_message(1)) == query_limit);
+}
+
+TEST_CASE("limits are shares of the entropy of the A of all sites of a group, and requests count in bits") {
+    // 16 values, equally frequent: 4 bits an entry, 1024 of an A. Two sites share the input.
+    tensafe::lora::adapter few = small_adapter();
+    few.sites.push_back(few.sites[0]);
+    few.sites[2].name = "model.layers.0.self_attn.k_proj";
+    for (auto& site : few.sites) {
+        for (std::size_t i = 0; i < site.a.values.size(); ++i) {
+            site.a.values[i] = static_cast<float>(i % 16) - 7.5F;
+        }
+    }
+    const auto few_values = [&] { return few; };
+    server s({}, {}, few_values);
+    const auto groups = s.of->adapters().find("kjv")->groups;
+    REQUIRE(groups.size() == 2);
+    CHECK(groups[0].limits == split::of_each_scope<std::uint64_t>{512, 1024, 2048});
+    CHECK(groups[1].limits == split::of_each_scope<std::uint64_t>{256, 512, 1024});
+    const tensafe::lora::packing_plan<split::params, split::packing, split::protection> rows_of_four(4, 64,
+                                                                                                     1);
+    const double bits = rows_of_four.budget().channel_bits();
+    CHECK(groups[1].request == static_cast<std::uint64_t>(std::ceil(4 * bits)));
+    CHECK(groups[0].request == static_cast<std::uint64_t>(std::ceil(8 * bits)));
+
+    server none({.shares = {}}, {}, few_values);
+    CHECK(none.of->adapters().find("kjv")->groups[1].limits == split::of_each_scope<std::uint64_t>{});
+    server tight({.shares = {0.25, 0.05, {}}});
+    check_refusal<tensafe::parameter_error>(
+        "got --tenant-share 0.05, which is 102 bits of its A, expected at least those of one request, 127",
+        [&] { tight.of->adapters().load("kjv", few_values); });
+    CHECK(tight.of->adapters().find("kjv")->version == 1);  // the old one serves on
+}
+
+TEST_CASE("clients of one tenant share its limit, and a client without one is a tenant of its own") {
+    const std::array keys{fresh_key(), fresh_key(), fresh_key()};
+    const auto name = [&](std::size_t i) { return keys[i]->verifying().hex(); };
+    server s({.shares = {std::nullopt, three_requests, {}}}, [&](auto& options) {
+        options.clients = split::client_list{{name(0), "acme"}, {name(1), "acme"}, {name(2), ""}};
+    });
+    peer p(s, keys[0]);
+    CHECK(p.asks(1));
+    CHECK(p.asks(2));
+    peer q(s, keys[1]);
+    CHECK(q.welcome.queries_left.empty());  // it would tell what the other client did
+    CHECK(q.asks(1));
+    for (peer* each : {&p, &q}) {
+        CHECK(each->code_of(request_message(3)) == query_limit);
+        CHECK(contains(
+            each->refused().message,
+            "this client's tenant would have got 256 bits of this input's A, expected at most 245: only a "
+            "larger --tenant-share"));
+    }
+    peer r(s, keys[2]);
+    CHECK(r.welcome.queries_left == left{3, 3});
+    for (const std::uint64_t n : {1u, 2u, 3u}) {
+        CHECK(r.asks(n));
+    }
+    CHECK(contains(r.refusal_of(request_message(4)).message, "this client's tenant would have got 256"));
+}
+
+TEST_CASE("where pages come, the clients of an address share its limit, wherever they resume") {
+    server s({.shares = {std::nullopt, three_requests, {}}},
+             [](auto& options) { options.addresses_are_tenants = true; });
+    peer first(s, fresh_key());
+    CHECK(first.welcome.queries_left.empty());
+    CHECK(first.asks(1));
+    CHECK(first.asks(2));
+    peer second(s, fresh_key());
+    CHECK(second.asks(1));
+    CHECK(contains(second.refusal_of(request_message(2)).message, "this address would have got 256 bits"));
+    CHECK(peer(s, fresh_key(), "10.0.0.2").asks(1));
+    CHECK(first.resumed("10.0.0.3")->code_of(request_message(3)) == query_limit);
+}
+
+TEST_CASE("all clients share the limit of the adapter, and refused requests use up nothing of theirs") {
+    server s({.shares = {std::nullopt, {}, three_requests}});
+    for (int client = 0; client < 3; ++client) {
+        CHECK(peer(s, fresh_key()).asks(1));
+    }
+    peer p(s, fresh_key());
+    CHECK(p.welcome.queries_left.empty());
+    CHECK(p.code_of(request_message(1)) == query_limit);
+    CHECK(contains(p.refused().message, "all clients together would have got 256 bits"));
+    CHECK(p.used() == std::array<std::uint64_t, 3>{0, 0, 192});
+    CHECK(s.of->used_share("kjv").value() == doctest::Approx(192 / (2048 * three_requests)).epsilon(0.01));
+    CHECK_FALSE(s.of->used_share("none"));
+    CHECK_FALSE(server({.shares = {}}).of->used_share("kjv"));
+    CHECK(p.asks(2, 1));
+}
+
+TEST_CASE("work beyond the rate is refused, whatever the number of requests") {
+    opened both({.shares = {}, .work_per_second = 0.001});
+    CHECK(both.p.asks(1));
+    CHECK(both.p.code_of(request_message(2)) == rate_limit);
+    CHECK(contains(both.p.refused().message, "milliseconds of work for this client"));
+    CHECK(peer(both.s, fresh_key()).asks(1));
+}
+
+TEST_CASE("requests beyond the rate are refused with the time to wait, and use up nothing") {
+    opened both({.shares = {}, .requests_per_second = 2});
+    auto& [s, p] = both;
+    CHECK(p.welcome.queries_left.empty());
+    p.send(request_message(1));
+    CHECK(p.asks(2));
+    CHECK(p.code_of(request_message(3)) == rate_limit);
+    CHECK(p.refused().retry_after_ms == 500);
+    s.now += 500ms;
+    CHECK(p.asks(3));
+    p.say(R"({"type":"forget"})");
+    peer q(s, p.key);
+    // To be forgotten gives no new requests.
+    CHECK(q.code_of(request_message(1)) == rate_limit);
+    s.now += 1s;
+    s.of->expire_sessions();
+    CHECK(q.asks(1));
+}
+
+TEST_CASE("handshakes of one address, of IPv6 of one /64, are limited, those of another are not") {
+    using split::limited_address;
+    CHECK(limited_address("10.0.0.1") == "10.0.0.1");
+    CHECK(limited_address("2001:db8:1:2::1") == limited_address("2001:db8:1:2:ffff::2"));
+    CHECK(limited_address("2001:db8:1:2::1") != limited_address("2001:db8:1:3::1"));
+    CHECK(limited_address("fe80::1%eth0") == limited_address("fe80::2"));
+    CHECK(limited_address("::ffff:10.0.0.1") == "10.0.0.1");
+    server s({.handshakes_per_second = 1, .handshakes_at_once = 1});
+    for (const auto& [first, second] :
+         {std::pair("10.0.0.1", "10.0.0.1"), std::pair("2001:db8::1", "2001:db8::2")}) {
+        peer p(s, fresh_key(), first);
+        peer q(s, second);
+        CHECK(q.code_of(q.hello()) == rate_limit);
+        CHECK(q.refused().retry_after_ms == 1000);
+    }
+    peer(s, fresh_key(), "10.0.0.2");
+    // Of connections, twice as many.
+    for (const char* address : {"::ffff:10.0.0.1", "10.0.0.1"}) {
+        CHECK(s.of->take_connection(address));
+    }
+    CHECK_FALSE(s.of->take_connection("10.0.0.1"));
+    CHECK(s.of->take_connection("10.0.0.2"));
+}

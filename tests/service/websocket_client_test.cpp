@@ -1,0 +1,249 @@
+// The client's network layer: addresses, TLS, and servers that stall, flood and never end.
+#include "../../service/net/websocket_client.hpp"
+
+#include <openssl/evp.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+
+#include "../../service/base64.hpp"
+#include "echo_server.hpp"
+#include "peer.hpp"
+
+namespace {
+
+using namespace split;
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+using tests::certificate;
+using tests::check_refusal;
+using tests::echo_server;
+using octets = tests::bytes;
+using io_result = boost::system::error_code;
+
+/// Takes one connection, and does this with it.
+struct one_peer {
+    template <class Talk>
+    explicit one_peer(Talk talk) : thread([this, talk]() mutable { talk(listening.accept()); }) {}
+    std::string url(bool tls = false) const {
+        return (tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") +
+               std::to_string(listening.local_endpoint().port());
+    }
+    asio::io_context context;
+    asio::ip::tcp::acceptor listening{context, {asio::ip::address_v4::loopback(), 0}};
+    std::jthread thread;
+};
+
+auto connect_to(const std::string& url, const websocket_options& how = {}) {
+    return connect_websocket(server_address::of(url), how);
+}
+
+/// Answers the upgrade of a client that connects.
+void upgrade(auto& to) {
+    std::string request;
+    asio::read_until(to, asio::dynamic_buffer(request), "\r\n\r\n");
+    const std::string name = "Sec-WebSocket-Key: ";
+    const std::string key =
+        request.substr(request.find(name) + name.size(), 24) + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    octets digest(20);
+    ::EVP_Digest(key.data(), key.size(), digest.data(), nullptr, ::EVP_sha1(), nullptr);
+    asio::write(to, asio::buffer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: "
+                                 "Upgrade\r\nSec-WebSocket-Accept: " +
+                                 base64(digest) + "\r\n\r\n"));
+}
+
+}  // namespace
+
+TEST_CASE("server addresses are taken apart, and others refused") {
+    const auto parts = [](std::string_view url) {
+        const auto a = server_address::of(url);
+        return (a.tls ? "tls " : "clear ") + a.host + " " + a.port + " " + a.text();
+    };
+    CHECK(parts("wss://localhost:8443") == "tls localhost 8443 wss://localhost:8443");
+    CHECK(parts("ws://127.0.0.1:80/") == "clear 127.0.0.1 80 ws://127.0.0.1:80");
+    CHECK(parts("wss://[::1]:9") == "tls ::1 9 wss://[::1]:9");
+    CHECK(parts("wss://a.example") == "tls a.example 443 wss://a.example:443");
+    for (const char* bad :
+         {"", "localhost:1", "https://a:1", "wss://", "wss://:1", "wss://a:0", "wss://a:65536", "wss://a:1x",
+          "wss://a:", "wss://[::1", "wss://a b:1", "wss://a/b:1", "wss://[::1]9"}) {
+        CAPTURE(bad);
+        check_refusal<tensafe::parameter_error>("expected wss://host:port", [&] { server_address::of(bad); });
+    }
+    check_refusal<tensafe::parameter_error>("the port from 1 to 65535",
+                                            [] { server_address::of("ws://a:99999"); });
+    check_refusal<tensafe::parameter_error>("write wss://", [] { server_address::of("https://a:1"); });
+}
+
+TEST_CASE("only the certificate that was given is trusted, and only for its host") {
+    const certificate ours;
+    const certificate others;
+    const auto connect = [&](const std::string& host, const std::filesystem::path& trusted) {
+        const echo_server echo(ours.options({.address = host, .websocket_path = "/elsewhere"}));
+        connect_to("wss://" + host + ":" + std::to_string(echo.server.port()),
+                   {.trusted_certificates = trusted});
+    };
+    // The right one gets as far as the WebSocket, which this server has elsewhere.
+    const auto& right = ours.files.certificate;
+    check_refusal<connection_lost>("open a WebSocket", [&] { connect("127.0.0.1", right); });
+    check_refusal<tensafe::signature_error>("is not trusted: self",
+                                            [&] { connect("127.0.0.1", others.files.certificate); });
+    // This machine too, but the certificate does not say so.
+    check_refusal<tensafe::signature_error>("its certificate is not for \"127.0.0.2\"",
+                                            [&] { connect("127.0.0.2", right); });
+    for (const char* part : {"none.pem", "--trust", "No such file"}) {
+        check_refusal<tensafe::io_error>(part,
+                                         [&] { connect("127.0.0.1", ours.folder.path() / "none.pem"); });
+    }
+}
+
+TEST_CASE("a frame beyond the limit is an error that no other connection would mend") {
+    const echo_server echo({}, std::string(1001, 'x'));
+    const auto client = connect_to(echo.url(), {.largest_frame = 1000});
+    check_refusal<tensafe::format_error>("got a frame of more than 1000 bytes", [&] { client->receive(); });
+}
+
+TEST_CASE("frames of any length come back whole, with TLS and without, and each TLS connection is known") {
+    const certificate of;
+    for (const bool tls : {false, true}) {
+        echo_server echo(tls ? of.options() : net::http_server_options{}, "", std::size_t{4} << 20);
+        const websocket_options trust{.trusted_certificates = of.files.certificate,
+                                      // limits hold all the same
+                                      .busy_wait = std::chrono::seconds(tls ? 0 : 3'600)};
+        const auto connection = connect_to(echo.url(tls), trust);
+        CHECK((connection->tls_exporter() != exporter_value{}) == tls);
+        CHECK((connection->tls_exporter() != connect_to(echo.url(tls), trust)->tls_exporter()) == tls);
+        for (const std::size_t length : {0U, 1U, 125U, 126U, 16'383U, 65'536U, 98'765U, 3'000'000U}) {
+            CAPTURE(length);
+            octets sent(length);
+            for (std::size_t i = 0; i < length; ++i) {
+                sent[i] = static_cast<std::uint8_t>(i * i >> 8);
+            }
+            const auto before = connection->bytes();
+            connection->send_binary(sent);
+            const auto got = connection->receive();
+            CHECK_FALSE(got.is_text);
+            CHECK(std::ranges::equal(got.bytes, sent));
+            CHECK(connection->bytes().up >= before.up + length);
+            CHECK(connection->bytes().down >= before.down + length);
+        }
+        connection->send_text("text");
+        CHECK(connection->receive().text() == "text");
+        connection->begin("a test", milliseconds(10));
+        check_refusal<connection_lost>("cannot receive: a test took longer than 0.01 s (--step-seconds)",
+                                       [&] { return connection->receive(); });
+        check_refusal<connection_lost>("the connection is closed", [&] { connection->send_text("more"); });
+    }
+}
+
+TEST_CASE(
+    "a server that sends a byte at a time, or pongs without end, holds a step no longer than its limit") {
+    for (const bool floods : {false, true}) {
+        std::string pongs;
+        while (pongs.size() < 2000) {
+            pongs.append("\x8a\0", 2);
+        }
+        const one_peer server([&](auto to) {
+            upgrade(to);
+            io_result gone;
+            const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+            for (std::size_t i = 0; !gone && std::chrono::steady_clock::now() < end; ++i) {
+                asio::write(to, asio::buffer(floods ? pongs : std::string(1, "\x81\1x"[i % 3])), gone);
+                std::this_thread::sleep_for(milliseconds(floods ? 0 : 5));
+            }
+        });
+        const auto client = connect_to(server.url());
+        client->begin("a test", milliseconds(300));
+        check_refusal<connection_lost>("a test took longer than 0.3 s", [&] {
+            for (;;) {
+                client->receive();
+            }
+        });
+    }
+}
+
+TEST_CASE("a client that sends much while its peer reads nothing before it has sent as much does not stop") {
+    const certificate of;
+    constexpr std::size_t down = std::size_t{5} << 20;
+    constexpr std::size_t up = std::size_t{12} << 20;  // more than the buffers of a system
+    for (const bool tls : {false, true}) {
+        std::size_t heard = 0;
+        const auto talk = [&](auto& to) {
+            upgrade(to);
+            octets frame(10 + down, 7);
+            frame[0] = 0x82;
+            frame[1] = 127;
+            for (std::size_t i = 0; i < 8; ++i) {
+                frame[2 + i] = static_cast<std::uint8_t>(down >> (56 - 8 * i));
+            }
+            io_result gone;
+            asio::write(to, asio::buffer(frame), gone);
+            while (!gone) {
+                heard += to.read_some(asio::buffer(frame), gone);
+            }
+        };
+        one_peer server([&](asio::ip::tcp::socket accepted) {
+            if (!tls) {
+                return talk(accepted);
+            }
+            asio::ssl::context secure(asio::ssl::context::tls_server);
+            secure.use_certificate_chain_file(of.files.certificate.string());
+            secure.use_private_key_file(of.files.key.string(), asio::ssl::context::pem);
+            asio::ssl::stream<asio::ip::tcp::socket> to(std::move(accepted), secure);
+            to.handshake(asio::ssl::stream_base::server);
+            talk(to);
+        });
+        {
+            const auto client = connect_to(server.url(tls), {.trusted_certificates = of.files.certificate,
+                                                             .step_limit = milliseconds(20'000)});
+            const octets message(std::size_t{1} << 20);
+            for (std::size_t sent = 0; sent < up; sent += message.size()) {
+                client->send_binary(message);
+            }
+            const auto got = client->receive();
+            CHECK(got.bytes.size() == down);
+            CHECK(std::ranges::count(got.bytes, 7) == static_cast<std::ptrdiff_t>(down));
+            CHECK(client->bytes().down > down);
+        }
+        server.thread.join();
+        CHECK(heard >= up);
+    }
+}
+
+TEST_CASE("connections that cannot be made are lost ones, within the limit, and say where") {
+    const auto connect = [](const std::string& url) { connect_to(url, {.step_limit = milliseconds(1000)}); };
+    check_refusal<tensafe::parameter_error>("--trust", [&] { connect("wss://127.0.0.1:1"); });
+    const certificate of;
+    const echo_server with_tls(of.options());
+    const echo_server elsewhere({.websocket_path = "/elsewhere"});
+    // It listens, and takes nobody.
+    const net::http_server silent({}, {});
+    for (const auto& [url, part] :
+         {std::pair<std::string, const char*>("ws://127.0.0.1:1", "ws://127.0.0.1:1: cannot connect"),
+          {with_tls.url(), "a port with TLS?"},
+          {elsewhere.url(), "got \"HTTP/1.1 404 Not Found\", expected an upgrade"},
+          {"ws://127.0.0.1:" + std::to_string(silent.port()),
+           "connecting and logging in took longer than 1 s"}}) {
+        check_refusal<connection_lost>(part, [to = url, &connect] { connect(to); });
+    }
+}
+
+TEST_CASE("an answer to the upgrade that does not end is not read for ever") {
+    const std::string ok = "HTTP/1.1 200 OK\r\n";
+    for (const char* header : {"Transfer-Encoding: chunked\r\n\r\n1;x=", "Transfer-Encoding: chunked\r\n\r\n",
+                               "Content-Length: 8000000\r\n\r\n"}) {
+        const one_peer server([&](auto to) {
+            io_result gone;
+            asio::write(to, asio::buffer(ok + header), gone);
+            for (int i = 0; i < 500 && !gone; ++i) {
+                asio::write(to, asio::buffer(std::string(16'384, '1')), gone);
+            }
+        });
+        check_refusal<connection_lost>("got \"HTTP/1.1 200 OK\" and more than 65536 bytes, expected",
+                                       [&] { connect_to(server.url()); });
+    }
+}

@@ -1,10 +1,7 @@
 #include "../../examples/common/phases_file.hpp"
 
-#include <tensafe/core/text.hpp>
-
 #include <cstdio>
 
-#include "../../examples/roofline/roofline.hpp"
 #include "../io/file_builder.hpp"
 
 using namespace tests;

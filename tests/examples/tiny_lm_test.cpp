@@ -2,14 +2,9 @@
 // Its CHECK replaces doctest's, so that names here are the long ones.
 #include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/model/model_client.hpp>
 
 #include <torch/torch.h>
 
-#include "../../examples/tiny_lm/bits_per_character.hpp"
-#include "../../examples/tiny_lm/characters.hpp"
 #include "../../examples/tiny_lm/check_sites.hpp"
 #include "../../examples/tiny_lm/generation.hpp"
 #include "../../examples/tiny_lm/plain_lora.hpp"
@@ -17,7 +12,6 @@
 #include "../../examples/tiny_lm/thief.hpp"
 #include "../../examples/tiny_lm/trainable_lora.hpp"
 #include "../../examples/tiny_lm/training.hpp"
-#include "../../examples/tiny_lm/transformer.hpp"
 #include "../../examples/tiny_lm/two_sides.hpp"
 #include "../io/file_builder.hpp"
 

@@ -2,7 +2,6 @@
 // end with them.
 
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/random/entropy.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +36,12 @@ struct pair {
         server_session::shared_message reply;
         server.on_message(message, wire::read_header(message), work, reply);
         return *reply;
+    }
+    /// All of it is answered, and the replies arrive.
+    void exchange() {
+        for (const bytes& m : up()) {
+            client.take(serve(m));
+        }
     }
     /// All that goes up is answered, and the connection is lost before a reply arrives.
     void lose_replies(std::uint64_t left) {
@@ -164,9 +169,7 @@ TEST_CASE("a call that the limit cannot pay is refused whole, with both numbers,
     CHECK_THROWS_AS(both.client.begin(second), refused_error);  // the first has three of the five
     rows_call other(7, 1);
     both.client.begin(other);  // its group has a limit of its own
-    for (const bytes& m : both.up()) {
-        both.client.take(both.serve(m));
-    }
+    both.exchange();
     CHECK(both.client.queries_left(0) == 2);
     CHECK(both.client.queries_left(1) == 0);
     CHECK(both.of.counted == 10);
@@ -199,9 +202,7 @@ TEST_CASE("what was paid for but not read counts as left until it is read") {
     both.client.begin(asked);
     both.lose_replies(8);
     CHECK(both.client.queries_left(0).value() == 10);
-    for (const bytes& m : both.up()) {
-        both.client.take(both.serve(m));
-    }
+    both.exchange();
     CHECK(asked.answered() == 2);
     CHECK(both.client.queries_left(0) == 8);
     CHECK(both.of.counted == 2);
@@ -252,9 +253,7 @@ TEST_CASE("a row that cannot be encrypted ends the call, and the rows before it 
     rows_call asked(4);
     asked.rows[2] = -1;
     both.client.begin(asked);
-    for (const bytes& m : both.up()) {
-        both.client.take(both.serve(m));
-    }
+    both.exchange();
     CHECK(asked.is_over());
     CHECK(asked.answered() == 2);
     CHECK_THROWS_AS(asked.rethrow(), encoding_error);

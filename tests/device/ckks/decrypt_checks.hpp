@@ -1,9 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/encrypt.hpp>
-#include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/trace.hpp>
-#include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
 
 #include "ckks_data.hpp"
@@ -13,19 +11,11 @@ namespace tests {
 /// Ciphertexts of nothing in particular: uniform, with 0 and q - 1 among the words.
 template <class P, int Level>
 std::vector<ckks::ciphertext<P, Level>> random_ciphertexts(std::size_t count, std::uint64_t seed) {
-    using basis = typename P::template basis_at<Level>;
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     std::vector<ckks::ciphertext<P, Level>> result(count);
     for (auto& c : result) {
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr word q = basis::template prime<I>;
-            for (auto* half : {&c.c0, &c.c1}) {
-                for (word& x : half->template limb<I>()) {
-                    const std::uint64_t draw = generator();
-                    x = draw % 7 == 0 ? 0 : draw % 11 == 0 ? q - 1 : (draw >> 1) % q;
-                }
-            }
-        });
+        c.c0 = generator.poly<decltype(c.c0)>();
+        c.c1 = generator.poly<decltype(c.c1)>();
     }
     return result;
 }

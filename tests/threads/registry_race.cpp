@@ -46,17 +46,13 @@ lora::adapter content_number(std::size_t number) {
 /// Sends tokens until told to stop, and notes which versions answered.
 class reader {
   public:
-    explicit reader(std::uint32_t seed) : session_(tiles_fixture::sides_for<server>()) {
+    explicit reader(std::uint32_t seed) : session_(server::layout_type::subring_log_n()) {
         // Whoever mixes two versions, or names the wrong one, must show: their answers differ in every row.
         random_numbers random(seed);
-        std::normal_distribution<float> normal;
         tolerance_ = 0.01;
         double closest = 0;
         while (closest < 2 * tolerance_) {
-            h_.assign(width, 0);
-            for (float& x : h_) {
-                x = normal(random);
-            }
+            h_ = random.normals<float>(width);
             expected_.clear();
             for (std::size_t c = 0; c < contents; ++c) {
                 expected_.push_back(product(content_number(c).sites.front().a, h_));
@@ -101,7 +97,7 @@ class reader {
     std::atomic<int> wrong = 0;
 
   private:
-    tiles_fixture::session session_;
+    sides<small> session_;
     std::vector<float> h_;
     std::vector<std::vector<double>> expected_;  // by content
     std::set<std::uint64_t> seen_;

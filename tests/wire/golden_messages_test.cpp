@@ -13,7 +13,6 @@ using namespace tests;
 namespace {
 
 using namespace sample_messages;
-using tensafe::arith::word;
 
 constexpr wire::envelope sample_envelope{0x0102030405060708, 0x0A0B0C0D};
 

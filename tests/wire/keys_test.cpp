@@ -7,7 +7,6 @@ using namespace tests;
 namespace {
 
 using namespace sample_messages;
-using tensafe::arith::word;
 
 static_assert(wire::public_key_bytes<P> == 64 + 32 + 1024 * 89 / 8);
 

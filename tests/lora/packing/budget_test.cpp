@@ -4,8 +4,6 @@
 #include "../attacks/attack.hpp"
 
 using namespace tests;
-using tensafe::arith::uint128;
-using tensafe::arith::word;
 using namespace tensafe::lora;
 
 namespace {

@@ -4,8 +4,6 @@
 
 #include <doctest/doctest.h>
 
-#include <string>
-
 namespace tests {
 
 /// Puts back at the end of a scope what was active at its start.

@@ -1,37 +1,22 @@
 #pragma once
 
-// Inputs for the LoRA tests: the same on every machine.
+// Inputs for the LoRA tests: the same in each run.
 
 #include <tensafe/lora/adapter/adapter.hpp>
 
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <span>
-#include <vector>
-
+#include "random_numbers.hpp"
 #include "refusal.hpp"
+#include "small_sets.hpp"
 
 /// Weights of the size that trained adapters have; every row differs.
 inline tensafe::lora::matrix random_matrix(std::size_t rows, std::size_t columns, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
-    std::normal_distribution<float> distribution(0.0F, 0.05F);
     tensafe::lora::matrix m(rows, columns);
-    for (float& x : m.values) {
-        x = distribution(generator);
-    }
+    m.values = tests::random_numbers(seed).normals<float>(rows * columns, 0.05F);
     return m;
 }
 
 inline std::vector<float> random_state(std::size_t d, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
-    std::normal_distribution<float> distribution;
-    std::vector<float> h(d);
-    for (float& x : h) {
-        x = distribution(generator);
-    }
-    return h;
+    return tests::random_numbers(seed).normals<float>(d);
 }
 
 inline tensafe::lora::adapter_site random_site(std::size_t d_out, std::size_t rank, std::size_t d_in,

@@ -1,7 +1,8 @@
 #pragma once
 
-// What most tests use: doctest, the everyday part of the standard library, the library's errors, and messages
-// of exceptions. `using namespace tests;` gives the short names, those of `tensafe` among them.
+// What most tests use: doctest, the everyday part of the standard library, the library's errors, random
+// numbers, and messages of exceptions. `using namespace tests;` gives the short names, those of
+// `tensafe` among them.
 
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wunused-result"  // what is expected to throw gives nothing
@@ -44,6 +45,7 @@
 #include <utility>
 #include <vector>
 
+#include "random_numbers.hpp"
 #include "refusal.hpp"
 
 namespace tests {
@@ -84,6 +86,22 @@ void on_threads(std::size_t count, F f) {
     std::vector<std::jthread> threads;
     for (std::size_t t = 0; t < count; ++t) {
         threads.emplace_back([&f, t] { f(t); });
+    }
+}
+
+/// A text that is to be refused, and a piece of the message.
+struct refused_text {
+    std::string text;
+    std::string piece;
+};
+/// Whether `parse` refuses each of them as malformed, with a message that begins so.
+template <class Parse>
+void check_refused(const std::vector<refused_text>& texts, std::string_view begin, Parse parse) {
+    for (const refused_text& one : texts) {
+        const std::string message = refusal<format_error>([&] { parse(one.text); });
+        DOCTEST_INFO(one.text, "\n", message);
+        DOCTEST_CHECK(message.starts_with(begin));
+        DOCTEST_CHECK(contains(message, one.piece));
     }
 }
 

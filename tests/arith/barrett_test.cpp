@@ -34,7 +34,7 @@ TEST_CASE("Barrett's reduction is right up to 2^(63 + least bits) - 1") {
 }
 
 std::vector<uint128> extreme_numbers(word q) {
-    std::mt19937_64 random(q);
+    tests::random_numbers random(q);
     std::vector<uint128> numbers{
         0, 1, ~uint128{0}, ~uint128{0} - 1, uint128{1} << 127, uint128{1} << 64, ~word{0}};
     numbers.insert(numbers.end(), {~uint128{0} / q * q, ~uint128{0} / q * q - 1});

@@ -1,7 +1,5 @@
 #include <tensafe/arith/below.hpp>
 
-#include <concepts>
-
 #include "../test.hpp"
 
 namespace {

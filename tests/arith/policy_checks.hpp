@@ -54,7 +54,7 @@ inline operands some_operands(word q, unsigned multiple) {
             result.values.insert(result.values.end(), {k * q, k * q + 1});
         }
     }
-    std::mt19937_64 random(q);
+    tests::random_numbers random(q);
     for (int i = 0; i < 40; ++i) {
         result.values.push_back(random() % (multiple * q));
         result.factors.push_back(random() % q);
@@ -87,7 +87,7 @@ template <template <class> class Policy, int Widest>
 void check_runtime_moduli() {
     for_each_width<Widest>([]<int Bits>() {
         using modulus = runtime_modulus<Bits>;
-        std::mt19937_64 random(Bits);
+        tests::random_numbers random(Bits);
         const word other = least<Bits> + (random() % (word{1} << (Bits - 1)) & ~word{1});
         for (const word q : {least<Bits>, greatest<Bits>, other}) {
             expect_none(wrong_product(Policy<modulus>(modulus(q))));

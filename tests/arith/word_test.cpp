@@ -34,7 +34,7 @@ void for_edges_and_random_pairs(Check check) {
             check(a, b);
         }
     }
-    std::mt19937_64 random(1);
+    tests::random_numbers random(1);
     for (int i = 0; i < 1000; ++i) {
         const word a = random();
         check(a >> (i % 64), random());

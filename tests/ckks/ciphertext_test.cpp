@@ -16,16 +16,10 @@ static_assert(!std::is_same_v<ckks::ciphertext<four_limbs, 2>, ckks::ciphertext<
 template <class Basis>
 using polynomial = rns::poly<Basis, rns::evaluation_form>;
 
-random::seed seed_of(std::uint8_t first) {
-    random::seed seed;
-    seed.bytes[0] = first;
-    return seed;
-}
-
 template <class Basis>
 polynomial<Basis> uniform(std::uint8_t seed, random::stream_domain domain) {
     polynomial<Basis> p(tensafe::memory::uninitialized);
-    ckks::expand_uniform(seed_of(seed), domain, p);
+    ckks::expand_uniform(numbered_seed(seed), domain, p);
     return p;
 }
 
@@ -62,7 +56,7 @@ TEST_CASE("The uniform half depends on seed and domain, and limb I on nothing el
         CHECK(below);
         CHECK(std::fabs(mean - 0.5) < 0.05);  // seven standard deviations
         std::array<tensafe::arith::word, basis::degree> lane;
-        random::sample_uniform(seed_of(1), random::stream_domain::uplink, I, q, lane);
+        random::sample_uniform(numbered_seed(1), random::stream_domain::uplink, I, q, lane);
         CHECK(std::equal(lane.begin(), lane.end(), limb.begin()));
     });
 }
@@ -70,7 +64,7 @@ TEST_CASE("The uniform half depends on seed and domain, and limb I on nothing el
 TEST_CASE("Expanding keeps c0 and the scale, and puts the seed's polynomial into c1") {
     ckks::seeded_ciphertext<four_limbs, 2> seeded;
     seeded.c0 = uniform<four_limbs::basis_at<2>>(3, random::stream_domain::error);
-    seeded.seed = seed_of(4);
+    seeded.seed = numbered_seed(4);
     seeded.scale = 0x1p33;
     const ckks::ciphertext<four_limbs, 2> c = ckks::expand(seeded);
     CHECK(c.scale == 0x1p33);

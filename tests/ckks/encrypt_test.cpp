@@ -8,7 +8,6 @@ using namespace tests;
 namespace {
 
 using namespace fixture;
-using tensafe::arith::word;
 
 /// The largest magnitude among the noise's coefficients, seen modulo the first prime; and whether the other
 /// primes see the same noise.

@@ -21,12 +21,11 @@ using slot_vector = std::vector<std::complex<double>>;
 
 /// Uniform in the disc of that radius, the first one on its edge.
 inline slot_vector random_slots(std::size_t count, std::uint64_t seed, double radius = 1) {
-    std::mt19937_64 generator(seed);
-    std::uniform_real_distribution<double> uniform;
+    tests::random_numbers generator(seed);
     slot_vector slots(count);
     for (std::size_t j = 0; j < count; ++j) {
-        const double magnitude = j == 0 ? radius : radius * std::sqrt(uniform(generator));
-        slots[j] = std::polar(magnitude, 2 * std::numbers::pi * uniform(generator));
+        const double magnitude = j == 0 ? radius : radius * std::sqrt(generator.uniform(0, 1));
+        slots[j] = std::polar(magnitude, 2 * std::numbers::pi * generator.uniform(0, 1));
     }
     return slots;
 }
@@ -63,9 +62,7 @@ std::vector<std::int64_t> small_coefficients(const Poly& p) {
 
 /// A generator that repeats itself from run to run.
 inline tensafe::random::generator generator(std::uint8_t number) {
-    tensafe::random::seed start;
-    start.bytes[0] = number;
-    return tensafe::random::generator(start);
+    return tensafe::random::generator(tests::numbered_seed(number));
 }
 
 }  // namespace fixture

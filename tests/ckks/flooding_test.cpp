@@ -209,7 +209,7 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
     constexpr word q2 = 97;
     using chain = rns::basis<4, q0, q1, q2>;
     constexpr std::size_t count = 200;
-    std::mt19937_64 random(1);
+    random_numbers random(1);
     for (const int bits : {1, 5, 60, 64, 100, 115}) {
         CAPTURE(bits);
         const Flood f{bits};
@@ -273,7 +273,7 @@ TEST_CASE_TEMPLATE("pieces of a lane are those of the whole", Flood, uniform_smu
 
 TEST_CASE("sums are added exactly for every prime, extreme sum, length and back-end") {
     const auto check = []<word q>(std::integral_constant<word, q>) {
-        std::mt19937_64 random(2);
+        random_numbers random(2);
         const irwin_hall_smudging f{120};
         const uint128 centre = f.centre();
         const uint128 top = (uint128{1} << 122) - 4;  // the largest sum

@@ -7,7 +7,6 @@ using namespace tests;
 namespace {
 
 using namespace fixture;
-using tensafe::arith::word;
 
 using secret = ckks::secret_key<four_limbs>;
 static_assert(!std::is_copy_constructible_v<secret>);

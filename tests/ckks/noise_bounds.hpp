@@ -3,8 +3,6 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/random/error_groups.hpp>
 
-#include <cmath>
-
 namespace fixture {
 
 // What is known beforehand about the noise of a ciphertext: one function for each operation, in step with it.

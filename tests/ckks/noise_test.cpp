@@ -1,6 +1,5 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/evaluate.hpp>
-#include <tensafe/encoding/slot_transform.hpp>
 
 #include "fixture.hpp"
 #include "noise_bounds.hpp"

@@ -10,16 +10,6 @@ namespace {
 
 using namespace fixture;
 
-std::vector<double> random_reals(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
-    std::uniform_real_distribution<double> uniform(-1, 1);
-    std::vector<double> values(count);
-    for (double& x : values) {
-        x = uniform(generator);
-    }
-    return values;
-}
-
 // Plaintexts are secrets: their words are wiped.
 static_assert(std::is_same_v<decltype(ckks::plaintext<four_limbs, rns::coefficient_form>::value),
                              rns::secret_poly<four_limbs::basis, rns::coefficient_form>>);
@@ -42,7 +32,7 @@ TEST_CASE_TEMPLATE("Slots come back from either form at every scale", P, four_li
 }
 
 TEST_CASE("Coefficients come back at every level, rounded once") {
-    const std::vector<double> m = random_reals(four_limbs::degree, 2);
+    const std::vector<double> m = random_numbers(2).uniforms(four_limbs::degree);
     const auto check = [&](const auto& p) {
         const std::vector<double> back = ckks::decode_coefficients(p);
         CHECK(ckks::measure_precision(m, back).worst_error <= 0.5000001 / four_limbs::scale);
@@ -55,7 +45,7 @@ TEST_CASE("Coefficients come back at every level, rounded once") {
 
 TEST_CASE("Coefficients beyond one word are kept to double precision") {
     // 2^60 * 1000 needs 70 bits; a word would have wrapped.
-    std::vector<double> m = random_reals(four_limbs::degree, 3);
+    std::vector<double> m = random_numbers(3).uniforms(four_limbs::degree);
     for (double& x : m) {
         x *= 1000;
     }

@@ -43,12 +43,6 @@ static_assert([](const ckks::rerandomization_key<P, 1>* key) {
         std::tuple<random::seed, rns::poly<P::basis_at<1>, rns::evaluation_form>, random::seed>>;
 }(nullptr));
 
-random::seed numbered_seed(std::uint8_t number) {
-    random::seed result;
-    result.bytes.fill(number);
-    return result;
-}
-
 /// A client and its pool of a server, both from explicit seeds.
 template <int Level>
 struct session {

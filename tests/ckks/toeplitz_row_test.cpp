@@ -24,7 +24,7 @@ std::uint32_t coefficient(const std::vector<std::uint32_t>& c, const std::vector
 }  // namespace
 
 TEST_CASE("every coefficient of a product with a ternary polynomial is an inner product") {
-    std::mt19937 random(3);
+    tests::random_numbers random(3);
     for (const std::size_t n : {32U, 64U, 96U}) {
         std::vector<std::uint32_t> c(n);
         std::vector<std::int8_t> s(n);

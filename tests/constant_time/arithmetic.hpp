@@ -2,16 +2,12 @@
 
 #include <tensafe/ckks/flooding.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/memory/packed_bits.hpp>
-#include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/crt.hpp>
 #include <tensafe/rns/integer_rows.hpp>
-#include <tensafe/rns/interleaved.hpp>
 #include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/panel.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
 
-#include "program.hpp"
 #include "sampling.hpp"
 
 namespace tests {

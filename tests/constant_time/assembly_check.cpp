@@ -2,7 +2,6 @@
 #include <iostream>
 
 #include "assembly_follower.hpp"
-#include "assembly_listing.hpp"
 
 // Reads what objdump -d -C --no-show-raw-insn prints of a program, and follows data through the registers of
 // each function that uses AVX-512: a branch that depends on data, an address that does, and a gather are

@@ -1,13 +1,9 @@
 #include <cstdio>
-#include <cstring>
 #include <exception>
-#include <string>
 
 #include "arithmetic.hpp"
 #include "encryption.hpp"
 #include "leaks.hpp"
-#include "program.hpp"
-#include "sampling.hpp"
 #include "tokens.hpp"
 
 // Runs under valgrind's memcheck, which reports what depends on a secret: see docs/testing.md.

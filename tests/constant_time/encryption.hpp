@@ -4,11 +4,7 @@
 #include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/encoding/norm.hpp>
-#include <tensafe/encoding/slots.hpp>
 
-#include <complex>
-
-#include "program.hpp"
 #include "sampling.hpp"
 
 namespace tests {

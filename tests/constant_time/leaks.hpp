@@ -1,13 +1,11 @@
 #pragma once
 
 #include <tensafe/core/macros.hpp>
-#include <tensafe/random/samplers.hpp>
 
 #if TENSAFE_X86_64
 #include <immintrin.h>
 #endif
 
-#include "program.hpp"
 #include "sampling.hpp"
 
 namespace tests {

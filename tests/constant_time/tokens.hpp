@@ -3,8 +3,6 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <optional>
-
 #include "program.hpp"
 
 namespace tests {

@@ -24,7 +24,7 @@ TEST_CASE("power_of_two is exact over the whole range") {
 }
 
 TEST_CASE("square_root is within one unit in the last place") {
-    std::mt19937_64 random(1);
+    tests::random_numbers random(1);
     std::int64_t worst = 0;
     for (int i = 0; i < 200'000; ++i) {
         // Any positive finite double: any exponent, subnormal ones too.
@@ -48,7 +48,7 @@ TEST_CASE("square_root is right at the ends") {
 }
 
 TEST_CASE("square_root of a square is exact") {
-    std::mt19937_64 random(2);
+    tests::random_numbers random(2);
     std::int64_t worst = 0;
     for (int i = 0; i < 100'000; ++i) {
         const auto root = static_cast<double>(random() >> 38);

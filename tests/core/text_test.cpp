@@ -60,10 +60,9 @@ TEST_CASE("the text is the shortest one") {
 }
 
 TEST_CASE("the text stands for exactly the number") {
-    std::mt19937_64 source(1);
-    std::uniform_real_distribution<double> exponent(-300, 300);
+    random_numbers source(1);
     for (int round = 0; round < 200; ++round) {
-        const double x = std::pow(10.0, exponent(source));
+        const double x = std::pow(10.0, source.uniform(-300, 300));
         CHECK(std::strtod(shortest_text(x).c_str(), nullptr) == x);
     }
 }

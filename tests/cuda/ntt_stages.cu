@@ -1,25 +1,7 @@
 // The transforms compile for GPUs: the schedules stage by stage, and two launches for what does not fit
 // one block.
-#include <tensafe/ckks/parameters.hpp>
-#include <tensafe/device/cuda/cuda.cuh>
-#include <tensafe/device/ntt/transform.hpp>
-
 #include "../../bench/device/comparison_schedules.hpp"
-
-namespace {
-
-using namespace tensafe;
-
-template <class Basis, class Schedule>
-void launch_both_ways(const device::cuda& where, const device::plan<Basis, device::device_space>& plan,
-                      arith::word* words) {
-    const device::load_words<Basis> load{words};
-    const device::store_words<Basis> store{words};
-    device::forward<Basis, Schedule>(where, plan, load, store, 1, words);
-    device::inverse<Basis, Schedule>(where, plan, load, store, 1, words);
-}
-
-}  // namespace
+#include "ntt_launches.cuh"
 
 // Called by nobody: the kernels are compiled because they are named here.
 void launch_stage_transforms(arith::word* words);

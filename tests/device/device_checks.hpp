@@ -12,10 +12,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cstddef>
-#include <utility>
-#include <vector>
-
 namespace device_tests {
 
 using place = tensafe::device::cuda;

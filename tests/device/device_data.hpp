@@ -5,27 +5,15 @@
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/memory/buffer.hpp>
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 #include <complex>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
-#include <numeric>
-#include <random>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
+
+#include "../random_numbers.hpp"
 
 namespace tests {
 

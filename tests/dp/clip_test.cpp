@@ -10,13 +10,9 @@ namespace {
 
 __extension__ using wide = __int128;
 
-std::vector<float> random_vector(std::mt19937_64& source, std::size_t d, double magnitude) {
-    std::normal_distribution<double> normal;
-    std::vector<float> h(d);
-    for (float& x : h) {
-        x = static_cast<float>(magnitude * normal(source));
-    }
-    return h;
+std::vector<float> random_vector(random_numbers& source, std::size_t d, double magnitude) {
+    std::normal_distribution<double> normal(0, magnitude);
+    return source.many(d, [&] { return static_cast<float>(normal(source)); });
 }
 
 double norm_of(const std::vector<double>& v) {
@@ -62,7 +58,7 @@ TEST_CASE("smaller is the minimum") {
 }
 
 TEST_CASE("clip leaves shorter vectors as they are and gives longer ones the norm asked for") {
-    std::mt19937_64 source(1);
+    random_numbers source(1);
     for (const std::size_t d : {1U, 2U, 3U, 4U, 5U, 63U, 64U, 1000U}) {
         for (const double magnitude : {1e-44, 1e-30, 1e-3, 1.0, 1e10, 1e37}) {
             const std::vector<float> h = random_vector(source, d, magnitude);
@@ -90,7 +86,7 @@ TEST_CASE("the zero vector and the empty one stay what they are") {
 }
 
 TEST_CASE("whatever a vector is, its integers are within the bound, exactly") {
-    std::mt19937_64 source(2);
+    random_numbers source(2);
     std::size_t close = 0;
     for (const std::size_t d : {1U, 2U, 5U, 100U, 2048U}) {
         for (const std::int64_t bound :
@@ -136,7 +132,7 @@ TEST_CASE("entries at the largest float, the smallest one and minus zero are cli
 TEST_CASE("vectors within the norm are rounded to the nearest step") {
     CHECK(on_grid({0.26F, -0.26F, 1.0F, 0.74F, -0.76F}, 0.5, 100) ==
           std::vector<std::int64_t>{1, -1, 2, 1, -2});
-    std::mt19937_64 source(3);
+    random_numbers source(3);
     const std::vector<float> h = random_vector(source, 500, 1);
     const std::vector<std::int64_t> v = on_grid(h, 0x1p-30, std::int64_t{1} << 39);
     for (std::size_t i = 0; i < h.size(); ++i) {
@@ -145,7 +141,7 @@ TEST_CASE("vectors within the norm are rounded to the nearest step") {
 }
 
 TEST_CASE("scaled vectors keep their direction") {
-    std::mt19937_64 source(4);
+    random_numbers source(4);
     const std::vector<float> h = random_vector(source, 64, 1e4);
     const std::vector<std::int64_t> v = on_grid(h, 1e-9, std::int64_t{1} << 36);
     std::vector<double> exact(h.begin(), h.end());

@@ -34,8 +34,8 @@ std::vector<std::array<double, 3>> numbers(const char* name) {
 
 constexpr double least = std::numeric_limits<double>::min();
 
-double log_uniform(std::mt19937_64& source, double low, double high) {
-    return std::exp(std::uniform_real_distribution<double>(std::log(low), std::log(high))(source));
+double log_uniform(random_numbers& source, double low, double high) {
+    return std::exp(source.uniform(std::log(low), std::log(high)));
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ TEST_CASE("published standard deviations of the analytic Gaussian mechanism") {
 }
 
 TEST_CASE("a deviation keeps its budget, and one a little smaller does not") {
-    std::mt19937_64 source(1);
+    random_numbers source(1);
     for (int round = 0; round < 200; ++round) {
         const privacy_budget budget{log_uniform(source, 1e-6, 1e6), log_uniform(source, 1e-280, 0.25)};
         const double sensitivity = log_uniform(source, 1e-6, 1e6);
@@ -184,7 +184,7 @@ TEST_CASE("a deviation keeps its budget, and one a little smaller does not") {
 }
 
 TEST_CASE("more noise, more epsilon and more delta are each more private") {
-    std::mt19937_64 source(2);
+    random_numbers source(2);
     for (int round = 0; round < 300; ++round) {
         const double mu = log_uniform(source, 1e-9, 1e3);
         // Beyond its tail there is nothing to compare.

@@ -16,12 +16,6 @@ using tensafe::random::seed;
 
 // Seeds are fixed; thresholds are five standard deviations.
 
-seed seed_of(std::uint8_t n) {
-    seed result;
-    result.bytes[0] = n;
-    return result;
-}
-
 /// From a ledger with a budget that these tests cannot use up.
 release_charge charge_for(const gaussian_release& release, std::uint64_t releases = 1) {
     dp::ledger ledger({1e9, 0.5});
@@ -111,11 +105,10 @@ TEST_CASE("of keeps the budget with its slack, and no noise a millionth smaller 
 }
 
 TEST_CASE("releases fit into their budget however they are charged, where it ends at the last digit") {
-    std::mt19937_64 source(1);
-    std::uniform_real_distribution<double> uniform(0, 1);
+    random_numbers source(1);
     for (int round = 0; round < 200; ++round) {
         const std::uint64_t releases = round % 2 == 0 ? 1 : 2 + source() % 40;
-        const gaussian_release ideal(1, std::exp(4 * uniform(source)), 64);
+        const gaussian_release ideal(1, std::exp(4 * source.uniform(0, 1)), 64);
         const dp::privacy_budget all{last_epsilon(ideal, releases), 1e-5};
         INFO("all.epsilon := ", all.epsilon, ", releases := ", releases);
         const dp::release_cost cost = gaussian_release::of(all, 1, 64, releases).cost();
@@ -218,7 +211,7 @@ TEST_CASE("a release is the clipped vector plus noise of the deviation that was 
         const gaussian_release release(clip_norm, 12.5, d);
         std::vector<double> clipped(d);
         dp::clip(h, clip_norm, clipped);
-        generator random(seed_of(1));
+        generator random(tests::numbered_seed(1));
         release_charge charge = charge_for(release, releases);
         double sum = 0;
         double squares = 0;
@@ -250,7 +243,7 @@ TEST_CASE("neighbours are told apart as well as delta says, and no better") {
     const gaussian_release release(1, 1, d);  // mu = 2
     const std::vector<float> h(d, 1.0F);
     const std::vector<float> minus_h(d, -1.0F);
-    generator random(seed_of(2));
+    generator random(tests::numbered_seed(2));
     release_charge charge = charge_for(release, 2 * releases);
     for (const double epsilon : {0.0, 1.0, 2.0}) {
         CAPTURE(epsilon);
@@ -279,13 +272,13 @@ TEST_CASE("neighbours are told apart as well as delta says, and no better") {
 TEST_CASE("no two releases share noise, also from one generator, and equal starts repeat it") {
     const gaussian_release release(1, 1, 100);
     const std::vector<float> h(100, 0.05F);
-    generator random(seed_of(4));
+    generator random(tests::numbered_seed(4));
     const std::vector<float> first = released(release, random, h);
     const std::vector<float> second = released(release, random, h);
     for (std::size_t i = 0; i < h.size(); ++i) {
         CHECK(first[i] != second[i]);
     }
-    generator again(seed_of(4));
+    generator again(tests::numbered_seed(4));
     CHECK(released(release, again, h) == first);
     generator system;
     CHECK(released(release, system, h) != released(release, system, h));
@@ -293,9 +286,9 @@ TEST_CASE("no two releases share noise, also from one generator, and equal start
 
 TEST_CASE("the noise is the sampler's under the generator's next seed, in a domain of its own") {
     const gaussian_release release(1, 3, 20);
-    generator random(seed_of(10));
+    generator random(tests::numbered_seed(10));
     const std::vector<float> out = released(release, random, std::vector<float>(20));
-    generator again(seed_of(10));
+    generator again(tests::numbered_seed(10));
     std::vector<std::int64_t> noise(20);
     tensafe::random::sample_discrete_gaussian(again.next_seed(),
                                               tensafe::random::stream_domain::privacy_noise, 0, noise);
@@ -310,7 +303,7 @@ TEST_CASE("all back-ends release the same bits") {
     const std::vector<float> h(77, 0.05F);
     std::vector<float> expected;
     for_each_backend([&](auto) {
-        generator random(seed_of(5));
+        generator random(tests::numbered_seed(5));
         const std::vector<float> out = released(release, random, h);
         if (expected.empty()) {
             expected = out;
@@ -322,9 +315,9 @@ TEST_CASE("all back-ends release the same bits") {
 TEST_CASE("the released vector may take the secret's place") {
     const gaussian_release release(1, 1, 50);
     std::vector<float> h(50, 0.3F);
-    generator random(seed_of(6));
+    generator random(tests::numbered_seed(6));
     const std::vector<float> expected = released(release, random, h);
-    generator again(seed_of(6));
+    generator again(tests::numbered_seed(6));
     release_charge charge = charge_for(release);
     release(charge, again, h, h);
     CHECK(h == expected);
@@ -333,7 +326,7 @@ TEST_CASE("the released vector may take the secret's place") {
 TEST_CASE("each release takes one of the charge, and none is made without") {
     const gaussian_release release(1, 1, 9);
     release_charge charge = charge_for(release, 2);
-    generator random(seed_of(7));
+    generator random(tests::numbered_seed(7));
     const std::vector<float> h(9, 0.3F);
     std::vector<float> out(9, 5);
     release(charge, random, h, out);
@@ -357,7 +350,7 @@ TEST_CASE("each release takes one of the charge, and none is made without") {
 TEST_CASE("bad vectors are refused before anything is spent or drawn") {
     const gaussian_release release(1, 1, 9);
     release_charge charge = charge_for(release);
-    generator random(seed_of(8));
+    generator random(tests::numbered_seed(8));
     std::vector<float> out(9, 5);
     std::vector<float> h(9, 0.3F);
     h[4] = std::numeric_limits<float>::quiet_NaN();
@@ -366,14 +359,14 @@ TEST_CASE("bad vectors are refused before anything is spent or drawn") {
     CHECK_THROWS_AS(release(charge, random, h, std::span<float>(out).first(8)), shape_error);
     CHECK(charge.left() == 1);
     CHECK(out == std::vector<float>(9, 5));
-    generator fresh(seed_of(8));
+    generator fresh(tests::numbered_seed(8));
     CHECK(random.next_seed().bytes == fresh.next_seed().bytes);
 }
 
 TEST_CASE("without randomness nothing is written and nothing is lost") {
     const gaussian_release release(1, 1, 9);
     release_charge charge = charge_for(release);
-    generator moved_from(seed_of(9));
+    generator moved_from(tests::numbered_seed(9));
     const generator taken = std::move(moved_from);
     std::vector<float> out(9, 5);
     CHECK_THROWS_AS(release(charge, moved_from, std::vector<float>(9, 0.3F), out), tensafe::error);

@@ -6,7 +6,6 @@
 #include <exception>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <tuple>
 #include <unistd.h>
 
 #include "../io/file_builder.hpp"
@@ -79,7 +78,7 @@ TEST_CASE("the JSON of a ledger is this one") {
 }
 
 TEST_CASE("every number and every name comes back exactly") {
-    std::mt19937_64 random(11);
+    random_numbers random(11);
     ledger_state state;
     const auto add = [&](std::string name, double mu_squared, double slack, std::uint64_t releases) {
         state.principals.emplace(std::move(name), odometer{mu_squared, slack, releases});
@@ -427,7 +426,7 @@ TEST_CASE_FIXTURE(
     "whenever a process is killed, the file has all that it granted and at most one charge more") {
     const release_cost cheap{1e-4, 0};
     constexpr std::uint64_t block = 3;
-    std::mt19937 random(5);
+    random_numbers random(5);
     std::uint64_t granted = 0;
     std::uint64_t most = 0;
     for (int round = 0; round < 20; ++round) {

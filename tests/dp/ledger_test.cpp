@@ -1,8 +1,6 @@
 #include <tensafe/dp/gaussian_mechanism.hpp>
 #include <tensafe/dp/ledger.hpp>
 
-#include <tuple>
-
 #include "../test.hpp"
 
 using namespace tests;
@@ -153,19 +151,17 @@ TEST_CASE("what was spent is the curve of one Gaussian mechanism, with the slack
 }
 
 TEST_CASE("what is left can be charged and one more cannot, whatever the costs") {
-    std::mt19937_64 random(7);
-    std::uniform_real_distribution<double> exponent(-6, 0.5);
-    std::uniform_real_distribution<double> part(0, 1);
+    random_numbers random(7);
     ledger spent(usual);
     for (int i = 0; i < 200; ++i) {
         const std::string name = "principal " + std::to_string(i % 7);
-        const release_cost cost{std::pow(10, exponent(random)),
-                                i % 3 == 0 ? 0 : std::pow(10, 3 * exponent(random) - 9)};
+        const release_cost cost{std::pow(10, random.uniform(-6, 0.5)),
+                                i % 3 == 0 ? 0 : std::pow(10, 3 * random.uniform(-6, 0.5) - 9)};
         const std::uint64_t left = spent.left(name, cost);
         const odometer before = spent.spent(name);
         CHECK_THROWS_AS(std::ignore = spent.charge(name, cost, left + 1), budget_error);
         CHECK(spent.spent(name) == before);
-        const auto some = static_cast<std::uint64_t>(part(random) * 0.5 * static_cast<double>(left));
+        const auto some = static_cast<std::uint64_t>(random.uniform(0, 1) * 0.5 * static_cast<double>(left));
         if (some > 0) {
             CHECK(spent.charge(name, cost, some).left() == some);
             CHECK(spent.spent(name).releases == before.releases + some);

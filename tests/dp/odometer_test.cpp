@@ -1,5 +1,4 @@
 #include <tensafe/dp/ledger.hpp>
-#include <tensafe/dp/odometer.hpp>
 
 #include "../test.hpp"
 

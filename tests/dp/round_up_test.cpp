@@ -12,7 +12,7 @@ constexpr double largest = std::numeric_limits<double>::max();
 constexpr double smallest = std::numeric_limits<double>::denorm_min();
 
 /// A number of 26 bits: products of two are exact.
-double short_number(std::mt19937_64& source, int spread) {
+double short_number(random_numbers& source, int spread) {
     const auto bits = static_cast<double>(source() >> 38);
     return std::ldexp(bits + 1, static_cast<int>(source() % static_cast<unsigned>(spread)) - spread / 2);
 }
@@ -32,7 +32,7 @@ TEST_CASE("exact results are not rounded") {
     CHECK(root_up(infinity) == infinity);
     CHECK(to_double_up(0) == 0);
     CHECK(to_double_up(std::uint64_t{1} << 63) == 0x1p63);
-    std::mt19937_64 source(1);
+    random_numbers source(1);
     for (int round = 0; round < 1000; ++round) {
         const double a = short_number(source, 40);
         const double b = short_number(source, 40);
@@ -53,7 +53,7 @@ TEST_CASE("a sum is rounded to the next double above it, never below, in either 
     CHECK(add_up(infinity, 1) == infinity);
     CHECK(add_up(1, infinity) == infinity);
     CHECK(add_up(infinity, infinity) == infinity);
-    std::mt19937_64 source(2);
+    random_numbers source(2);
     for (int round = 0; round < 1000; ++round) {
         // Two integers below 2^63 that differ in size: their sum as an integer is exact.
         const std::uint64_t a = (source() | 1) >> (1 + source() % 60);

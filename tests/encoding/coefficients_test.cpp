@@ -5,7 +5,7 @@
 
 namespace {
 
-using namespace tensafe;
+using namespace tests;
 using arith::uint128;
 using arith::word;
 
@@ -21,9 +21,6 @@ using three_limbs = rns::basis<log_n, q61, q60, q59>;
 template <class Basis>
 using poly = rns::poly<Basis, rns::coefficient_form>;
 using reals = std::vector<double>;
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 template <class Basis>
 poly<Basis> encode(const reals& values, double scale) {
@@ -112,7 +109,7 @@ BACKEND_TEST_CASE("small values beside one above 2^112 are rounded as if it were
 }
 
 BACKEND_TEST_CASE("random values of every size have exact residues") {
-    std::mt19937_64 random(1);
+    tests::random_numbers random(1);
     for (int round = 0; round < 50; ++round) {
         reals values(16);
         const int top = round % 2 == 0 ? 112 : 178;
@@ -132,12 +129,7 @@ BACKEND_TEST_CASE("decoding gives back integers times the inverse scale exactly"
 }
 
 BACKEND_TEST_CASE("a round trip of any values is off by at most half a unit of the scale") {
-    std::mt19937_64 random(2);
-    std::uniform_real_distribution<double> uniform(-1, 1);
-    reals values(16);
-    for (double& x : values) {
-        x = uniform(random);
-    }
+    const reals values = tests::random_numbers(2).uniforms(16);
     const double scale = 0x1.23456789abcdp39;
     const reals decoded = decode(encode<three_limbs>(values, scale), scale);
     for (std::size_t k = 0; k < values.size(); ++k) {
@@ -193,12 +185,7 @@ TEST_CASE("values in any number are rounded and the rest is zero, whatever the p
         for (const std::size_t count :
              {0UL, 1UL, 7UL, 8UL, 9UL, 511UL, 512UL, 513UL, 1024UL, 1500UL, 2047UL, 2048UL}) {
             CAPTURE(count);
-            std::mt19937_64 random(count);
-            std::uniform_real_distribution<double> uniform(-0x1p30, 0x1p30);
-            reals values(count);
-            for (double& x : values) {
-                x = uniform(random);
-            }
+            const reals values = tests::random_numbers(count).uniforms(count, -0x1p30, 0x1p30);
             poly<basis> p;
             rns::for_each_limb<basis>([&]<int I>() { std::ranges::fill(p.limb<I>(), word{9}); });
             encoding::encode_coefficients(values, 2, p);

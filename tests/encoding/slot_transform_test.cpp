@@ -1,7 +1,5 @@
 #include <tensafe/encoding/slot_transform.hpp>
 
-#include <numbers>
-
 #include "../backends.hpp"
 #include "../test.hpp"
 
@@ -16,11 +14,7 @@ using complex_vector = std::vector<std::complex<double>>;
 using real_vector = std::vector<double>;
 
 real_vector random_coefficients(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
-    std::normal_distribution<double> distribution;
-    real_vector values(count);
-    std::generate(values.begin(), values.end(), [&] { return distribution(generator); });
-    return values;
+    return random_numbers(seed).normals<double>(count);
 }
 
 complex_vector random_slots(std::size_t count, std::uint64_t seed) {

@@ -1,14 +1,12 @@
 #include <tensafe/encoding/slots.hpp>
 
-#include <numbers>
-
 #include "../backends.hpp"
 #include "../test.hpp"
 #include "../worst.hpp"
 
 namespace {
 
-using namespace tensafe;
+using namespace tests;
 using arith::word;
 
 constexpr word q60 = arith::ntt_prime_below(word{1} << 60, 13);
@@ -20,9 +18,6 @@ template <class Basis>
 using poly = rns::poly<Basis, rns::coefficient_form>;
 using complex = std::complex<double>;
 using slots = std::vector<complex>;
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 template <class Basis>
 poly<Basis> encode(const slots& values, double scale) {
@@ -39,13 +34,8 @@ slots decode(const poly<Basis>& p, double scale) {
 }
 
 slots random_slots(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::uniform_real_distribution<double> uniform(-1, 1);
-    slots values(count);
-    for (complex& z : values) {
-        z = {uniform(random), uniform(random)};
-    }
-    return values;
+    tests::random_numbers random(seed);
+    return random.many(count, [&] { return complex(random.uniform(-1, 1), random.uniform(-1, 1)); });
 }
 
 template <int LogN>

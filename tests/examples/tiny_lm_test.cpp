@@ -4,9 +4,6 @@
 
 #include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/model/model_client.hpp>
 
 #include <torch/torch.h>
 

@@ -2,8 +2,6 @@
 
 #include "../../service/control_message.hpp"
 
-#include <variant>
-
 #include "target.hpp"
 
 TENSAFE_FUZZ_TARGET(control_message) {

@@ -2,10 +2,6 @@
 // checksum is mended (1). No key is derived from a passphrase: each would take a tenth of a second.
 
 #include <tensafe/keystore/key_file_format.hpp>
-#include <tensafe/keystore/sha256.hpp>
-#include <tensafe/random/seed.hpp>
-
-#include <chrono>
 
 #include "target.hpp"
 

@@ -7,19 +7,10 @@
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
-#include <tensafe/keystore/signed_adapter.hpp>
-#include <tensafe/random/seed.hpp>
-#include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/keys.hpp>
-#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/wire.hpp>
 
-#include <bit>
-#include <chrono>
 #include <exception>
-#include <filesystem>
 #include <fstream>
-#include <stdexcept>
 
 #include "target.hpp"
 #include "wire_layouts.hpp"

@@ -3,12 +3,8 @@
 
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <nlohmann/json.hpp>
-
-#include <set>
 
 #include "target.hpp"
 

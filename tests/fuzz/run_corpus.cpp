@@ -11,7 +11,6 @@
 #include <iterator>
 #include <memory>
 #include <numeric>
-#include <stdexcept>
 
 #include "target.hpp"
 

@@ -2,8 +2,6 @@
 
 #include <tensafe/io/safetensors.hpp>
 
-#include <bit>
-
 #include "target.hpp"
 
 namespace {

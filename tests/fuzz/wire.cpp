@@ -3,14 +3,7 @@
 // length, 4 the ids of set and scheme, 8 both checksums. A short input so stands for a whole message.
 
 #include <tensafe/wire/checksum.hpp>
-#include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/keys.hpp>
-#include <tensafe/wire/message.hpp>
-#include <tensafe/wire/set_id.hpp>
 #include <tensafe/wire/wire.hpp>
-
-#include <cstring>
-#include <initializer_list>
 
 #include "target.hpp"
 #include "wire_layouts.hpp"

@@ -1,19 +1,15 @@
 #pragma once
 
-#include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/packing/plan.hpp>
-#include <tensafe/memory/packed_bits.hpp>
 
-#include <cstdint>
-#include <vector>
+#include "../small_sets.hpp"
 
 // The small parameter set of the target `wire`, what its readers expect, one ciphertext each, and messages
 // for them that nobody encrypted.
 
 namespace fuzz {
 
-using small =
-    tensafe::ckks::parameters<10, tensafe::ckks::limb_bits<45, 44>, 30, tensafe::ckks::insecure_for_tests>;
+using tests::small;
 using tiles = tensafe::lora::coefficient_tiles<4>;
 using blocks = tensafe::lora::token_blocks;
 using hidden = tensafe::lora::protects_adapter_rows<>;

@@ -5,13 +5,13 @@
 
 #include <Eigen/Core>
 
+#include "../small_sets.hpp"
 #include "../test.hpp"
 
 using namespace tests;
 
 namespace {
 
-using small = ckks::parameters<11, ckks::limb_bits<60, 40, 40, 60>, 40, ckks::insecure_for_tests>;
 using batch_type = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 }  // namespace
@@ -107,8 +107,8 @@ TEST_CASE(
     lora::adapter_site site{"q_proj", lora::matrix(6, 100), lora::matrix(40, 6), 2.0};
     interop::as_matrix(site.a) = a;
     interop::as_matrix(site.b) = b;
-    const lora::server<small, lora::replicated_slots<>, lora::reveals_adapter_rows> server(site.a);
-    lora::client<small> client;
+    const lora::server<small_slots, lora::replicated_slots<>, lora::reveals_adapter_rows> server(site.a);
+    lora::client<small_slots> client;
     const auto answer = [&](const auto& query) {
         return client.decrypt(server.plan(), server.apply(query.request), query);
     };

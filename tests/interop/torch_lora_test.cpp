@@ -1,15 +1,7 @@
 // The module of libtorch, in one unit with its sessions: libtorch's headers take a minute. Its CHECK replaces
 // doctest's, so that names here are the long ones.
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/interop/torch.hpp>
 #include <tensafe/interop/torch_lora.hpp>
-#include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/protection.hpp>
-#include <tensafe/random/entropy.hpp>
-#include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
 
 #include <torch/nn/modules/activation.h>
@@ -26,7 +18,6 @@ using namespace tests;
 
 namespace {
 
-using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using model_client = lora::model_client<small>;
 using encrypted_lora = interop::encrypted_lora<small>;
 using client_session = session::client_session<small>;

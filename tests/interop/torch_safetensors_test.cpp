@@ -1,7 +1,5 @@
 // libtorch's CHECK replaces doctest's, so that names here are the long ones.
 #include <tensafe/interop/torch_safetensors.hpp>
-#include <tensafe/io/safetensors.hpp>
-#include <tensafe/io/safetensors_header.hpp>
 
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>

@@ -1,6 +1,5 @@
 // libtorch's CHECK replaces doctest's, so that names here are the long ones.
 #include <tensafe/interop/torch.hpp>
-#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <torch/types.h>
 #include <torch/utils.h>

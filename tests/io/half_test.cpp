@@ -1,7 +1,5 @@
 #include <tensafe/io/half.hpp>
 
-#include <initializer_list>
-
 #include "../test.hpp"
 
 using namespace tests;

@@ -3,7 +3,6 @@
 
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/io/safetensors.hpp>
 
 #include "file_builder.hpp"
 
@@ -377,7 +376,7 @@ void load(const std::string& config, const std::string& weights) {
 }
 
 /// Changes one to four bytes.
-void corrupt(std::string& bytes, std::mt19937_64& random) {
+void corrupt(std::string& bytes, random_numbers& random) {
     const std::uint64_t count = 1 + random() % 4;
     for (std::uint64_t i = 0; i < count; ++i) {
         const std::uint64_t draw = random();
@@ -460,7 +459,7 @@ TEST_CASE("a PEFT configuration cut at any byte is refused") {
 
 TEST_CASE("random changes of a safetensors file end in a result or one of our errors") {
     const std::string good = good_weights();
-    std::mt19937_64 random(20240607);
+    random_numbers random(20240607);
     int refused = 0;
     for (int i = 0; i < 6000; ++i) {
         std::string bytes = good;
@@ -478,7 +477,7 @@ TEST_CASE("random changes of a PEFT configuration end in a result or one of our 
     const std::string weights = good_weights();
     const std::string good = R"({"peft_type":"LORA","r":1,"lora_alpha":2.5,"use_rslora":true,"bias":"none",)"
                              R"("rank_pattern":{"q":1},"alpha_pattern":{"m.q":3},"modules_to_save":null})";
-    std::mt19937_64 random(20240608);
+    random_numbers random(20240608);
     int refused = 0;
     for (int i = 0; i < 6000; ++i) {
         std::string config = good;

@@ -1,6 +1,4 @@
 #include <tensafe/io/peft.hpp>
-#include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter/adapter.hpp>
 
 #include "file_builder.hpp"
 

@@ -1,8 +1,6 @@
 // The pin of an adapter: what is hashed, what is signed, and the file.
 
 #include <tensafe/keystore/adapter_pin.hpp>
-#include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/sha256.hpp>
 
 #include "../io/file_builder.hpp"
 
@@ -12,7 +10,7 @@ using namespace tensafe::keystore;
 namespace {
 
 signing_key fixed_key() {
-    return signing_key::from_secret(tensafe::keystore::from_hex<32>(std::string(62, '0') + "07"));
+    return signing_key::from_secret(from_hex<32>(std::string(62, '0') + "07"));
 }
 
 /// Shows what a lora::model_server would.
@@ -40,18 +38,14 @@ adapter_pin parse(std::string_view text) {
 TEST_CASE("a pin's digests, salt, commitment and signature are the documented ones") {
     // By another implementation: hashlib and cryptography of Python, from the bytes that the header names.
     const auto weights = weights_digest<fixed_weights>({});
-    CHECK(tensafe::keystore::hex(weights) ==
-          "4b4d66daeb026ef95c4711456600fedf20814dc70bf337bf1fd1ebc770ed4400");
-    CHECK(tensafe::keystore::hex(pin_salt(fixed_key(), "legal", weights)) ==
+    CHECK(hex(weights) == "4b4d66daeb026ef95c4711456600fedf20814dc70bf337bf1fd1ebc770ed4400");
+    CHECK(hex(pin_salt(fixed_key(), "legal", weights)) ==
           "ebee31cc494d429082f543db84c43436c4e1383aa6df4000053b470b13acd1b0");
     const adapter_pin pin = fixed_pin();
-    CHECK(tensafe::keystore::hex(pin.layout) ==
-          "1dc5ae5b68174891b6aa9850aa05ee0d9ae8a20468d9517259951a2dd9e9c0f0");
-    CHECK(tensafe::keystore::hex(pin.held) ==
-          "c20dea4d876b5b8fb0a1814b43017030cea6d4ac30b2d9ae71b404d2faba49b5");
-    CHECK(tensafe::keystore::hex(pin.commitment) ==
-          "a0eb02ec84ede255cfc4dcec2b0459c250bde55d7cf0edc54dcc3ead32846ca6");
-    CHECK(tensafe::keystore::hex(pin.signature) ==
+    CHECK(hex(pin.layout) == "1dc5ae5b68174891b6aa9850aa05ee0d9ae8a20468d9517259951a2dd9e9c0f0");
+    CHECK(hex(pin.held) == "c20dea4d876b5b8fb0a1814b43017030cea6d4ac30b2d9ae71b404d2faba49b5");
+    CHECK(hex(pin.commitment) == "a0eb02ec84ede255cfc4dcec2b0459c250bde55d7cf0edc54dcc3ead32846ca6");
+    CHECK(hex(pin.signature) ==
           "7e63c6affd4e8c94ce97db4584a03ff968990506e090fec1bd2bdf0a985479d5"
           "eae81ec7ac03de0a8bf3de08fbcd56a985c8a97a211f2157fb5b8151476cff08");
 }
@@ -102,11 +96,7 @@ TEST_CASE("a pin's text comes back as the same pin, from a file too") {
 TEST_CASE("a text that is no pin of this version is refused") {
     const std::string good = fixed_pin().text();
     const std::string key = fixed_key().verifying().hex();
-    struct planted {
-        std::string text;
-        std::string piece;  // of the message
-    };
-    std::vector<planted> malformed = {
+    std::vector<refused_text> malformed = {
         {"", "not valid JSON"},
         {"[]", "got an array, expected an object"},
         {good + "{}", "not valid JSON"},
@@ -125,13 +115,7 @@ TEST_CASE("a text that is no pin of this version is refused") {
         malformed.push_back({replaced(good, quoted, "\"x\": "), "unknown key \"x\""});
         malformed.push_back({replaced(good, quoted + "\"", quoted + "\"00"), member + std::string(": got ")});
     }
-    for (const planted& one : malformed) {
-        CAPTURE(one.text);
-        const std::string message = refusal<format_error>([&] { parse(one.text); });
-        CAPTURE(message);
-        CHECK(message.starts_with("\"file\""));
-        CHECK(contains(message, one.piece));
-    }
+    check_refused(malformed, "\"file\"", parse);
     CHECK(contains(refusal<format_error>([&] { parse(replaced(good, "\"name\": \"legal\",", "")); }),
                    "missing key \"name\""));
     CHECK_THROWS_AS(parse(replaced(good, "\"version\": 1", "\"version\": 2")), unsupported_error);

@@ -1,8 +1,6 @@
 // The vectors of RFC 8032, section 7.1, keys that must not be trusted, and key files that are none.
 
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/openssl.hpp>
-#include <tensafe/keystore/sha256.hpp>
 
 #include <openssl/err.h>
 
@@ -207,7 +205,7 @@ TEST_CASE("key files of OpenSSL are read, and ours are the same text") {
     CHECK(verifying_key::read(folder.put("public.pem", "comment\n" + public_pem + "more")) ==
           key_of(0).verifying());
     key_of(0).write(folder.path() / "ours.pem");
-    const auto ours = tensafe::keystore::read_private_file(folder.path() / "ours.pem", 1000);
+    const auto ours = read_private_file(folder.path() / "ours.pem", 1000);
     CHECK(std::string(reinterpret_cast<const char*>(ours.data()), ours.size()) == private_pem);
 }
 
@@ -261,7 +259,7 @@ TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours 
         CHECK_THROWS_AS(signing_key::read(put_private(folder, private_pem.substr(0, 60))), format_error);
         CHECK_THROWS_AS(signing_key::read(put_private(folder, x25519_private_pem)), unsupported_error);
         CHECK_THROWS_AS(verifying_key::read(folder.put("public.pem", private_pem)), format_error);
-        static_cast<void>(tensafe::keystore::sha256::of(to_bytes("x")));
+        static_cast<void>(sha256::of(to_bytes("x")));
     };
     ERR_clear_error();
     use_all();
@@ -270,7 +268,7 @@ TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours 
     ERR_raise(ERR_LIB_USER, 8);
     use_all();
     {
-        const tensafe::keystore::detail::openssl_reports reports;
+        const keystore::detail::openssl_reports reports;
         CHECK_THROWS_WITH(reports.fail("rest"), "OpenSSL: cannot rest: no reason given");
         ERR_raise(ERR_LIB_USER, 9);
         CHECK_THROWS_WITH(reports.check(0, "rest"), Contains("reason(9)"));

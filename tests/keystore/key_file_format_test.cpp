@@ -1,9 +1,9 @@
 #include <tensafe/keystore/key_file_format.hpp>
-#include <tensafe/keystore/sha256.hpp>
 
 #include "../test.hpp"
 
 using namespace tests;
+using namespace tensafe::keystore;
 
 namespace {
 
@@ -26,17 +26,17 @@ constexpr std::string_view its_passphrase = "correct horse battery staple \xc3\x
 constexpr std::uint64_t private_n4096_id = 0x6853'E9E8'5AB7'0BF0U;
 
 file_bytes bytes_of(std::string_view text) {
-    return keystore::from_hex<176>(text);
+    return from_hex<176>(text);
 }
 
-keystore::key_info parse(std::span<const std::byte> bytes) {
+key_info parse(std::span<const std::byte> bytes) {
     return keystore::detail::parse_key_file(bytes, "KEY");
 }
 
-std::string unlock(std::span<const std::byte> bytes, const keystore::passphrase& phrase = {}) {
+std::string unlock(std::span<const std::byte> bytes, const passphrase& phrase = {}) {
     tensafe::random::seed seed;
     keystore::detail::read_key_seed(bytes, parse(bytes), phrase, "KEY", seed);
-    return keystore::hex(std::as_bytes(std::span(seed.bytes)));
+    return hex(std::as_bytes(std::span(seed.bytes)));
 }
 
 const std::string the_seed = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
@@ -44,7 +44,7 @@ const std::string the_seed = "0102030405060708090a0b0c0d0e0f10111213141516171819
 /// With another byte somewhere, and the checksum that fits it.
 file_bytes with(file_bytes bytes, std::size_t at, std::byte value) {
     bytes[at] = value;
-    const auto digest = keystore::sha256::of(std::span(bytes).first(144));
+    const auto digest = sha256::of(std::span(bytes).first(144));
     std::copy(digest.begin(), digest.end(), bytes.begin() + 144);
     return bytes;
 }
@@ -53,48 +53,48 @@ file_bytes with(file_bytes bytes, std::size_t at, std::byte value) {
 
 TEST_CASE("key files of another program are read, with and without a passphrase") {
     const file_bytes plain = bytes_of(plain_file);
-    const keystore::key_info info = parse(plain);
-    CHECK(keystore::hex(info.id) == "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf");
+    const key_info info = parse(plain);
+    CHECK(hex(info.id) == "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf");
     CHECK(info.generation == 7);
     CHECK(info.set == private_n4096_id);
     CHECK(info.created.time_since_epoch() == std::chrono::seconds(1'700'000'000));
     CHECK_FALSE(info.wrapped);
-    CHECK(info.cost == keystore::scrypt_cost{});
+    CHECK(info.cost == scrypt_cost{});
     CHECK(unlock(plain) == the_seed);
 
     const file_bytes wrapped = bytes_of(wrapped_file);
-    keystore::key_info same = parse(wrapped);
+    key_info same = parse(wrapped);
     CHECK(same.wrapped);
-    CHECK(same.cost == keystore::scrypt_cost{10, 8, 1});
-    CHECK(unlock(wrapped, keystore::passphrase(its_passphrase)) == the_seed);
+    CHECK(same.cost == scrypt_cost{10, 8, 1});
+    CHECK(unlock(wrapped, passphrase(its_passphrase)) == the_seed);
     same.wrapped = false;
     same.cost = {};
     CHECK(same == info);
 }
 
 TEST_CASE("a key file without a passphrase is written byte for byte as the other program writes it") {
-    const keystore::key_info info = parse(bytes_of(plain_file));
+    const key_info info = parse(bytes_of(plain_file));
     tensafe::random::seed seed;
     for (std::size_t i = 0; i < seed.bytes.size(); ++i) {
         seed.bytes[i] = static_cast<std::uint8_t>(i + 1);
     }
     file_bytes made{};
     keystore::detail::write_key_file_bytes(info, seed, {}, {}, made);
-    CHECK(keystore::hex(made) == plain_file);
+    CHECK(hex(made) == plain_file);
 
     // Wrapped, all but salt, secret, tag and digest are the same, and no two files have a salt in common.
-    const keystore::passphrase phrase(its_passphrase);
+    const passphrase phrase(its_passphrase);
     file_bytes wrapped{};
     file_bytes again{};
     keystore::detail::write_key_file_bytes(info, seed, phrase, {10, 8, 1}, wrapped);
     keystore::detail::write_key_file_bytes(info, seed, phrase, {10, 8, 1}, again);
-    CHECK(keystore::hex(wrapped).substr(0, 128) == wrapped_file.substr(0, 128));
+    CHECK(hex(wrapped).substr(0, 128) == wrapped_file.substr(0, 128));
     CHECK(unlock(wrapped, phrase) == the_seed);
     for (const auto& [begin, size] : {std::pair{64u, 32u}, {96u, 32u}, {128u, 16u}, {144u, 32u}}) {
         CHECK_FALSE(
             std::equal(wrapped.begin() + begin, wrapped.begin() + begin + size, again.begin() + begin));
     }
-    CHECK_FALSE(contains(keystore::hex(wrapped), the_seed.substr(0, 16)));
+    CHECK_FALSE(contains(hex(wrapped), the_seed.substr(0, 16)));
 }
 
 TEST_CASE("a key file of another length, version or beginning is refused, and the message says which") {
@@ -119,7 +119,7 @@ TEST_CASE("a key file of another length, version or beginning is refused, and th
 }
 
 TEST_CASE("every flipped bit of a key file is noticed") {
-    const keystore::passphrase phrase(its_passphrase);
+    const passphrase phrase(its_passphrase);
     for (const std::string_view text : {plain_file, wrapped_file}) {
         file_bytes bytes = bytes_of(text);
         for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
@@ -140,7 +140,7 @@ TEST_CASE("every flipped bit of a key file is noticed") {
 
 TEST_CASE("with a passphrase nobody else can change what a key file says, fitting checksum or not") {
     const file_bytes wrapped = bytes_of(wrapped_file);
-    const keystore::passphrase phrase(its_passphrase);
+    const passphrase phrase(its_passphrase);
     for (std::size_t at = 0; at < 144; ++at) {
         CAPTURE(at);
         const file_bytes changed = with(wrapped, at, wrapped[at] ^ std::byte{1});
@@ -150,7 +150,7 @@ TEST_CASE("with a passphrase nobody else can change what a key file says, fittin
     for (const std::size_t at : {32u, 100u, 130u}) {
         CHECK_THROWS_WITH_AS(unlock(with(wrapped, at, wrapped[at] ^ std::byte{1}), phrase),
                              "KEY: wrong passphrase, or somebody changed the file and its checksum",
-                             tensafe::keystore::passphrase_error);
+                             passphrase_error);
     }
 }
 
@@ -205,17 +205,17 @@ TEST_CASE("a key file that asks for more memory or work than we give is refused 
 
 TEST_CASE("a wrong, a missing and an unwanted passphrase are told apart") {
     const file_bytes wrapped = bytes_of(wrapped_file);
-    CHECK_THROWS_WITH_AS(unlock(wrapped, keystore::passphrase("Correct horse")), Contains("wrong passphrase"),
-                         keystore::passphrase_error);
+    CHECK_THROWS_WITH_AS(unlock(wrapped, passphrase("Correct horse")), Contains("wrong passphrase"),
+                         passphrase_error);
     CHECK_THROWS_WITH_AS(unlock(wrapped), "KEY: the key is wrapped with a passphrase, and none was given",
-                         keystore::passphrase_error);
-    CHECK_THROWS_WITH_AS(unlock(bytes_of(plain_file), keystore::passphrase(its_passphrase)),
+                         passphrase_error);
+    CHECK_THROWS_WITH_AS(unlock(bytes_of(plain_file), passphrase(its_passphrase)),
                          Contains("a passphrase was given, but the key is not wrapped with one"),
-                         keystore::passphrase_error);
+                         passphrase_error);
 }
 
 TEST_CASE("random bytes behind a good beginning and checksum are a key file or an error, at no great cost") {
-    std::mt19937 random(8);
+    random_numbers random(8);
     int accepted = 0;
     for (int round = 0; round < 4000; ++round) {
         file_bytes bytes = bytes_of(round % 2 == 0 ? plain_file : wrapped_file);
@@ -224,7 +224,7 @@ TEST_CASE("random bytes behind a good beginning and checksum are a key file or a
         }
         bytes = with(bytes, 4, std::byte{1});
         try {
-            const keystore::key_info info = parse(bytes);
+            const key_info info = parse(bytes);
             CHECK(info.cost.allowed());
             CHECK(info.generation > 0);
             ++accepted;

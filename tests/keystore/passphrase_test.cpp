@@ -12,14 +12,15 @@
 #include "../io/file_builder.hpp"
 
 using namespace tests;
+using namespace tensafe::keystore;
 
 namespace {
 
 /// What a passphrase file with this text says.
 std::string read(const std::string& text) {
     const temporary_directory folder;
-    keystore::create_private_file(folder.path() / "phrase", to_bytes(text));
-    return std::string(keystore::passphrase::read(folder.path() / "phrase").text());
+    create_private_file(folder.path() / "phrase", to_bytes(text));
+    return std::string(passphrase::read(folder.path() / "phrase").text());
 }
 
 /// A terminal of our own: `keyboard` is what a person has, `line` what a program opens.
@@ -77,7 +78,7 @@ std::string asked(const char* terminal, Person person) {
         }
         std::string said;
         try {
-            said = 'p' + std::string(keystore::ask_passphrase("Passphrase: ").text());
+            said = 'p' + std::string(ask_passphrase("Passphrase: ").text());
         } catch (const cancelled_error& e) {
             said = std::string("c") + e.what();
         } catch (const parameter_error& e) {
@@ -135,7 +136,7 @@ std::string typed(const pseudo_terminal& terminal, const std::string& keys) {
 
 using bytes32 = std::array<std::byte, 32>;
 
-constexpr keystore::scrypt_cost cheap{10, 8, 1};
+constexpr scrypt_cost cheap{10, 8, 1};
 
 bytes32 salt_of(std::string_view text) {
     bytes32 salt{};
@@ -149,7 +150,7 @@ struct wrapped {
     std::array<std::byte, 16> tag{};
 };
 
-wrapped wrap(const keystore::passphrase& phrase, const bytes32& salt) {
+wrapped wrap(const passphrase& phrase, const bytes32& salt) {
     wrapped made;
     for (std::size_t i = 0; i < made.secret.size(); ++i) {
         made.secret[i] = static_cast<std::uint8_t>(i + 1);
@@ -162,20 +163,20 @@ wrapped wrap(const keystore::passphrase& phrase, const bytes32& salt) {
 }  // namespace
 
 TEST_CASE("a passphrase keeps its bytes, and one that was moved from is none") {
-    CHECK(keystore::passphrase().empty());
-    keystore::passphrase phrase(std::string_view("with a \0 in it", 14));
+    CHECK(passphrase().empty());
+    passphrase phrase(std::string_view("with a \0 in it", 14));
     CHECK_FALSE(phrase.empty());
     CHECK(phrase.text() == std::string_view("with a \0 in it", 14));
-    const keystore::passphrase taken = std::move(phrase);
+    const passphrase taken = std::move(phrase);
     CHECK(taken.text().size() == 14);
     CHECK(phrase.empty());  // NOLINT: this is what is tested
 }
 
 TEST_CASE("an empty text and one beyond 1024 bytes are no passphrases") {
-    CHECK_THROWS_WITH_AS(keystore::passphrase{std::string_view()},
-                         "passphrase: got 0 bytes, expected 1 to 1024", parameter_error);
-    CHECK_NOTHROW(keystore::passphrase(std::string(1024, 'x')));
-    CHECK_THROWS_AS(keystore::passphrase(std::string(1025, 'x')), parameter_error);
+    CHECK_THROWS_WITH_AS(passphrase{std::string_view()}, "passphrase: got 0 bytes, expected 1 to 1024",
+                         parameter_error);
+    CHECK_NOTHROW(passphrase(std::string(1024, 'x')));
+    CHECK_THROWS_AS(passphrase(std::string(1025, 'x')), parameter_error);
 }
 
 TEST_CASE("a passphrase file is one line, and its end belongs to nobody") {
@@ -198,7 +199,7 @@ TEST_CASE("a passphrase file that others may read is refused, and its text is in
     const temporary_directory folder;
     const auto path = folder.put("phrase", "open sesame\n");
     std::filesystem::permissions(path, std::filesystem::perms(0644));
-    const std::string message = refusal<io_error>([&] { keystore::passphrase::read(path); });
+    const std::string message = refusal<io_error>([&] { passphrase::read(path); });
     CHECK(contains(message, "others than its owner have access"));
     const std::string lines = refusal<format_error>([] { read("open\nsesame\n"); });
     CHECK(contains(lines, "expected one line of 1 to 1024 bytes"));
@@ -233,10 +234,8 @@ TEST_CASE("a passphrase is asked for without showing it, and after any answer th
               }).find("passphrase: got a control character") == 0);
     }
     CHECK_THROWS_AS(typed(terminal, "\n"), parameter_error);
-    CHECK(typed(terminal, std::string(keystore::passphrase::longest, 'x') + '\n').size() ==
-          keystore::passphrase::longest);
-    CHECK_THROWS_AS(typed(terminal, std::string(keystore::passphrase::longest + 1, 'x') + '\n'),
-                    parameter_error);
+    CHECK(typed(terminal, std::string(passphrase::longest, 'x') + '\n').size() == passphrase::longest);
+    CHECK_THROWS_AS(typed(terminal, std::string(passphrase::longest + 1, 'x') + '\n'), parameter_error);
     CHECK(terminal.modes() == before);
 }
 
@@ -247,45 +246,42 @@ TEST_CASE("without a terminal nobody is asked") {
 TEST_CASE("keys of passphrases are those of another implementation of scrypt") {
     // hashlib.scrypt of Python, on a salt of 32 bytes padded with zeros.
     bytes32 key{};
-    keystore::detail::derive_wrap_key(keystore::passphrase("pleaseletmein"), salt_of("SodiumChloride"),
-                                      {14, 8, 1}, key);
-    CHECK(keystore::hex(key) == "708e73101bafc2427465b15ac71a52f9048f8e31f016e9f5dcac618c6af5902e");
-    keystore::detail::derive_wrap_key(keystore::passphrase("pleaseletmein"), salt_of("SodiumChloride"),
-                                      {10, 16, 3}, key);
-    CHECK(keystore::hex(key) == "7df08d574d0530468f413ece98450c19a20adef87d9b94ef19c343bfe41d0396");
+    keystore::detail::derive_wrap_key(passphrase("pleaseletmein"), salt_of("SodiumChloride"), {14, 8, 1},
+                                      key);
+    CHECK(hex(key) == "708e73101bafc2427465b15ac71a52f9048f8e31f016e9f5dcac618c6af5902e");
+    keystore::detail::derive_wrap_key(passphrase("pleaseletmein"), salt_of("SodiumChloride"), {10, 16, 3},
+                                      key);
+    CHECK(hex(key) == "7df08d574d0530468f413ece98450c19a20adef87d9b94ef19c343bfe41d0396");
 }
 
 TEST_CASE("costs that a hostile file could ask for are not allowed, from 1 MiB to 256 they are") {
-    CHECK(keystore::scrypt_cost{}.allowed());
-    CHECK(keystore::scrypt_cost{}.memory_bytes() == 128u << 20);
+    CHECK(scrypt_cost{}.allowed());
+    CHECK(scrypt_cost{}.memory_bytes() == 128u << 20);
     CHECK(cheap.allowed());
     CHECK(cheap.memory_bytes() == 1u << 20);
-    CHECK(keystore::scrypt_cost{18, 8, 2}.allowed());
-    CHECK(keystore::scrypt_cost{17, 8, 4}.allowed());
-    CHECK(keystore::scrypt_cost{20, 2, 1}.allowed());
-    CHECK(keystore::scrypt_cost{15, 64, 1}.allowed());
-    CHECK(keystore::scrypt_cost{15, 1, 1}.allowed());
-    for (const keystore::scrypt_cost& cost :
-         {keystore::scrypt_cost{0, 8, 1}, keystore::scrypt_cost{9, 64, 1}, keystore::scrypt_cost{10, 4, 1},
-          keystore::scrypt_cost{21, 1, 1}, keystore::scrypt_cost{63, 8, 1}, keystore::scrypt_cost{64, 8, 1},
-          keystore::scrypt_cost{~0u, ~0u, ~0u}, keystore::scrypt_cost{17, 0, 1},
-          keystore::scrypt_cost{17, 8, 0}, keystore::scrypt_cost{19, 8, 1}, keystore::scrypt_cost{18, 8, 3},
-          keystore::scrypt_cost{17, 8, 5}, keystore::scrypt_cost{16, 1, 1}, keystore::scrypt_cost{20, 1, 1},
-          keystore::scrypt_cost{10, 8, 17}, keystore::scrypt_cost{10, 65, 1},
-          keystore::scrypt_cost{10, ~0u, 1}}) {
+    CHECK(scrypt_cost{18, 8, 2}.allowed());
+    CHECK(scrypt_cost{17, 8, 4}.allowed());
+    CHECK(scrypt_cost{20, 2, 1}.allowed());
+    CHECK(scrypt_cost{15, 64, 1}.allowed());
+    CHECK(scrypt_cost{15, 1, 1}.allowed());
+    for (const scrypt_cost& cost :
+         {scrypt_cost{0, 8, 1}, scrypt_cost{9, 64, 1}, scrypt_cost{10, 4, 1}, scrypt_cost{21, 1, 1},
+          scrypt_cost{63, 8, 1}, scrypt_cost{64, 8, 1}, scrypt_cost{~0u, ~0u, ~0u}, scrypt_cost{17, 0, 1},
+          scrypt_cost{17, 8, 0}, scrypt_cost{19, 8, 1}, scrypt_cost{18, 8, 3}, scrypt_cost{17, 8, 5},
+          scrypt_cost{16, 1, 1}, scrypt_cost{20, 1, 1}, scrypt_cost{10, 8, 17}, scrypt_cost{10, 65, 1},
+          scrypt_cost{10, ~0u, 1}}) {
         CAPTURE(cost.text());
         CHECK_FALSE(cost.allowed());
     }
 }
 
 TEST_CASE("a wrapped secret opens with its passphrase, salt, cost and header, and with nothing else") {
-    const keystore::passphrase phrase("open sesame");
+    const passphrase phrase("open sesame");
     const bytes32 salt = salt_of("salt");
     const wrapped made = wrap(phrase, salt);
     const auto header = to_bytes("header");
-    const auto opens = [&](const keystore::passphrase& with, const bytes32& with_salt,
-                           const keystore::scrypt_cost& cost, std::string_view with_header,
-                           const wrapped& from) {
+    const auto opens = [&](const passphrase& with, const bytes32& with_salt, const scrypt_cost& cost,
+                           std::string_view with_header, const wrapped& from) {
         std::array<std::uint8_t, 32> secret;
         secret.fill(0xee);
         const bool open = keystore::detail::unwrap_secret(with, with_salt, cost, to_bytes(with_header),
@@ -295,8 +291,8 @@ TEST_CASE("a wrapped secret opens with its passphrase, salt, cost and header, an
     };
     CHECK(std::as_bytes(std::span(made.secret)).front() != made.sealed.front());
     CHECK(opens(phrase, salt, cheap, "header", made));
-    CHECK_FALSE(opens(keystore::passphrase("open sesamf"), salt, cheap, "header", made));
-    CHECK_FALSE(opens(keystore::passphrase("open sesame "), salt, cheap, "header", made));
+    CHECK_FALSE(opens(passphrase("open sesamf"), salt, cheap, "header", made));
+    CHECK_FALSE(opens(passphrase("open sesame "), salt, cheap, "header", made));
     CHECK_FALSE(opens(phrase, salt_of("sals"), cheap, "header", made));
     CHECK_FALSE(opens(phrase, salt, {11, 8, 1}, "header", made));
     CHECK_FALSE(opens(phrase, salt, {10, 9, 1}, "header", made));

@@ -21,15 +21,15 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 TEST_CASE("bytes become two lower-case digits each, the high one first, and come back") {
     const std::array<std::byte, 4> bytes = {std::byte{0x00}, std::byte{0x0f}, std::byte{0xf0},
                                             std::byte{0xab}};
-    CHECK(tensafe::keystore::hex(bytes) == "000ff0ab");
-    CHECK(tensafe::keystore::hex({}).empty());
+    CHECK(hex(bytes) == "000ff0ab");
+    CHECK(hex({}).empty());
     CHECK(from_hex<4>("000ff0ab") == bytes);
 
     std::array<std::byte, 256> all{};
     for (std::size_t i = 0; i < all.size(); ++i) {
         all[i] = static_cast<std::byte>(i);
     }
-    CHECK(from_hex<256>(tensafe::keystore::hex(all)) == all);
+    CHECK(from_hex<256>(hex(all)) == all);
 }
 
 TEST_CASE("hexadecimal text of another length or with another character is refused without showing it") {
@@ -55,9 +55,9 @@ TEST_CASE("SHA-256 gives the digests of FIPS 180-2") {
 }
 
 TEST_CASE("a message in pieces has the digest of the whole") {
-    std::mt19937 generator(1);
-    std::string message(1000, '\0');
-    std::generate(message.begin(), message.end(), [&] { return static_cast<char>(generator()); });
+    random_numbers generator(1);
+    const auto drawn = generator.bytes(1000);
+    const std::string message(drawn.begin(), drawn.end());
     for (int round = 0; round < 50; ++round) {
         sha256 hash;
         for (std::string_view rest = message; !rest.empty();) {

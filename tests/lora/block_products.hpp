@@ -2,11 +2,6 @@
 
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <algorithm>
-#include <cstddef>
-#include <span>
-#include <vector>
-
 namespace tests {
 
 /// c1 of all outputs of a block as they are without any protection, in coefficient form: what a server never

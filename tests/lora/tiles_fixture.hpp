@@ -4,26 +4,22 @@
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/stack.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/random/entropy.hpp>
 
 #include "../ntt/reference.hpp"
 #include "../random_values.hpp"
+#include "../sides.hpp"
 #include "../test.hpp"
 #include "../worst.hpp"
 
-// What tests of coefficient_tiles share: a small set, a client with its zeros, and the error that is allowed.
+// What tests of packings share: servers of small sets, and the error that is allowed.
 
 namespace tiles_fixture {
 
-namespace ckks = tensafe::ckks;
 namespace random_source = tensafe::random;
 using namespace tensafe::lora;
 
-using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
-using zeros_of_small = tensafe::lora::rerandomization_pool<small>;
+using tests::sides;
+using tests::small;
 
 template <int Rows, class Protection = protects_adapter_rows<>>
 using tiles = server<small, coefficient_tiles<Rows>, Protection>;
@@ -35,30 +31,31 @@ std::span<const Real> view(const std::vector<Real>& h) {
     return h;
 }
 
-/// A client, and one server's zeros for it.
-struct session {
-    explicit session(int subring_log_n) : session(subring_log_n, random_source::fresh_seed()) {}
-    session(int subring_log_n, const random_source::seed& nonce)
-        : zeros(nonce, key_holder.rerandomization_key(nonce), subring_log_n) {}
-
-    client<small> key_holder;
-    zeros_of_small zeros;
-};
-
 template <class Server>
-session session_for() {
-    return session(Server::layout_type::subring_log_n());
+sides<small> sides_for() {
+    return sides<small>(Server::layout_type::subring_log_n());
 }
 
 /// A*h through encryption.
 template <class Server, class Real>
-std::vector<double> encrypted_product(session& with, const Server& s, const std::vector<Real>& h,
+std::vector<double> encrypted_product(sides<small>& with, const Server& s, const std::vector<Real>& h,
                                       double overflow_margin = 1) {
-    const auto q = with.key_holder.encrypt(s.plan(), h, overflow_margin);
+    const auto q = with.client.encrypt(s.plan(), h, overflow_margin);
     if constexpr (std::is_same_v<Server, bare>) {
-        return with.key_holder.decrypt(s.plan(), s.apply(q.request), q);
+        return with.client.decrypt(s.plan(), s.apply(q.request), q);
     } else {
-        return with.key_holder.decrypt(s.plan(), s.apply(q.request, with.zeros), q);
+        return with.client.decrypt(s.plan(), s.apply(q.request, with.pool), q);
+    }
+}
+/// The same of slots, with zeros for it alone.
+template <class P, class Server, class Real>
+std::vector<double> encrypted_product(client<P>& c, const Server& s, const std::vector<Real>& h) {
+    const auto q = c.encrypt(s.plan(), h);
+    if constexpr (requires { s.apply(q.request); }) {
+        return c.decrypt(s.plan(), s.apply(q.request), q);
+    } else {
+        auto zeros = s.pool(tests::numbered_seed(1), c.rerandomization_key(tests::numbered_seed(1)));
+        return c.decrypt(s.plan(), s.apply(q.request, zeros), q);
     }
 }
 
@@ -78,6 +75,25 @@ double deviation(const Layout& layout, double state_norm) {
            std::sqrt(static_cast<double>(layout.d));
 }
 
+/// That of classic replies: encryption noise times the rows, rounding of the weights
+/// times h, and the rounding of a rescale times the secret. Slots of a polynomial with independent
+/// coefficients of variance v have variance N v, half of it in the real part.
+template <class P, class Packing>
+requires requires {
+    Packing::rescales;
+}
+double deviation(const layout<P, Packing, reveals_adapter_rows>& layout, double state_norm) {
+    const auto n = static_cast<double>(P::degree);
+    const double encryption = layout.row_norm * std::sqrt(n * (10.5 + 1.0 / 12)) / P::scale;
+    const double rounding = state_norm * std::sqrt(n / 24) / Packing::template weight_scale<P>();
+    double rescale = 0;
+    if (Packing::rescales) {
+        const double slots_of_a_sum = n / 2 / static_cast<double>(layout.slots().stride);
+        rescale = std::sqrt(slots_of_a_sum * n / 2 * (1 + 2 * n / 3) / 12) / P::scale;
+    }
+    return std::sqrt(encryption * encryption + rounding * rounding + rescale * rescale);
+}
+
 /// The rounding of A, errors and floods are sums of many independent bounded terms, or of four uniform ones,
 /// whose tails are thinner than a Gaussian's: one error in 4 * 10^11 passes seven deviations, and a test
 /// looks at fewer than 10^5. The weights are generic in every test, so this holds for any direction of h.
@@ -92,10 +108,12 @@ double error_in_deviations(std::span<const double> answers, const Server& s, con
 
 /// The same through encryption.
 template <class Server, class Real>
-double error_in_deviations(session& with, const Server& s, const matrix& a, const std::vector<Real>& h) {
+double error_in_deviations(sides<small>& with, const Server& s, const matrix& a, const std::vector<Real>& h) {
     return error_in_deviations(encrypted_product(with, s, h), s, a, h);
 }
 
+template <class P = tests::small_slots, class Packing = replicated_slots<>>
+using slot_server = server<P, Packing, reveals_adapter_rows>;
 /// Ranks and widths of every kind for packings of 1024 slots.
 struct shape {
     std::size_t rank, d;

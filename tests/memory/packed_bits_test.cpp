@@ -2,7 +2,6 @@
 
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
-#include "../test.hpp"
 
 namespace {
 
@@ -35,12 +34,8 @@ std::vector<std::uint8_t> reference(const std::vector<T>& values, int bits) {
 }
 
 template <class T>
-std::vector<T> random_values(std::size_t count, int bits, std::mt19937_64& random) {
-    std::vector<T> values(count);
-    for (T& value : values) {
-        value = low_bits(static_cast<T>(random()), bits);
-    }
-    return values;
+std::vector<T> random_values(std::size_t count, int bits, tests::random_numbers& random) {
+    return random.many(count, [&] { return low_bits(static_cast<T>(random()), bits); });
 }
 
 static_assert(packed_bytes(0, 64) == 0);
@@ -53,7 +48,7 @@ static_assert(packed_bytes(std::size_t{1} << (std::numeric_limits<std::size_t>::
 
 TEST_CASE_TEMPLATE("packing agrees with the definition for every width and back-end", T, std::uint32_t,
                    std::uint64_t) {
-    std::mt19937_64 random(1);
+    tests::random_numbers random(1);
     for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
         for (const std::size_t count : counts()) {
             const std::vector<T> values = random_values<T>(count, bits, random);
@@ -79,7 +74,7 @@ TEST_CASE_TEMPLATE("packing agrees with the definition for every width and back-
 }
 
 TEST_CASE_TEMPLATE("nothing outside the spans is touched, not even read", T, std::uint32_t, std::uint64_t) {
-    std::mt19937_64 random(4);
+    tests::random_numbers random(4);
     const tests::guarded_pages values_memory;
     const tests::guarded_pages bytes_memory;
     for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
@@ -102,7 +97,7 @@ TEST_CASE_TEMPLATE("nothing outside the spans is touched, not even read", T, std
 }
 
 TEST_CASE("values not below a prime are found wherever they are, and all values are written") {
-    std::mt19937_64 random(5);
+    tests::random_numbers random(5);
     for (int bits = 2; bits <= 64; ++bits) {
         const std::uint64_t top = ~std::uint64_t{0} >> (64 - bits);
         for (const std::uint64_t q : {std::uint64_t{1}, top / 2 + 2, top - 1, top}) {
@@ -148,7 +143,7 @@ TEST_CASE_TEMPLATE("values of all ones touch no neighbour", T, std::uint32_t, st
 }
 
 TEST_CASE_TEMPLATE("bits above the width are ignored", T, std::uint32_t, std::uint64_t) {
-    std::mt19937_64 random(2);
+    tests::random_numbers random(2);
     for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
         CAPTURE(bits);
         const std::vector<T> values = random_values<T>(150, std::numeric_limits<T>::digits, random);
@@ -165,7 +160,7 @@ TEST_CASE_TEMPLATE("bits above the width are ignored", T, std::uint32_t, std::ui
 
 TEST_CASE_TEMPLATE("each dirty bit of the padding is refused and nothing is written", T, std::uint32_t,
                    std::uint64_t) {
-    std::mt19937_64 random(3);
+    tests::random_numbers random(3);
     for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
         for (const std::size_t count : {1U, 3U, 7U, 9U, 31U, 65U, 131U}) {
             const std::vector<T> values = random_values<T>(count, bits, random);

@@ -1,12 +1,9 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/fp64.hpp>
 #include <tensafe/arith/montgomery.hpp>
-#include <tensafe/arith/shoup.hpp>
 #include <tensafe/ntt/plan.hpp>
 
 #include <doctest/doctest.h>
-
-#include <cstddef>
 
 namespace {
 

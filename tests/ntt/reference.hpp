@@ -3,13 +3,22 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ntt/order.hpp>
 
-#include <cstddef>
 #include <span>
 #include <vector>
 
 namespace tests {
 
 namespace arith = tensafe::arith;
+
+/// The product of a chain's primes, of 128 bits at most.
+template <class Basis>
+constexpr arith::uint128 modulus() {
+    arith::uint128 product = 1;
+    for (const arith::word q : Basis::primes) {
+        product *= q;
+    }
+    return product;
+}
 
 /// The negacyclic NTT straight from its definition, O(N^2): entry i of the result is the polynomial's value
 /// at psi^(2*bit_reverse(i) + 1). The yardstick of every other transform; not constant time.

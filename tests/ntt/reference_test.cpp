@@ -14,15 +14,6 @@ using tests::reference_multiply;
 
 using words = std::vector<word>;
 
-words random_residues(std::size_t count, word q, word seed) {
-    std::mt19937_64 random(seed);
-    words values(count);
-    for (word& value : values) {
-        value = random() % q;
-    }
-    return values;
-}
-
 TEST_CASE("degree 2 modulo 5 gives the values at 2 and 3") {
     // psi = 2: 2^2 = -1. Entry 0 is the value at 2, entry 1 the value at 2^3 = 3.
     CHECK(reference_forward(words{4, 1}, 1, 5, 2) == words{1, 2});
@@ -45,8 +36,8 @@ TEST_CASE("the transform turns schoolbook products into products entry by entry"
             const std::size_t degree = std::size_t{1} << log_n;
             const word q = ntt_prime_below(bound, log_n);
             const word psi = smallest_primitive_root(q, log_n);
-            const words a = random_residues(degree, q, 1);
-            const words b = random_residues(degree, q, 2);
+            const words a = tests::random_numbers(1).residues(degree, q);
+            const words b = tests::random_numbers(2).residues(degree, q);
             const words values_a = reference_forward(a, log_n, q, psi);
             const words values_b = reference_forward(b, log_n, q, psi);
             words product(degree);

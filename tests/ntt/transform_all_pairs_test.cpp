@@ -1,10 +1,3 @@
-#include <tensafe/arith/barrett.hpp>
-#include <tensafe/arith/fp64.hpp>
-#include <tensafe/arith/montgomery.hpp>
-#include <tensafe/arith/shoup.hpp>
-
-#include <doctest/doctest.h>
-
 #include "transform_checks.hpp"
 
 // Every policy on every schedule.
@@ -12,10 +5,6 @@
 namespace {
 
 using namespace transform_checks;
-using tensafe::arith::barrett;
-using tensafe::arith::fp64;
-using tensafe::arith::montgomery;
-using tensafe::arith::shoup;
 
 TEST_CASE_TEMPLATE("every schedule equals the definition for degrees up to 512", T,
                    on<barrett, 20, 30, 40, 45, 49, 50, 57, 58, 59, 60, 61>,

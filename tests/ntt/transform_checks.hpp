@@ -1,5 +1,8 @@
 #pragma once
 
+#include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/fp64.hpp>
+#include <tensafe/arith/montgomery.hpp>
 #include <tensafe/ntt/transform.hpp>
 
 #include "../test.hpp"
@@ -9,6 +12,10 @@
 
 namespace transform_checks {
 
+using tensafe::arith::barrett;
+using tensafe::arith::fp64;
+using tensafe::arith::montgomery;
+using tensafe::arith::shoup;
 using tensafe::arith::word;
 using words = std::vector<word>;
 
@@ -23,12 +30,7 @@ Policy<tensafe::arith::runtime_modulus<Bits>> policy() {
 }
 
 inline words random_residues(std::size_t count, word q, word seed) {
-    std::mt19937_64 random(seed);
-    words values(count);
-    for (word& value : values) {
-        value = random() % q;
-    }
-    return values;
+    return tests::random_numbers(seed).residues(count, q);
 }
 
 /// One schedule of one policy.

@@ -1,10 +1,3 @@
-#include <tensafe/arith/barrett.hpp>
-#include <tensafe/arith/fp64.hpp>
-#include <tensafe/arith/montgomery.hpp>
-#include <tensafe/arith/shoup.hpp>
-
-#include <doctest/doctest.h>
-
 #include "transform_checks.hpp"
 
 // Every policy on two widths and two schedules; transform_all_pairs_test.cpp has all of them.
@@ -12,10 +5,6 @@
 namespace {
 
 using namespace transform_checks;
-using tensafe::arith::barrett;
-using tensafe::arith::fp64;
-using tensafe::arith::montgomery;
-using tensafe::arith::shoup;
 
 // The widest primes that never reduce inside the forward transform, and the widest of all.
 #define TENSAFE_POLICIES on<barrett, 57, 61>, on<fp64, 46, 50>, on<montgomery, 58, 61>, on<shoup, 58, 61>

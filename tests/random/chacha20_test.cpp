@@ -116,22 +116,33 @@ TEST_CASE("a stream gives the five key streams of RFC 8439, appendix A.1") {
     last_one.bytes[31] = 0x01;
     seed second_ff{};
     second_ff.bytes[1] = 0xff;
+    struct known {
+        const seed& key;
+        std::uint32_t nonce;  ///< its last word
+        std::uint32_t block;
+        const char* bytes;
+    };
+    const known streams[]{
+        {zeros, 0, 0,
+         "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+         "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"},
+        {zeros, 0, 1,
+         "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+         "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"},
+        {last_one, 0, 1,
+         "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
+         "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0"},
+        {second_ff, 0, 2,
+         "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"
+         "13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096"},
+        {zeros, 0x02000000, 0,
+         "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7"
+         "8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d"},
+    };
     tests::for_each_backend([&](auto) {
-        CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0), 0, 1)) ==
-              "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
-              "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586");
-        CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0), 1, 1)) ==
-              "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
-              "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f");
-        CHECK(to_hex(bytes_of(stream(last_one, 0, 0, 0), 1, 1)) ==
-              "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
-              "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0");
-        CHECK(to_hex(bytes_of(stream(second_ff, 0, 0, 0), 2, 1)) ==
-              "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"
-              "13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096");
-        CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0x02000000), 0, 1)) ==
-              "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7"
-              "8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d");
+        for (const known& k : streams) {
+            CHECK(to_hex(bytes_of(stream(k.key, 0, 0, k.nonce), k.block, 1)) == k.bytes);
+        }
     });
 }
 
@@ -254,4 +265,45 @@ TEST_CASE("a stream's key is gone after its destruction") {
     for (std::size_t i = 0; i < storage.size(); ++i) {
         CHECK(left[i] == 0);
     }
+}
+
+TEST_CASE("the joint seed is that of the page") {
+    CHECK(static_cast<int>(stream_domain::joint_nonce) == 8);
+    CHECK(to_hex(joint_seed(counting_seed(0x00), counting_seed(0x20)).bytes) ==
+          "9530a456cdf5e0715914fa131f7052d9a1b4a8bb719081a9ec1cf80987e7acad");
+}
+
+TEST_CASE("the joint seed is the XOR of the two lanes, byte by byte") {
+    for (const std::uint8_t number : {std::uint8_t{1}, std::uint8_t{77}, std::uint8_t{200}}) {
+        const seed client = counting_seed(number);
+        const seed server = counting_seed(static_cast<std::uint8_t>(number + 13));
+        const seed joint = joint_seed(client, server);
+        for (std::size_t i = 0; i < joint.bytes.size(); ++i) {
+            CHECK(joint.bytes[i] == (stream_byte(client, stream_domain::joint_nonce, 0, 0, i) ^
+                                     stream_byte(server, stream_domain::joint_nonce, 1, 0, i)));
+        }
+    }
+}
+
+TEST_CASE("every bit of either nonce changes the joint seed") {
+    const seed client = counting_seed(3);
+    const seed server = counting_seed(90);
+    const seed joint = joint_seed(client, server);
+    for (std::size_t bit = 0; bit < 256; ++bit) {
+        const auto flipped = [&](seed nonce) {
+            nonce.bytes[bit / 8] = static_cast<std::uint8_t>(nonce.bytes[bit / 8] ^ (1U << (bit % 8)));
+            return nonce;
+        };
+        CAPTURE(bit);
+        CHECK(!(joint_seed(flipped(client), server) == joint));
+        CHECK(!(joint_seed(client, flipped(server)) == joint));
+    }
+}
+
+TEST_CASE("equal nonces do not cancel, and exchanging the parties gives another seed") {
+    const seed one = counting_seed(5);
+    const seed other = counting_seed(6);
+    CHECK(!(joint_seed(one, one) == seed{}));
+    CHECK(!(joint_seed(one, one) == joint_seed(other, other)));
+    CHECK(!(joint_seed(one, other) == joint_seed(other, one)));
 }

@@ -1,5 +1,4 @@
 #include <tensafe/random/generator.hpp>
-#include <tensafe/random/input_hash.hpp>
 
 #include "../test.hpp"
 #include "stream_reference.hpp"

@@ -4,8 +4,6 @@
 #include <tensafe/random/seed.hpp>
 
 #include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -1,8 +1,6 @@
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
 
-#include <concepts>
-
 #include "../test.hpp"
 
 namespace {

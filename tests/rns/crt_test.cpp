@@ -2,7 +2,6 @@
 
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
-#include "../test.hpp"
 
 namespace {
 
@@ -52,7 +51,7 @@ constexpr double bound = 3.0 * Basis::limbs * 0x1p-53;
         rns::basis<log_n, q60, q40a, q40b, q40c, q50>, rns::basis<log_n, 17, 97, 113, 193, q60>
 
 TEST_CASE_TEMPLATE("integers of magnitude up to 2^52 are exact", Basis, CRT_CHAINS) {
-    std::mt19937_64 random(1);
+    tests::random_numbers random(1);
     const std::int64_t end = std::int64_t{1} << 52;
     const auto check = [](std::int64_t x) {
         CAPTURE(x);
@@ -80,7 +79,7 @@ TEST_CASE_TEMPLATE("integers of magnitude up to 2^52 are exact", Basis, CRT_CHAI
 
 TEST_CASE_TEMPLATE("numbers of every size have a small relative error and the right sign", Basis,
                    CRT_CHAINS) {
-    std::mt19937_64 random(2);
+    tests::random_numbers random(2);
     const int last = std::max(static_cast<int>(Basis::log2_modulus() - 1.001) - 53, 0);
     for (int i = 0; i < 2000; ++i) {
         const auto mantissa = static_cast<std::int64_t>(random() >> 11) | 1;
@@ -112,7 +111,7 @@ TEST_CASE_TEMPLATE("both ends of the range, (Q-1)/2 and its negative, keep their
 TEST_CASE_TEMPLATE("many numbers at once give the same doubles, bit for bit, with every back-end", Basis,
                    CRT_CHAINS) {
     constexpr std::size_t limbs = static_cast<std::size_t>(Basis::limbs);
-    std::mt19937_64 random(3);
+    tests::random_numbers random(3);
     std::vector<residues_of<Basis>> numbers;
     // Every combination of telling residues, then random ones, and random ones that are small.
     constexpr std::size_t telling = 7;

@@ -14,7 +14,7 @@ void check_rows(std::size_t rows, std::size_t d, bool largest) {
     constexpr std::int64_t bound = limb::integer_offset - 1;
     constexpr std::size_t limbs = sizeof...(Bits);
     const word q[] = {(word{1} << Bits) - 1 ...};
-    std::mt19937_64 random(rows * 10'000 + d);
+    tests::random_numbers random(rows * 10'000 + d);
     std::vector<std::uint32_t> a(rows * d);
     for (auto& x : a) {
         x = static_cast<std::uint32_t>(limb::integer_offset +

@@ -18,7 +18,7 @@ void check_interleaved(int log_n, std::size_t gap) {
     const auto& plan = rns::shared_subring_plan<12, Q>(log_n);
     const std::size_t n = plan.degree();
     const std::size_t stride = lanes + gap;
-    std::mt19937_64 random(n);
+    tests::random_numbers random(n);
     std::vector<word> data(n * stride);
     for (word& x : data) {
         x = random() % 7 == 0 ? Q - 1 : random() % Q;
@@ -81,7 +81,7 @@ void check_products(std::size_t rows, std::size_t terms) {
     const tensafe::arith::runtime_modulus<Bits> m((word{1} << Bits) - 1);
     const word q = m.value();
     const std::size_t stride = terms + 3;
-    std::mt19937_64 random(rows + terms);
+    tests::random_numbers random(rows + terms);
     const auto some = [&](std::size_t count) {
         std::vector<word> result(count);
         for (word& x : result) {

@@ -29,7 +29,7 @@ struct problem {
             added what)
         : shape(panel_shape), panel(shape.bytes<M>(degree)) {
         const word q = policy.modulus().value();
-        std::mt19937_64 random(q + shape.inputs * 7 + shape.outputs);
+        random_numbers random(q + shape.inputs * 7 + shape.outputs);
         const auto limb = [&] {
             words values(degree);
             for (word& x : values) {

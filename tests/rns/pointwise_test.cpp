@@ -1,7 +1,5 @@
 #include <tensafe/rns/pointwise.hpp>
 
-#include <concepts>
-
 #include "../test.hpp"
 
 namespace {
@@ -19,18 +17,8 @@ constexpr word q20 = arith::ntt_prime_below(word{1} << 20, log_n);
 using chain = rns::basis<log_n, q61, q60, q40, q20>;
 using values = rns::poly<chain, rns::evaluation_form>;
 
-/// Random residues, with 0, 1 and q - 1 among them.
 values residues(std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    values p;
-    rns::for_each_limb<chain>([&]<int I>() {
-        for (word& x : p.limb<I>()) {
-            const word extremes[] = {0, 1, chain::prime<I> - 1};
-            const word choice = random() % 6;
-            x = choice < 3 ? extremes[choice] : random() % chain::prime<I>;
-        }
-    });
-    return p;
+    return tests::random_numbers(seed).poly<values>();
 }
 
 /// The words that f(x, y, z, q) gives, modulo q.

@@ -1,7 +1,4 @@
 #include <tensafe/rns/pointwise.hpp>
-#include <tensafe/rns/poly.hpp>
-
-#include <concepts>
 
 #include "../ntt/reference.hpp"
 #include "../test.hpp"
@@ -17,14 +14,7 @@ using coefficients = rns::poly<chain, rns::coefficient_form>;
 using values = rns::poly<chain, rns::evaluation_form>;
 
 coefficients random_poly(std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    coefficients p;
-    rns::for_each_limb<chain>([&]<int I>() {
-        for (arith::word& x : p.limb<I>()) {
-            x = random() % chain::prime<I>;
-        }
-    });
-    return p;
+    return tests::random_numbers(seed).poly<coefficients>();
 }
 
 std::vector<arith::word> to_vector(auto words) {

@@ -1,7 +1,6 @@
 #include <tensafe/rns/rescale.hpp>
 
-#include <concepts>
-
+#include "../ntt/reference.hpp"
 #include "../test.hpp"
 
 namespace {
@@ -9,6 +8,7 @@ namespace {
 using namespace tensafe;
 using arith::uint128;
 using arith::word;
+using tests::modulus;
 __extension__ typedef __int128 signed_wide;
 
 constexpr int log_n = 4;
@@ -18,15 +18,6 @@ constexpr word q42 = arith::ntt_prime_below(word{1} << 42, log_n);
 constexpr word q41 = arith::ntt_prime_below(word{1} << 41, log_n);
 constexpr word q60 = arith::ntt_prime_below(word{1} << 60, log_n);
 constexpr word q61 = arith::ntt_prime_below(word{1} << 61, log_n);
-
-template <class Basis>
-constexpr uint128 modulus() {
-    uint128 product = 1;
-    for (const word q : Basis::primes) {
-        product *= q;
-    }
-    return product;
-}
 
 word residue(signed_wide x, word q) {
     const signed_wide r = x % static_cast<signed_wide>(q);
@@ -54,7 +45,7 @@ signed_wide round_quotient(signed_wide x, word q) {
 /// Sixteen coefficients in (-Q/2, Q/2): zero, both ends, next to the midpoints between multiples of the
 /// dropped prime, random.
 template <class Basis>
-std::vector<signed_wide> telling_coefficients(std::mt19937_64& random) {
+std::vector<signed_wide> telling_coefficients(tests::random_numbers& random) {
     const auto q = static_cast<signed_wide>(modulus<Basis>());
     const auto last = static_cast<signed_wide>(Basis::primes.back());
     const signed_wide end = (q - 1) / 2;
@@ -86,7 +77,7 @@ std::vector<signed_wide> telling_coefficients(std::mt19937_64& random) {
 
 TEST_CASE_TEMPLATE("rescaling rounds every coefficient to the nearest integer", Basis, RESCALE_CHAINS) {
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
-    std::mt19937_64 random(1);
+    tests::random_numbers random(1);
     for (int round = 0; round < 20; ++round) {
         const std::vector<signed_wide> x = telling_coefficients<Basis>(random);
         std::vector<signed_wide> quotients;

@@ -2,13 +2,14 @@
 
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
-#include "../test.hpp"
+#include "../ntt/reference.hpp"
 
 namespace {
 
 using namespace tensafe;
 using arith::uint128;
 using arith::word;
+using tests::modulus;
 
 constexpr int log_n = 4;
 constexpr std::size_t degree = 16;
@@ -17,15 +18,6 @@ constexpr word q30b = arith::ntt_prime_below(q30, log_n);
 constexpr word q40 = arith::ntt_prime_below(word{1} << 40, log_n);
 constexpr word q45 = arith::ntt_prime_below(word{1} << 45, log_n);
 constexpr word q61 = arith::ntt_prime_below(word{1} << 61, log_n);
-
-template <class Basis>
-constexpr uint128 modulus() {
-    uint128 product = 1;
-    for (const word q : Basis::primes) {
-        product *= q;
-    }
-    return product;
-}
 
 template <class Basis>
 std::vector<std::uint32_t> switched(const std::vector<uint128>& coefficients, int bits) {
@@ -94,7 +86,7 @@ uint128 multiply_shift(uint128 q, word factor, int shift) {
 
 /// 0, Q - 1 and their neighbours, both sides of ties and of multiples of Q / 2^bits, random.
 template <class Basis>
-std::vector<uint128> telling_coefficients(int bits, std::mt19937_64& random) {
+std::vector<uint128> telling_coefficients(int bits, tests::random_numbers& random) {
     constexpr uint128 q = modulus<Basis>();
     std::vector<uint128> p{0, 1, 2, q - 1, q - 2, (q - 1) / 2, (q + 1) / 2};
     const word mask = (word{1} << bits) - 1;
@@ -115,7 +107,7 @@ std::vector<uint128> telling_coefficients(int bits, std::mt19937_64& random) {
 
 template <class Basis>
 std::size_t check_against_division() {
-    std::mt19937_64 random(1);
+    tests::random_numbers random(1);
     std::size_t lower = 0;
     for (int bits = 1; bits <= 32; ++bits) {
         CAPTURE(bits);
@@ -183,7 +175,7 @@ TEST_CASE("values just below Q round up to 0") {
 
 TEST_CASE("every number of coefficients is switched, and nothing beside them") {
     using chain = rns::basis<log_n, q61, q45>;
-    std::mt19937_64 random(3);
+    tests::random_numbers random(3);
     for (std::size_t count = 0; count <= 70; ++count) {
         CAPTURE(count);
         std::vector<uint128> p(count);
@@ -228,7 +220,7 @@ TEST_CASE("nothing outside the spans of residues is read") {
 
 TEST_CASE("a polynomial is switched coefficient by coefficient") {
     using chain = rns::basis<log_n, q30, q30b, q40>;
-    std::mt19937_64 random(2);
+    tests::random_numbers random(2);
     std::vector<uint128> x;
     rns::secret_poly<chain, rns::coefficient_form> p;
     for (std::size_t k = 0; k < degree; ++k) {

@@ -37,7 +37,7 @@ TEST_CASE("the JSON of a snapshot is this one") {
 
 TEST_CASE("counters come back from JSON as they were, the largest ones and odd names too") {
     meter m;
-    std::mt19937_64 generator(9);
+    random_numbers generator(9);
     for (const char* adapter : {"a", "quote\" back\\slash", "caf\xC3\xA9", "\xF0\x9F\x98\x80"}) {
         for (const char* client : {"other", "</script>", "x"}) {
             m.record(
@@ -63,12 +63,8 @@ TEST_CASE("bytes that are no UTF-8 are replaced, not refused") {
 
 TEST_CASE("JSON of another form is refused, and the message says where") {
     REQUIRE(read_meter_json(one_series).series.size() == 1);
-    struct spoiled {
-        std::string text;
-        const char* message;
-    };
     const std::size_t list = one_series.find("[");
-    const std::vector<spoiled> rows = {
+    const std::vector<refused_text> rows = {
         {"", "\"counters.json\": not valid JSON"},
         {one_series.substr(0, one_series.size() - 1), "not valid JSON"},
         {one_series + "x", "not valid JSON"},
@@ -84,10 +80,8 @@ TEST_CASE("JSON of another form is refused, and the message says where") {
         {replaced(one_series, "\"client\"", "\"customer\""), "series 0: missing key \"client\""},
         {replaced(one_series, "\"client\":\"ann\",", ""), "series 0: got an object of 7 members"},
         {replaced(one_series, "[{", "[4,{"), "series 0: got \"4\""}};
-    for (const spoiled& row : rows) {
-        CAPTURE(row.text);
-        CHECK(contains(refusal_of(row.text), row.message));
-    }
+    check_refused(rows, "\"counters.json\"",
+                  [](const std::string& text) { read_meter_json(text, "counters.json"); });
     for (const char* version : {"2", "0", "1.0", "-1", "\"1\"", "null", "[]"}) {
         CAPTURE(version);
         CHECK(
@@ -180,7 +174,7 @@ TEST_CASE("a meter that is full comes back with its own limits, however long its
 }
 
 TEST_CASE("text cut or changed at any byte is read or refused, and nothing else happens") {
-    std::mt19937 generator(10);
+    random_numbers generator(10);
     std::size_t refused = 0;
     for (std::size_t cut = 0; cut < one_series.size(); ++cut) {
         refused += refusal_of(one_series.substr(0, cut)) != "nothing was thrown";

@@ -1,9 +1,5 @@
 // The registry of adapters: long, for each promise about versions, budgets and threads is a test by itself.
 #include <tensafe/serving/meter.hpp>
-#include <tensafe/serving/registry.hpp>
-
-#include <new>
-#include <thread>
 
 #include "registry_fixture.hpp"
 
@@ -480,7 +476,7 @@ TEST_CASE("pack_with: packs with the model's constructor, options and forecast")
 }
 
 TEST_CASE("any sequence of calls keeps the budget and every name's newest content") {
-    std::mt19937 random(20260607);
+    random_numbers random(20260607);
     for (int round = 0; round < 20; ++round) {
         workshop shop;
         const std::size_t budget = 300 + 100 * (random() % 5);

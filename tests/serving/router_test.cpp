@@ -144,7 +144,7 @@ TEST_CASE("queries of any bytes are routed") {
 }
 
 TEST_CASE("the gate agrees with a score by sets, for random entries and queries") {
-    std::mt19937 generator(6);
+    random_numbers generator(6);
     const auto pick = [&](unsigned n) { return static_cast<std::size_t>(generator() % n); };
     const auto word = [&](std::size_t longest) {
         std::string w(1 + pick(static_cast<unsigned>(longest)), 'a');

@@ -1,7 +1,7 @@
-#include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/serving/meter.hpp>
 
+#include "../small_sets.hpp"
 #include "../test.hpp"
 
 using namespace tests;
@@ -10,8 +10,6 @@ using serving::usage;
 namespace {
 
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-
-using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 
 /// Messages of the right sizes for a layout, made without any cryptography.
 void check_against_the_cost_model() {

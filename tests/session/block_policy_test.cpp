@@ -1,9 +1,4 @@
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/protection.hpp>
-#include <tensafe/lora/packing/token_blocks.hpp>
-#include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/session/block_policy.hpp>
 
 #include "../test.hpp"
@@ -124,10 +119,8 @@ TEST_CASE("a block saves bytes when its messages have fewer than those of the hi
 }
 
 TEST_CASE("a block is worth while for what is to come beyond earlier blocks, and whole if nobody knows") {
-    std::mt19937_64 generator(1);
-    const auto below = [&](std::size_t n) {
-        return std::uniform_int_distribution<std::size_t>(0, n)(generator);
-    };
+    random_numbers generator(1);
+    const auto below = [&](std::size_t n) { return generator() % (n + 1); };
     for (const shape& s : shapes) {
         const auto alone = cost_alone(s.rank, s.d);
         const auto block = cost_in_blocks(s.rank, s.d, s.tokens);

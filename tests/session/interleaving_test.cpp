@@ -310,7 +310,7 @@ class run {
     }
     static bool is_stopped(const caller& c) { return c.of->is_over() && c.of->answered() < c.rows.size(); }
 
-    std::mt19937_64 random_;
+    random_numbers random_;
     faults may_;
     ledger book_;
     std::shared_ptr<client_model> model_ = std::make_shared<client_model>();

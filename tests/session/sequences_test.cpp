@@ -1,12 +1,8 @@
 // Sequences, first over an engine that only adds: long, for each test is one order of events among threads.
 // Then over a session, without ciphertexts and with them.
 #include <tensafe/exec/host_parallel.hpp>
-#include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/random/entropy.hpp>
 #include <tensafe/serving/engine_answers.hpp>
 #include <tensafe/session/sequences.hpp>
-
-#include <exception>
 
 #include "../gate.hpp"
 #include "../random_values.hpp"

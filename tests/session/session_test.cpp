@@ -2,7 +2,6 @@
 // end with them.
 
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/random/entropy.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,5 @@
 #include "../../studies/roofline/phases_file.hpp"
 
-#include <tensafe/core/text.hpp>
-
 #include <cstdio>
 
 #include "../../studies/roofline/roofline.hpp"

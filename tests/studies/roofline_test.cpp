@@ -99,14 +99,14 @@ TEST_CASE("two sequences on two stages get 1000 / max, and more do not help") {
 }
 
 TEST_CASE("no pipeline that is played through passes the bound, and long ones come near it") {
-    std::mt19937_64 engine(6);
-    std::uniform_real_distribution<double> time(0.1, 10);
-    std::uniform_int_distribution<std::size_t> few(1, 6);
+    tests::random_numbers engine(6);
+    const auto time = [&] { return engine.uniform(0.1, 10); };
+    const auto few = [&] { return 1 + engine() % 6; };
     for (int round = 0; round < 60; ++round) {
-        const roofline::stage first{time(engine), few(engine)};
-        const roofline::stage second{time(engine), few(engine)};
-        const std::size_t sequences = few(engine) * few(engine);
-        const double waiting = round % 2 == 0 ? 0 : time(engine);
+        const roofline::stage first{time(), few()};
+        const roofline::stage second{time(), few()};
+        const std::size_t sequences = few() * few();
+        const double waiting = round % 2 == 0 ? 0 : time();
         const double bound = roofline::tokens_per_second({first, second}, sequences, waiting);
         const double played = simulated({first, second}, sequences, waiting);
         INFO("sequences ", sequences, ", workers ", first.workers, " and ", second.workers);

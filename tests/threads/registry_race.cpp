@@ -32,7 +32,7 @@ struct packed_site {
 /// Rows of random signs: all norms are equal, so that versions have one layout, and the rows of two versions
 /// differ.
 lora::adapter content_number(std::size_t number) {
-    std::mt19937 signs(static_cast<std::uint32_t>(number));
+    random_numbers signs(static_cast<std::uint32_t>(number));
     lora::adapter_site site;
     site.name = "q_proj";
     site.a = lora::matrix(rank, width);
@@ -46,17 +46,13 @@ lora::adapter content_number(std::size_t number) {
 /// Sends tokens until told to stop, and notes which versions answered.
 class reader {
   public:
-    explicit reader(std::uint32_t seed) : session_(tiles_fixture::session_for<server>()) {
+    explicit reader(std::uint32_t seed) : session_(server::layout_type::subring_log_n()) {
         // Whoever mixes two versions, or names the wrong one, must show: their answers differ in every row.
-        std::mt19937 random(seed);
-        std::normal_distribution<float> normal;
+        random_numbers random(seed);
         tolerance_ = 0.01;
         double closest = 0;
         while (closest < 2 * tolerance_) {
-            h_.assign(width, 0);
-            for (float& x : h_) {
-                x = normal(random);
-            }
+            h_ = random.normals<float>(width);
             expected_.clear();
             for (std::size_t c = 0; c < contents; ++c) {
                 expected_.push_back(product(content_number(c).sites.front().a, h_));
@@ -101,7 +97,7 @@ class reader {
     std::atomic<int> wrong = 0;
 
   private:
-    tiles_fixture::session session_;
+    sides<small> session_;
     std::vector<float> h_;
     std::vector<std::vector<double>> expected_;  // by content
     std::set<std::uint64_t> seen_;
@@ -168,7 +164,7 @@ TEST_CASE("registry: evictions, packings, loads and unloads at once leave every 
     std::vector<std::thread> threads;
     for (std::uint32_t t = 0; t < 4; ++t) {
         threads.emplace_back([&, t] {
-            std::mt19937 random(t);
+            random_numbers random(t);
             for (int i = 0; i < 1000; ++i) {
                 const std::size_t which = random() % names.size();
                 const auto found = adapters.find(names[which]);

@@ -2,8 +2,6 @@
 // What comes out of it is in tests/session/sequences_test.cpp.
 #include <tensafe/session/sequences.hpp>
 
-#include <exception>
-
 #include "../test.hpp"
 
 namespace {

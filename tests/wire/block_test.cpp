@@ -28,25 +28,23 @@ lora::token_reply some_token_reply() {
     return wire_messages::some_token_reply(plan, 17, 4);
 }
 
-byte_vector block_request_message() {
+template <class Message, class Write>
+byte_vector written(const Message& message, std::uint64_t number, Write write) {
     byte_vector m;
-    wire::write_block_request<small, protects>(some_block_request(), {7, 3}, m);
+    write(message, wire::envelope{number, 3}, m);
     return m;
+}
+byte_vector block_request_message() {
+    return written(some_block_request(), 7, wire::write_block_request<small, protects>);
 }
 byte_vector block_reply_message() {
-    byte_vector m;
-    wire::write_block_reply<small, protects>(some_block_reply(), {7, 3}, m);
-    return m;
+    return written(some_block_reply(), 7, wire::write_block_reply<small, protects>);
 }
 byte_vector token_request_message() {
-    byte_vector m;
-    wire::write_token_request<small, protects>(some_token_request(), {8, 3}, m);
-    return m;
+    return written(some_token_request(), 8, wire::write_token_request<small, protects>);
 }
 byte_vector token_reply_message() {
-    byte_vector m;
-    wire::write_token_reply<small, protects>(some_token_reply(), {8, 3}, m);
-    return m;
+    return written(some_token_reply(), 8, wire::write_token_reply<small, protects>);
 }
 
 void read_block_request(const byte_vector& m) {

@@ -2,7 +2,6 @@
 
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
-#include "../test.hpp"
 
 using namespace tests;
 
@@ -24,10 +23,7 @@ std::uint32_t reference(std::span<const std::uint8_t> message) {
 }
 
 bytes random_bytes(std::size_t count, std::uint32_t seed) {
-    std::mt19937 random(seed);
-    bytes result(count);
-    std::generate(result.begin(), result.end(), [&] { return static_cast<std::uint8_t>(random()); });
-    return result;
+    return random_numbers(seed).bytes(count);
 }
 
 }  // namespace

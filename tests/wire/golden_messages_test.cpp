@@ -13,7 +13,6 @@ using namespace tests;
 namespace {
 
 using namespace sample_messages;
-using tensafe::arith::word;
 
 constexpr wire::envelope sample_envelope{0x0102030405060708, 0x0A0B0C0D};
 
@@ -61,7 +60,7 @@ void check_front(page_reader& from, const bytes& message, std::uint64_t what, st
     CHECK(from.bits(64) == scale_bits);
 }
 template <class Basis>
-void check_polynomial(page_reader& from, const rns::poly<Basis, rns::evaluation_form>& p) {
+void check_part(page_reader& from, const rns::poly<Basis, rns::evaluation_form>& p) {
     bool equal = true;
     for (std::size_t k = 0; k < 1024; ++k) {
         equal &= from.bits(45) == p.template limb<0>()[k];
@@ -71,12 +70,17 @@ void check_polynomial(page_reader& from, const rns::poly<Basis, rns::evaluation_
     }
     CHECK(equal);
 }
-void check_seed(page_reader& from, const random::seed& seed) {
+void check_part(page_reader& from, const random::seed& seed) {
     for (const std::uint8_t byte : seed.bytes) {
         CHECK(from.bits(8) == byte);
     }
 }
-void check_end(page_reader& from, const bytes& message) {
+/// The front, these seeds and polynomials, and the end.
+template <class... Parts>
+void check_page(const bytes& message, std::uint64_t what, std::uint64_t scale_bits, const Parts&... parts) {
+    page_reader from(message);
+    check_front(from, message, what, scale_bits);
+    (check_part(from, parts), ...);
     CHECK(from.byte() == message.size() - 4);
     CHECK(from.bits(32) == from.checksum_of(48, message.size() - 4));
 }
@@ -90,12 +94,7 @@ TEST_CASE("the public key of version 1 is read and written as ever") {
     const auto read = wire::read_public_key<P>(message);
     CHECK(read.seed() == key.seed());
     CHECK(read.b() == key.b());
-
-    page_reader from(message);
-    check_front(from, message, 1, 0);
-    check_seed(from, key.seed());
-    check_polynomial(from, key.b());
-    check_end(from, message);
+    check_page(message, 1, 0, key.seed(), key.b());
 }
 
 TEST_CASE("the re-randomization key of version 1 is read and written as ever") {
@@ -106,13 +105,7 @@ TEST_CASE("the re-randomization key of version 1 is read and written as ever") {
     CHECK(read.client_nonce == key.client_nonce);
     CHECK(read.server_nonce == key.server_nonce);
     CHECK(read.b == key.b);
-
-    page_reader from(message);
-    check_front(from, message, 2, 0);
-    check_seed(from, key.client_nonce);
-    check_seed(from, key.server_nonce);
-    check_polynomial(from, key.b);
-    check_end(from, message);
+    check_page(message, 2, 0, key.client_nonce, key.server_nonce, key.b);
 }
 
 TEST_CASE("the ciphertext of version 1 is read and written as ever") {
@@ -123,12 +116,7 @@ TEST_CASE("the ciphertext of version 1 is read and written as ever") {
     CHECK(read.c0 == c.c0);
     CHECK(read.c1 == c.c1);
     CHECK(read.scale == 0x1.8p+33);
-
-    page_reader from(message);
-    check_front(from, message, 3, 0x4208000000000000);
-    check_polynomial(from, c.c0);
-    check_polynomial(from, c.c1);
-    check_end(from, message);
+    check_page(message, 3, 0x4208000000000000, c.c0, c.c1);
 }
 
 TEST_CASE("the seeded ciphertext of version 1 is read and written as ever") {
@@ -139,12 +127,7 @@ TEST_CASE("the seeded ciphertext of version 1 is read and written as ever") {
     CHECK(read.c0 == c.c0);
     CHECK(read.seed == c.seed);
     CHECK(read.scale == 0.125);
-
-    page_reader from(message);
-    check_front(from, message, 4, 0x3FC0000000000000);
-    check_seed(from, c.seed);
-    check_polynomial(from, c.c0);
-    check_end(from, message);
+    check_page(message, 4, 0x3FC0000000000000, c.seed, c.c0);
 }
 
 TEST_CASE("the header that the page shows is that of the re-randomization key") {

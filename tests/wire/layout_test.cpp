@@ -10,7 +10,7 @@ using namespace wire_fixture;
 
 namespace {
 
-using P = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+using P = tests::small;
 
 lora::model_layout some_layout() {
     lora::model_layout l;

@@ -108,27 +108,6 @@ TEST_CASE("a header of no kind is neither written nor read") {
     }
 }
 
-TEST_CASE("a header that is cut anywhere is refused") {
-    const header_array bytes = wire::write_header(fields);
-    for (std::size_t length = 0; length < bytes.size(); ++length) {
-        CHECK(refusal<format_error>([&] { wire::read_header(std::span(bytes).first(length)); }) ==
-              "message: got " + std::to_string(length) + " bytes, expected at least 48 for its header");
-    }
-}
-
-TEST_CASE("a header with any bit flipped is refused") {
-    for (std::size_t bit = 0; bit < 8 * wire::header_bytes; ++bit) {
-        header_array bytes = wire::write_header(fields);
-        bytes[bit / 8] = static_cast<std::uint8_t>(bytes[bit / 8] ^ 1U << (bit % 8));
-        CAPTURE(bit);
-        const std::string why = refusal<tensafe::error>([&] { wire::read_header(bytes); });
-        const std::size_t byte = bit / 8;
-        CHECK(contains(why, byte < 4    ? "does not begin with \"TSHE\""
-                            : byte == 4 ? "got version "
-                                        : "the checksum of its header is wrong"));
-    }
-}
-
 TEST_CASE("other versions are refused by name, whatever else is in the header") {
     for (const int number : {0, 2, 255}) {
         header_array bytes = wire::write_header(fields);
@@ -258,6 +237,9 @@ TEST_CASE("a message with any bit flipped is refused") {
                                      : bit / 8 < 48 ? "checksum of its header"
                                                     : "checksum of its body";
         CHECK(contains(why, expected));
+        if (bit / 8 < wire::header_bytes) {
+            CHECK(refusal<tensafe::error>([&] { wire::read_header(message); }) == why);
+        }
     }
 }
 
@@ -270,6 +252,9 @@ TEST_CASE("a message that is cut anywhere, or goes on, is refused") {
                    ? "message: got " + std::to_string(length) + " bytes, expected at least 48 for its header"
                    : "request: its header announces a body of 20 bytes and 4 of checksum, got " +
                          std::to_string(length - 48) + " bytes behind the header"));
+        if (length < wire::header_bytes) {
+            CHECK(refusal<format_error>([&] { wire::read_header(message); }) == why_refused(message));
+        }
     }
     bytes message = good;
     message.push_back(0);

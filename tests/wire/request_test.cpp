@@ -135,13 +135,6 @@ TEST_CASE("a message of another kind, set or scheme is refused and both are name
     CHECK_THROWS_AS(reader(of_300)(with_number<std::uint64_t>(good, 16, 1)), parameter_error);
 }
 
-TEST_CASE("a layout that no matrix has makes no plan, so that no message is read for it") {
-    using layout = tile_plan::layout_type;
-    for (const auto& l : {layout{}, layout{6, 0, 1}, layout{6, ~std::size_t{0}, 1}}) {
-        CHECK_THROWS_AS(lora::packing_plan{l}, shape_error);
-    }
-}
-
 TEST_CASE("a refused request leaves what was there before") {
     const auto before = some_request(of_300, 1);
     auto r = before;

@@ -1,14 +1,9 @@
 #pragma once
 
 #include <tensafe/ckks/ciphertext.hpp>
-#include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/parameters.hpp>
 #include <tensafe/ckks/rerandomization.hpp>
-#include <tensafe/memory/buffer.hpp>
-#include <tensafe/random/seed.hpp>
-#include <tensafe/rns/poly.hpp>
-#include <tensafe/wire/checksum.hpp>
 
+#include "../small_sets.hpp"
 #include "wire_fixture.hpp"
 
 /// What the tests of messages share: one small set, objects that are the same in each run, and checksums that
@@ -19,9 +14,8 @@ namespace ckks = tensafe::ckks;
 namespace random = tensafe::random;
 namespace rns = tensafe::rns;
 
-using P = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
-/// The same but for the scale.
-using other_scale = ckks::parameters<10, ckks::limb_bits<45, 44>, 31, ckks::insecure_for_tests>;
+using P = tests::small;
+using other_scale = tests::small_of_other_scale;
 
 using bytes = std::vector<std::uint8_t>;
 using wire_fixture::put;
@@ -61,6 +55,13 @@ ckks::ciphertext<P, Level> ciphertext() {
 template <int Level>
 ckks::seeded_ciphertext<P, Level> seeded_ciphertext() {
     return {polynomial<Level>(6), counting_seed(7), 0x1p-3};
+}
+
+/// Whether the header of a message is right.
+inline bool has_header(const bytes& message, tensafe::wire::kind what, std::uint64_t number,
+                       std::uint32_t group) {
+    return tensafe::wire::read_header(message) ==
+           tensafe::wire::header{what, tensafe::wire::set_id<P>, 0, number, group, message.size() - 52};
 }
 
 /// Makes both checksums fit, as somebody who changes bytes on purpose does.

@@ -105,7 +105,7 @@ void every_flipped_bit_is_refused(const byte_vector& good, Read read) {
 /// @returns  how many were read
 template <class Read>
 std::size_t read_random_bodies(const byte_vector& good, std::uint64_t seed, int count, Read read) {
-    std::mt19937_64 generator(seed);
+    tests::random_numbers generator(seed);
     const std::span<const std::uint8_t> good_body =
         std::span(good).subspan(body_begin, good.size() - body_begin - 4);
     std::size_t taken = 0;

@@ -3,13 +3,9 @@
 // Requests and replies of the right shapes that no key has made.
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/lora/packing/token_blocks.hpp>
-#include <tensafe/memory/packed_bits.hpp>
-#include <tensafe/rns/basis.hpp>
 
+#include "../small_sets.hpp"
 #include "../test.hpp"
 
 namespace wire_messages {
@@ -17,8 +13,9 @@ namespace wire_messages {
 namespace lora = tensafe::lora;
 namespace ckks = tensafe::ckks;
 using tensafe::arith::word;
+using tests::random_numbers;
+using tests::small;
 
-using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using tiles = lora::coefficient_tiles<4>;
 using blocks = lora::token_blocks;
 using protects = lora::protects_adapter_rows<>;
@@ -26,15 +23,14 @@ using narrow = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_
 using bare = lora::reveals_adapter_rows;
 
 template <class Word>
-std::vector<std::uint8_t> packed(std::mt19937_64& generator, std::size_t count, int bits, word below) {
-    std::vector<Word> values(count);
-    std::generate(values.begin(), values.end(), [&] { return static_cast<Word>(generator() % below); });
+std::vector<std::uint8_t> packed(random_numbers& generator, std::size_t count, int bits, word below) {
+    const auto values = generator.many(count, [&] { return static_cast<Word>(generator() % below); });
     std::vector<std::uint8_t> result(tensafe::memory::packed_bytes(count, bits));
     tensafe::memory::pack_bits(std::span<const Word>(values), bits, std::span(result));
     return result;
 }
 
-inline tensafe::random::seed some_seed(std::mt19937_64& generator) {
+inline tensafe::random::seed some_seed(random_numbers& generator) {
     tensafe::random::seed seed;
     for (auto& byte : seed.bytes) {
         byte = static_cast<std::uint8_t>(generator());
@@ -43,7 +39,7 @@ inline tensafe::random::seed some_seed(std::mt19937_64& generator) {
 }
 
 /// So many residues of each limb.
-inline std::vector<std::uint8_t> some_residues(std::mt19937_64& generator, std::size_t count) {
+inline std::vector<std::uint8_t> some_residues(random_numbers& generator, std::size_t count) {
     std::vector<std::uint8_t> result;
     for (const word q : small::basis::primes) {
         const auto limb = packed<word>(generator, count, static_cast<int>(std::bit_width(q)), q);
@@ -62,7 +58,7 @@ lora::packing_plan<small, blocks, Protection> block_plan(std::size_t rank, std::
 
 template <class Plan>
 lora::request<small> some_request(const Plan& l, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     lora::request<small> r{l.d(), l.entries_per_input(), some_seed(generator), {}};
     for (std::size_t i = 0; i < l.inputs(); ++i) {
         r.inputs.push_back(some_residues(generator, small::degree));
@@ -73,7 +69,7 @@ lora::request<small> some_request(const Plan& l, std::uint64_t seed) {
 template <class Packing, class Protection>
 lora::reply<small, Packing, Protection> some_reply(const lora::packing_plan<small, Packing, Protection>& l,
                                                    std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     lora::reply<small, Packing, Protection> r;
     r.rank = l.rank();
     r.d = l.d();
@@ -99,13 +95,13 @@ lora::reply<small, Packing, Protection> some_reply(const lora::packing_plan<smal
 
 template <class Plan>
 lora::block_request some_block_request(const Plan& l, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     return {l.d(), l.layout().tokens, some_seed(generator)};
 }
 
 template <class Plan>
 lora::block_reply some_block_reply(const Plan& l, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     lora::block_reply r{l.rank(), l.d(), l.layout().tokens, {}};
     for (std::size_t o = 0; o < l.outputs(); ++o) {
         const int bits = l.reply_bits(o);
@@ -116,13 +112,13 @@ lora::block_reply some_block_reply(const Plan& l, std::uint64_t seed) {
 
 template <class Plan>
 lora::token_request some_token_request(const Plan& l, std::size_t position, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     return {l.d(), position, 0x1122334455667788, some_residues(generator, l.d())};
 }
 
 template <class Plan>
 lora::token_reply some_token_reply(const Plan& l, std::size_t position, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     lora::token_reply r{l.rank(), l.d(), position, {}};
     l.for_each_width([&](std::size_t, std::size_t count, int bits) {
         const auto part = packed<std::uint32_t>(generator, count, bits, word{1} << bits);

@@ -1,6 +1,5 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/wire.hpp>
 
 #include "../random_values.hpp"
@@ -12,7 +11,6 @@ using namespace tests;
 
 namespace {
 
-using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 constexpr std::size_t d = 300;
 
 }  // namespace

@@ -29,7 +29,7 @@ std::vector<std::int64_t> operands(int bound) {
     const auto most =
         static_cast<std::int64_t>(static_cast<uint128>(static_cast<unsigned>(bound)) * Q / bound_of_q);
     std::vector<std::int64_t> values{0, 1, 2, q / 2, q / 2 + 1, most, most - 1, most - 2};
-    std::mt19937_64 random(Q);
+    tests::random_numbers random(Q);
     for (std::int64_t k = 1; k <= most / q && k < 9; ++k) {
         values.insert(values.end(), {k * q - 1, k * q, k * q + 1, k * q - q / 2, k * q - q / 2 - 1});
     }
@@ -48,7 +48,7 @@ template <class Policy, int Bound, word Q>
 std::string first_wrong() {
     using operand = within<Policy, Bound>;
     using representation = typename Policy::representation;
-    std::mt19937_64 random(Bound);
+    tests::random_numbers random(Bound);
     std::vector<word> factors{0, 1, 2, Q / 2, Q / 2 + 1, Q - 1, Q - 2};
     for (int i = 0; i < 20; ++i) {
         factors.push_back(random() % Q);

@@ -1,18 +1,14 @@
 #pragma once
 
 #include <tensafe/ckks/encrypt.hpp>
-#include <tensafe/ckks/keys.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
-#include <tensafe/random/generator.hpp>
 
 #include "../device_data.hpp"
 
 namespace tests {
 
 inline random::generator repeating_generator(std::uint8_t number) {
-    random::seed start;
-    start.bytes[0] = number;
-    return random::generator(start);
+    return random::generator(numbered_seed(number));
 }
 
 /// The next seeds of a generator that starts like that one.
@@ -28,12 +24,7 @@ inline std::vector<random::seed> seeds_of(std::uint8_t number, std::size_t count
 /// N real values for each message, the first of them near the ends of what fits.
 template <class P>
 std::vector<double> random_reals(std::size_t messages, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
-    std::uniform_real_distribution<double> uniform(-1, 1);
-    std::vector<double> reals(messages * P::degree);
-    for (double& x : reals) {
-        x = uniform(generator);
-    }
+    std::vector<double> reals = random_numbers(seed).uniforms(messages * P::degree);
     reals[0] = 1;
     reals[1] = -1;
     reals[2] = -0.0;

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/encrypt.hpp>
-#include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/trace.hpp>
-#include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
 
 #include "ckks_data.hpp"
@@ -13,19 +11,11 @@ namespace tests {
 /// Ciphertexts of nothing in particular: uniform, with 0 and q - 1 among the words.
 template <class P, int Level>
 std::vector<ckks::ciphertext<P, Level>> random_ciphertexts(std::size_t count, std::uint64_t seed) {
-    using basis = typename P::template basis_at<Level>;
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     std::vector<ckks::ciphertext<P, Level>> result(count);
     for (auto& c : result) {
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr word q = basis::template prime<I>;
-            for (auto* half : {&c.c0, &c.c1}) {
-                for (word& x : half->template limb<I>()) {
-                    const std::uint64_t draw = generator();
-                    x = draw % 7 == 0 ? 0 : draw % 11 == 0 ? q - 1 : (draw >> 1) % q;
-                }
-            }
-        });
+        c.c0 = generator.poly<decltype(c.c0)>();
+        c.c1 = generator.poly<decltype(c.c1)>();
     }
     return result;
 }
@@ -138,20 +128,19 @@ void check_ciphertext_operations(const Where& where) {
             CHECK(one.scale == expected.scale);
         }
     };
-    auto sum = to_device(where, a);
-    device::add(where, sum, device_b);
-    check(sum, [&](std::size_t i) {
-        auto c = a[i];
-        ckks::add(c, b[i]);
-        return c;
-    });
-    auto difference = to_device(where, a);
-    device::subtract(where, difference, device_b);
-    check(difference, [&](std::size_t i) {
-        auto c = a[i];
-        ckks::subtract(c, b[i]);
-        return c;
-    });
+    const auto check_in_place = [&](auto on_device, auto on_host) {
+        auto changed = to_device(where, a);
+        on_device(changed);
+        check(changed, [&](std::size_t i) {
+            auto c = a[i];
+            on_host(c, i);
+            return c;
+        });
+    };
+    check_in_place([&](auto& c) { device::add(where, c, device_b); },
+                   [&](auto& c, std::size_t i) { ckks::add(c, b[i]); });
+    check_in_place([&](auto& c) { device::subtract(where, c, device_b); },
+                   [&](auto& c, std::size_t i) { ckks::subtract(c, b[i]); });
 
     const auto plaintext_of = [&](const auto& poly) {
         ckks::plaintext<P, form, Level> p;
@@ -167,13 +156,8 @@ void check_ciphertext_operations(const Where& where) {
         for (std::size_t i = 0; i < plain.size(); ++i) {
             device::upload(where, plain[i].value, device_plain.values, i);
         }
-        auto product = to_device(where, a);
-        device::multiply_plain(where, product, device_plain);
-        check(product, [&](std::size_t i) {
-            auto c = a[i];
-            ckks::multiply_plain(c, plain[i % plain.size()]);
-            return c;
-        });
+        check_in_place([&](auto& c) { device::multiply_plain(where, c, device_plain); },
+                       [&](auto& c, std::size_t i) { ckks::multiply_plain(c, plain[i % plain.size()]); });
     };
     check_product({plaintext_of(factors[0].c0)});
     check_product({plaintext_of(factors[0].c0), plaintext_of(factors[0].c1), plaintext_of(b[0].c0)});
@@ -184,6 +168,7 @@ void check_ciphertext_operations(const Where& where) {
     check(device::level_reduce<0>(where, device_b),
           [&](std::size_t i) { return ckks::level_reduce<0>(b[i]); });
 
+    auto sum = to_device(where, a);
     auto other_scale = to_device(where, b);
     other_scale.scale *= 2;
     CHECK_THROWS_AS(device::add(where, sum, other_scale), parameter_error);

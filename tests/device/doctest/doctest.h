@@ -113,30 +113,18 @@ struct left_operand {
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-compare"
-    template <class R>
-    outcome operator==(const R& right) const {
-        return with(left == right, "==", right);
+#define DEVICE_TESTS_COMPARE(sign)                  \
+    template <class R>                              \
+    outcome operator sign(const R& right) const {   \
+        return with(left sign right, #sign, right); \
     }
-    template <class R>
-    outcome operator!=(const R& right) const {
-        return with(left != right, "!=", right);
-    }
-    template <class R>
-    outcome operator<(const R& right) const {
-        return with(left < right, "<", right);
-    }
-    template <class R>
-    outcome operator<=(const R& right) const {
-        return with(left <= right, "<=", right);
-    }
-    template <class R>
-    outcome operator>(const R& right) const {
-        return with(left > right, ">", right);
-    }
-    template <class R>
-    outcome operator>=(const R& right) const {
-        return with(left >= right, ">=", right);
-    }
+    DEVICE_TESTS_COMPARE(==)
+    DEVICE_TESTS_COMPARE(!=)
+    DEVICE_TESTS_COMPARE(<)
+    DEVICE_TESTS_COMPARE(<=)
+    DEVICE_TESTS_COMPARE(>)
+    DEVICE_TESTS_COMPARE(>=)
+#undef DEVICE_TESTS_COMPARE
 #pragma GCC diagnostic pop
     operator outcome() const {
         return {static_cast<bool>(left), ""};

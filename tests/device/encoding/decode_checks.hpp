@@ -3,8 +3,6 @@
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/device/encoding/decode.hpp>
 #include <tensafe/encoding/slots.hpp>
-#include <tensafe/rns/basis.hpp>
-#include <tensafe/rns/poly.hpp>
 
 #include "../device_data.hpp"
 
@@ -28,7 +26,7 @@ void check_traces(const Where& where) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     constexpr std::size_t outputs = 3;
     const double scale = 0x1p40 / 3;
-    std::mt19937_64 generator(Limbs);
+    random_numbers generator(Limbs);
     for (int log_n = 1; log_n <= 6; ++log_n) {
         CAPTURE(log_n);
         const std::size_t n = std::size_t{1} << log_n;
@@ -63,15 +61,11 @@ template <class Basis, class Where>
 void check_decode_slots(const Where& where) {
     constexpr std::size_t count = 2;
     const double scale = 0x1p40 / 3;
-    std::mt19937_64 generator(7);
+    random_numbers generator(7);
     std::vector<word> words;
     std::vector<rns::poly<Basis, rns::coefficient_form>> polynomials(count);
     for (auto& p : polynomials) {
-        rns::for_each_limb<Basis>([&]<int I>() {
-            for (word& x : p.template limb<I>()) {
-                x = generator() % Basis::template prime<I>;
-            }
-        });
+        p = generator.poly<rns::poly<Basis, rns::coefficient_form>>();
         words.insert(words.end(), p.words().begin(), p.words().end());
     }
     const auto device_words = to_device(where, words);

@@ -1,6 +1,4 @@
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/ckks/parameters.hpp>
-#include <tensafe/device/encoding/slot_transform.hpp>
 
 #include "../../test.hpp"
 #include "decode_checks.hpp"

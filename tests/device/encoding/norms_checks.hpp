@@ -10,12 +10,8 @@ template <class Real, class Where>
 void check_norms(const Where& where, std::size_t d) {
     CAPTURE(d);
     constexpr std::size_t rows = 3;
-    std::mt19937_64 generator(d);
-    std::normal_distribution<Real> distribution(Real(3));
-    std::vector<Real> values(rows * d);
-    for (Real& x : values) {
-        x = distribution(generator);
-    }
+    std::vector<Real> values = random_numbers(d).normals<Real>(rows * d);
+    std::ranges::for_each(values, [](Real& x) { x += 3; });
     const auto device_values = to_device(where, values);
     auto norms = poisoned<double>(where, rows);
     device::squared_norms(where, device_values.data(), d, rows, norms.data());

@@ -2,11 +2,7 @@
 
 #include <tensafe/device/encoding/reals.hpp>
 #include <tensafe/device/encoding/slot_transform.hpp>
-#include <tensafe/encoding/coefficients.hpp>
 #include <tensafe/encoding/slots.hpp>
-#include <tensafe/rns/basis.hpp>
-#include <tensafe/rns/limb.hpp>
-#include <tensafe/rns/poly.hpp>
 
 #include "../device_data.hpp"
 
@@ -34,7 +30,7 @@ void check_any_double(const Where& where) {
           0x7fffffffe0000000U, 0xffffffffffffffffU, 0x7fffffffffffffffU, 0x7ff0000000000001U}) {
         reals.push_back(__builtin_bit_cast(double, bits));
     }
-    std::mt19937_64 generator(1);
+    random_numbers generator(1);
     while (reals.size() < 4096) {
         reals.push_back(__builtin_bit_cast(double, generator()));
     }
@@ -88,7 +84,7 @@ inline std::vector<double> reals_below(int bits) {
             magnitudes.insert(magnitudes.end(), {x, std::nextafter(x, 0.0), std::nextafter(x, HUGE_VAL)});
         }
     }
-    std::mt19937_64 generator(static_cast<std::uint64_t>(bits));
+    random_numbers generator(static_cast<std::uint64_t>(bits));
     for (int i = 0; i < 4000; ++i) {
         const double fraction = 1 + static_cast<double>(generator() >> 11) * 0x1p-53;
         double x = std::ldexp(fraction, static_cast<int>(generator() % static_cast<word>(bits + 2)) - 2);
@@ -140,14 +136,12 @@ void check_load_of_rows(const Where& where) {
     constexpr std::size_t block = Basis::degree / 2 + 3;
     constexpr std::size_t count = 2 * block + 5;
     constexpr std::size_t stride = count + 2;
-    std::mt19937_64 generator(5);
-    std::normal_distribution<float> distribution;
-    std::vector<float> values(rows * stride);
-    std::generate(values.begin(), values.end(), [&] { return distribution(generator); });
+    random_numbers generator(5);
+    const std::vector<float> values = generator.normals<float>(rows * stride);
     const std::vector<double> scales{0x1p30 / 3, 12345.678};
-    std::vector<std::int8_t> errors(rows * inputs * Basis::degree);
-    std::generate(errors.begin(), errors.end(),
-                  [&] { return static_cast<std::int8_t>(static_cast<int>(generator() % 43) - 21); });
+    const std::vector<std::int8_t> errors = generator.many(rows * inputs * Basis::degree, [&] {
+        return static_cast<std::int8_t>(static_cast<int>(generator() % 43) - 21);
+    });
     const auto device_values = to_device(where, values);
     const auto device_scales = to_device(where, scales);
     const auto device_errors = to_device(where, errors);
@@ -185,10 +179,7 @@ void check_replicated(const Where& where, std::size_t d, int log_stride) {
     constexpr std::size_t slots = Basis::degree / 2;
     const std::size_t entries = slots >> log_stride;
     const std::size_t inputs = (d + entries - 1) / entries;
-    std::mt19937_64 generator(d);
-    std::normal_distribution<Real> distribution;
-    std::vector<Real> values(states * d);
-    std::generate(values.begin(), values.end(), [&] { return distribution(generator); });
+    std::vector<Real> values = random_numbers(d).normals<Real>(states * d);
     values[d / 2] = Real(-0.0);
     const std::vector<double> scales{0x1p40, 0x1p33 / 7};
     const auto device_values = to_device(where, values);

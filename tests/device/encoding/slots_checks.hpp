@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/device/encoding/slot_transform.hpp>
-#include <tensafe/encoding/slot_transform.hpp>
 
 #include "../device_data.hpp"
 
@@ -9,7 +8,7 @@ namespace tests {
 
 /// Numbers of very different sizes and both signs, some of them zeros.
 inline std::vector<double> uneven_reals(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
+    random_numbers generator(seed);
     std::normal_distribution<double> distribution;
     std::vector<double> values(count);
     for (double& x : values) {

@@ -1,12 +1,11 @@
 #pragma once
 
 #include <tensafe/device/lora/block_server.hpp>
-#include <tensafe/lora/protocol/block_server.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
 #include "../../random_values.hpp"
-#include "../../refusal.hpp"
+#include "../../sides.hpp"
 #include "../device_data.hpp"
 
 // Blocks of tokens on a device against lora::server with the same keys and seeds.
@@ -15,15 +14,7 @@ namespace tests::block_checks {
 
 /// Small rings of one and two limbs, with primes of other widths than those of named sets.
 using one_limb = ckks::parameters<10, ckks::limb_bits<60>, 20, ckks::insecure_for_tests>;
-using two_limbs = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
-
-inline random::seed seed_of(std::uint8_t first) {
-    random::seed seed;
-    for (std::size_t i = 0; i < seed.bytes.size(); ++i) {
-        seed.bytes[i] = static_cast<std::uint8_t>(first + 7 * i);
-    }
-    return seed;
-}
+using two_limbs = small;
 
 /// A server on the host and one on the device, two clients, and a block of the same seeds at both servers for
 /// each session.
@@ -31,7 +22,6 @@ template <ckks::parameter_set P, class Protection, class Where>
 struct both_sides {
     using host_server = lora::server<P, lora::token_blocks, Protection>;
     using device_server = device::server<P, Where, lora::token_blocks, Protection>;
-    using pool = lora::rerandomization_pool<P>;
 
     struct session {
         lora::client_block<P, Protection> of_client;
@@ -45,9 +35,8 @@ struct both_sides {
     Where where;
     lora::matrix a;
     host_server server;
+    std::array<tests::sides<P>, 2> clients;
     device_server on_device;
-    std::vector<lora::client<P>> clients;
-    std::vector<std::unique_ptr<pool>> pools;
     typename host_server::workspace host_work;
     typename device_server::preparation ahead;
     typename device_server::workspace online;
@@ -58,17 +47,15 @@ struct both_sides {
         : where(w),
           a(random_matrix(rank, d, 5)),
           server(a, tokens, lora::trusts_clients()),
-          on_device(where, a, tokens, lora::trusts_clients(), 2, random::generator(seed_of(99))),
+          clients{tests::sides<P>(1, server.plan().subring_log_n()),
+                  tests::sides<P>(2, server.plan().subring_log_n())},
+          on_device(where, a, tokens, lora::trusts_clients(), 2, numbered_generator(99)),
           ahead(on_device, most_blocks),
           online(on_device, most_tokens) {
-        host_work.generator = random::generator(seed_of(99));
-        for (std::uint8_t k = 0; k < 2; ++k) {
-            const random::seed nonce = seed_of(3);
-            clients.emplace_back(ckks::secret_key<P>(seed_of(1 + k)), random::generator(seed_of(40 + k)));
-            const auto key = clients.back().rerandomization_key(nonce);
-            pools.push_back(std::make_unique<pool>(nonce, key, server.plan().subring_log_n(),
-                                                   random::generator(seed_of(60 + k))));
-            CHECK(on_device.add_client(where, nonce, key, random::generator(seed_of(60 + k))) == k);
+        host_work.generator = numbered_generator(99);
+        for (std::uint32_t k = 0; k < 2; ++k) {
+            const auto& c = clients[k];
+            CHECK(on_device.add_client(where, c.server_nonce, c.open, numbered_generator(c.number + 3)) == k);
         }
     }
 
@@ -79,7 +66,7 @@ struct both_sides {
         std::vector<lora::block_request> requests;
         std::vector<device::asked_block> asked;
         for (const std::uint32_t client : client_of) {
-            sessions.push_back({clients[client].prepare(server.plan()), {}, {}, {}, {}});
+            sessions.push_back({clients[client].client.prepare(server.plan()), {}, {}, {}, {}});
             requests.push_back(sessions.back().of_client.request());
         }
         for (std::size_t s = 0; s < client_of.size(); ++s) {
@@ -90,9 +77,9 @@ struct both_sides {
         where.wait();
         for (std::size_t s = 0; s < client_of.size(); ++s) {
             session& of = sessions[earlier + s];
-            server.prepare(requests[s], *pools[client_of[s]], host_work, of.on_host, of.from_host);
+            server.prepare(requests[s], clients[client_of[s]].pool, host_work, of.on_host, of.from_host);
             on_device.take(where, ahead, s, of.on_device, of.from_device);
-            clients[client_of[s]].accept(of.of_client, of.from_device);
+            clients[client_of[s]].client.accept(of.of_client, of.from_device);
         }
     }
 
@@ -233,8 +220,8 @@ void check_refusals(const Where& where) {
                     shape_error);
     CHECK_THROWS_AS(others.on_device.stage(others.online, batch.tokens), shape_error);
 
-    const lora::block_request wrong{36, 4, seed_of(1)};
-    const lora::block_request right{37, 4, seed_of(1)};
+    const lora::block_request wrong{36, 4, numbered_seed(1)};
+    const lora::block_request right{37, 4, numbered_seed(1)};
     const auto stage = [&](const lora::block_request& request, std::uint32_t client, std::size_t count = 1) {
         sides.on_device.stage(sides.ahead, std::vector<device::asked_block>(count, {&request, client}));
     };
@@ -296,7 +283,7 @@ void check_spoilt_work(const Where& where, Run run = {}) {
     of_device.check(sides.online);
     again();
 
-    const lora::block_request request{37, 4, seed_of(1)};
+    const lora::block_request request{37, 4, numbered_seed(1)};
     const std::vector<device::asked_block> asked(2, {&request, 0});
     sides.on_device.stage(sides.ahead, asked);
     for (int time = 0; time < 2; ++time) {

@@ -3,7 +3,6 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/device/lora/decrypt.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
-#include <tensafe/memory/packed_bits.hpp>
 
 #include "reply_data.hpp"
 
@@ -22,7 +21,7 @@ inline void append_window(const std::vector<std::int8_t>& s, std::vector<std::in
     }
 }
 
-inline std::vector<std::uint8_t> random_bytes(std::mt19937_64& random, std::size_t count, int bits,
+inline std::vector<std::uint8_t> random_bytes(random_numbers& random, std::size_t count, int bits,
                                               bool extreme) {
     std::vector<std::uint32_t> values(count);
     for (std::uint32_t& x : values) {
@@ -42,7 +41,7 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
     std::size_t stride = 0;
     const std::vector<device::output_place> places = place(P::degree, std::move(widths), stride);
     INFO("trace to 2^", subring_log_n);
-    std::mt19937_64 random(static_cast<std::uint64_t>(subring_log_n) + 5);
+    random_numbers random(static_cast<std::uint64_t>(subring_log_n) + 5);
 
     std::vector<ckks::secret_key<P>> keys;
     std::vector<std::int8_t> windows;

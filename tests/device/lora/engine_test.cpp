@@ -1,6 +1,5 @@
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/engine.hpp>
-#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/serving/engine_answers.hpp>
 #include <tensafe/session/sequences.hpp>
 
@@ -13,7 +12,6 @@ using namespace tests;
 namespace {
 using serving::request;
 
-using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using narrow_range = lora::protects_adapter_rows<lora::average_case<6>>;
 using packing = lora::coefficient_tiles<4>;
 

@@ -1,10 +1,7 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/lora/messages.hpp>
-#include <tensafe/memory/packed_bits.hpp>
-#include <tensafe/rns/basis.hpp>
 
 #include "../device_data.hpp"
 
@@ -36,7 +33,7 @@ void check_basis(const Where& where) {
     constexpr std::size_t polynomials = 5;
     constexpr std::size_t size = limb_at<Basis>(polynomials, 0);
     CAPTURE(Basis::primes[0]);
-    std::mt19937_64 random(Basis::primes[0]);
+    random_numbers random(Basis::primes[0]);
     std::vector<word> words(size);
     for (std::size_t k = 0; k < size; ++k) {
         const word q = Basis::primes[k / Basis::degree % Basis::primes.size()];

@@ -1,18 +1,15 @@
 #pragma once
 
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/device/lora/rerandomize.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
-#include <tensafe/memory/packed_bits.hpp>
-#include <tensafe/random/generator.hpp>
 
 #include "reply_data.hpp"
 
 namespace tests::rerandomize_checks {
 
 /// Splits x into random residues that add up to it.
-inline void split(std::mt19937_64& random, word x, word q, std::uint32_t parts, std::vector<word>& to) {
+inline void split(random_numbers& random, word x, word q, std::uint32_t parts, std::vector<word>& to) {
     for (std::uint32_t i = 1; i < parts; ++i) {
         const word part = random() % q;
         to.push_back(part);
@@ -36,7 +33,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     const std::size_t products = tokens * places.size();
     INFO("trace to 2^", subring_log_n, ", ", parts, " parts");
 
-    std::mt19937_64 random(static_cast<std::uint64_t>(subring_log_n) + 77);
+    random_numbers random(static_cast<std::uint64_t>(subring_log_n) + 77);
     random::generator generator;
     const random::seed nonce = generator.next_seed();
     std::vector<word> c0;

@@ -5,19 +5,12 @@
 #include <tensafe/lora/protocol/server.hpp>
 
 #include "../../random_values.hpp"
+#include "../../sides.hpp"
 #include "../device_data.hpp"
 
 // The classic token on a device against lora::client and lora::server with the same keys and seeds.
 
 namespace tests::slot_token_checks {
-
-inline random::seed seed_of(std::uint8_t first) {
-    random::seed seed;
-    for (std::size_t i = 0; i < seed.bytes.size(); ++i) {
-        seed.bytes[i] = static_cast<std::uint8_t>(first + 5 * i);
-    }
-    return seed;
-}
 
 /// Requests, replies and answers of a batch of two clients equal the host's; answers are A*h.
 template <ckks::parameter_set P, class Where>
@@ -28,10 +21,10 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     const lora::server<P, packing, bare> host_server(a);
     const auto& plan = host_server.plan();
     const auto& layout = plan.layout();
-    const ckks::secret_key<P> first(seed_of(1));
-    const ckks::secret_key<P> second(seed_of(2));
+    const ckks::secret_key<P> first(numbered_seed(1));
+    const ckks::secret_key<P> second(numbered_seed(2));
     const std::vector<const ckks::secret_key<P>*> keys{&first, &second};
-    device::client<P, Where, packing, bare> client(where, layout, keys, random::generator(seed_of(9)));
+    device::client<P, Where, packing, bare> client(where, layout, keys, numbered_generator(9));
     const device::server<P, Where, packing, bare> server(where, a);
     typename decltype(client)::workspace client_work(client, 2);
     typename decltype(server)::workspace server_work(server, 2);
@@ -52,11 +45,11 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     where.wait();
     for (std::size_t t = 0; t < 2; ++t) {
         CAPTURE(t);
-        random::generator generator(seed_of(9));
+        random::generator generator(numbered_seed(9));
         for (std::size_t i = 0; i < 2 * t * layout.inputs(); ++i) {
             static_cast<void>(generator.next_seed());
         }
-        lora::client<P> host_client(ckks::secret_key<P>(seed_of(static_cast<std::uint8_t>(1 + t))),
+        lora::client<P> host_client(ckks::secret_key<P>(numbered_seed(static_cast<std::uint8_t>(1 + t))),
                                     std::move(generator));
         const std::span<const float> h = std::span<const float>(states).subspan(t * d, d);
         const auto query = host_client.encrypt(plan, h);

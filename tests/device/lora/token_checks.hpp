@@ -7,19 +7,12 @@
 #include <tensafe/lora/protocol/server.hpp>
 
 #include "../../random_values.hpp"
+#include "../../sides.hpp"
 #include "../device_data.hpp"
 
 // Whole tokens on a device against lora::client and lora::server with the same keys and seeds.
 
 namespace tests::token_checks {
-
-inline random::seed seed_of(std::uint8_t first) {
-    random::seed seed;
-    for (std::size_t i = 0; i < seed.bytes.size(); ++i) {
-        seed.bytes[i] = static_cast<std::uint8_t>(first + 7 * i);
-    }
-    return seed;
-}
 
 /// The generator of a seed after so many seeds.
 inline random::generator generator_after(const random::seed& start, std::size_t drawn) {
@@ -41,46 +34,23 @@ struct both_sides {
     Where where;
     lora::matrix a;
     host_server server;
-    std::vector<ckks::secret_key<P>> keys;
+    std::array<tests::sides<P>, 2> clients;
     device_client client;
     device_server on_device;
-    std::vector<lora::rerandomization_pool<P>*> pools;
-    lora::rerandomization_pool<P> first_pool;
-    lora::rerandomization_pool<P> second_pool;
-
-    static constexpr std::size_t largest = 3;
-    static constexpr std::uint8_t flood_seed = 99;
 
     both_sides(const Where& w, std::size_t rank, std::size_t d)
         : where(w),
           a(random_matrix(rank, d, 5)),
           server(a),
-          keys(two_keys()),
-          client(where, server.layout(), pointers(), random::generator(seed_of(40))),
-          on_device(where, a, 2, random::generator(seed_of(flood_seed))),
-          first_pool(nonce(), rerandomization_key(0), server.layout().subring_log_n(),
-                     random::generator(seed_of(60))),
-          second_pool(nonce(), rerandomization_key(1), server.layout().subring_log_n(),
-                      random::generator(seed_of(61))) {
-        CHECK(on_device.add_client(where, nonce(), rerandomization_key(0), random::generator(seed_of(60))) ==
-              0);
-        CHECK(on_device.add_client(where, nonce(), rerandomization_key(1), random::generator(seed_of(61))) ==
-              1);
-        pools = {&first_pool, &second_pool};
-    }
-
-    static random::seed nonce() { return seed_of(3); }
-    static std::vector<ckks::secret_key<P>> two_keys() {
-        std::vector<ckks::secret_key<P>> result;
-        result.emplace_back(seed_of(1));
-        result.emplace_back(seed_of(2));
-        return result;
-    }
-    std::vector<const ckks::secret_key<P>*> pointers() const { return {&keys[0], &keys[1]}; }
-    /// The same at each call.
-    ckks::rerandomization_key<P, lora::request_level<P>> rerandomization_key(std::size_t number) const {
-        random::generator generator(seed_of(static_cast<std::uint8_t>(20 + number)));
-        return ckks::make_rerandomization_key<lora::request_level<P>>(keys[number], nonce(), generator);
+          clients{tests::sides<P>(1, server.layout().subring_log_n()),
+                  tests::sides<P>(2, server.layout().subring_log_n())},
+          client(where, server.layout(), std::vector{&clients[0].key, &clients[1].key},
+                 numbered_generator(40)),
+          on_device(where, a, 2, numbered_generator(99)) {
+        for (std::uint32_t k = 0; k < 2; ++k) {
+            const auto& c = clients[k];
+            CHECK(on_device.add_client(where, c.server_nonce, c.open, numbered_generator(c.number + 3)) == k);
+        }
     }
 };
 
@@ -98,7 +68,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
     // Batches of different sizes through the same memory, one of them again.
     std::size_t drawn = 0;  // seeds of clients
     lora::server_workspace<P> host_work;
-    host_work.generator = random::generator(seed_of(99));
+    host_work.generator = numbered_generator(99);
     for (const std::vector<std::uint32_t>& client_of :
          {std::vector<std::uint32_t>{1, 0, 1}, {0, 1}, {0, 0, 1}}) {
         const std::size_t tokens = client_of.size();
@@ -122,8 +92,8 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
             // The host's client with the same key, and the seeds in the order in which they were drawn.
             const std::span<const float> h = std::span<const float>(states).subspan(t * d, d);
             lora::client<P> host_client(
-                ckks::secret_key<P>(seed_of(static_cast<std::uint8_t>(1 + client_of[t]))),
-                generator_after(seed_of(40), drawn));
+                ckks::secret_key<P>(numbered_seed(sides.clients[client_of[t]].number + 1)),
+                generator_after(numbered_seed(40), drawn));
             drawn += 1 + layout.inputs();
             const auto query = host_client.encrypt(sides.server.plan(), h);
             const auto request = requests.get(where, t);
@@ -131,7 +101,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
             CHECK(request.inputs == query.request.inputs);
 
             typename decltype(sides.server)::reply_type reply;
-            sides.server.apply(query.request, *sides.pools[client_of[t]], host_work, reply);
+            sides.server.apply(query.request, sides.clients[client_of[t]].pool, host_work, reply);
             const auto of_device = replies.get(where, t);
             REQUIRE(of_device.outputs.size() == reply.outputs.size());
             for (std::size_t o = 0; o < reply.outputs.size(); ++o) {
@@ -232,7 +202,7 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
         CHECK(erased(output.c1));
     }
     // Both sides notice that nothing came.
-    lora::client<P> host_client(ckks::secret_key<P>(seed_of(1)));
+    lora::client<P> host_client(ckks::secret_key<P>(numbered_seed(sides.clients[0].number + 1)));
     CHECK_THROWS_AS(host_client.decrypt(sides.server.plan(), replies.get(where, 0), lora::query<P>{{}, 1.0}),
                     format_error);
     sides.client.decrypt(where, replies, client_work);

@@ -22,7 +22,7 @@ std::size_t at(std::size_t polynomial, int limb, std::size_t k) {
 /// drive the sums of the inverse furthest; zeros.
 template <class Basis>
 words some_stack(std::size_t polynomials, word seed) {
-    std::mt19937_64 random(seed);
+    random_numbers random(seed);
     words stack(polynomials * static_cast<std::size_t>(Basis::limbs) * Basis::degree);
     for (std::size_t p = 0; p < polynomials; ++p) {
         rns::for_each_limb<Basis>([&]<int I>() {

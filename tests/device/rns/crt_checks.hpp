@@ -2,7 +2,6 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/device/encoding/decode.hpp>
-#include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/crt.hpp>
 
 #include "../device_data.hpp"
@@ -33,7 +32,7 @@ template <class Basis, class Where>
 void check_crt(const Where& where) {
     constexpr std::size_t count = 1500;
     constexpr auto limbs = static_cast<std::size_t>(Basis::limbs);
-    std::mt19937_64 generator(1);
+    random_numbers generator(1);
     std::vector<word> residues(limbs * count);
     for (std::size_t i = 0; i < limbs; ++i) {
         const word q = Basis::primes[i];

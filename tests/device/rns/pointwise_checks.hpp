@@ -20,18 +20,8 @@ using host_polys = std::vector<rns::poly<Basis, Form>>;
 /// Random residues; every seventh is 0, every eleventh q - 1.
 template <class Basis, class Form>
 host_polys<Basis, Form> random_polys(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 generator(seed);
-    host_polys<Basis, Form> result(count);
-    for (auto& p : result) {
-        rns::for_each_limb<Basis>([&]<int I>() {
-            constexpr word q = Basis::template prime<I>;
-            for (word& x : p.template limb<I>()) {
-                const std::uint64_t draw = generator();
-                x = draw % 7 == 0 ? 0 : draw % 11 == 0 ? q - 1 : (draw >> 1) % q;
-            }
-        });
-    }
-    return result;
+    random_numbers generator(seed);
+    return generator.many(count, [&] { return generator.poly<rns::poly<Basis, Form>>(); });
 }
 
 template <class Where, class Basis, class Form>

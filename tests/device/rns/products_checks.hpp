@@ -3,7 +3,6 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/rns/products.hpp>
-#include <tensafe/rns/basis.hpp>
 
 #include "../device_data.hpp"
 
@@ -22,7 +21,7 @@ struct shape {
 };
 
 template <class Basis>
-words random_stack(std::mt19937_64& random, std::size_t polynomials, bool extreme) {
+words random_stack(random_numbers& random, std::size_t polynomials, bool extreme) {
     words stack;
     stack.reserve(polynomials * Basis::degree * static_cast<std::size_t>(Basis::limbs));
     for (std::size_t p = 0; p < polynomials; ++p) {
@@ -79,7 +78,7 @@ struct reference {
 template <class Basis, class Where>
 void check_shape(const Where& where, const shape& s) {
     INFO(s.tokens, " tokens, ", s.inputs, " inputs, ", s.outputs, " outputs, ", s.blocks, " blocks");
-    std::mt19937_64 random(s.tokens + 10 * s.inputs + 100 * s.outputs + s.blocks);
+    random_numbers random(s.tokens + 10 * s.inputs + 100 * s.outputs + s.blocks);
     const std::size_t products = std::size_t{s.tokens} * s.outputs;
     const words w = random_stack<Basis>(random, std::size_t{s.outputs} * s.inputs, s.extreme);
     const words x0 = random_stack<Basis>(random, std::size_t{s.tokens} * s.inputs, s.extreme);

@@ -4,7 +4,6 @@
 #include <tensafe/device/rns/rescale.hpp>
 #include <tensafe/rns/rescale.hpp>
 
-#include "../device_data.hpp"
 #include "pointwise_checks.hpp"
 
 namespace tests {

@@ -1,9 +1,7 @@
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/device/encoding/decode.hpp>
 
 #include "../../test.hpp"
 #include "crt_checks.hpp"
-#include "pointwise_checks.hpp"
 #include "products_checks.hpp"
 #include "rescale_checks.hpp"
 #include "switch_checks.hpp"

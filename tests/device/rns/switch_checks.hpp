@@ -2,7 +2,6 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/device/rns/rescale.hpp>
-#include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
 
 #include "../device_data.hpp"
@@ -30,7 +29,7 @@ struct switch_coefficient {
 template <class Basis, class Where>
 void check_basis(const Where& where) {
     constexpr std::uint32_t count = 150;
-    std::mt19937_64 random(Basis::primes[0]);
+    random_numbers random(Basis::primes[0]);
     std::vector<word> words;
     std::array<std::vector<word>, static_cast<std::size_t>(Basis::limbs)> limbs;
     std::array<std::span<const word>, static_cast<std::size_t>(Basis::limbs)> spans;

@@ -46,7 +46,7 @@ TEST_CASE("zeros of both signs are one value") {
 
 TEST_CASE("sixteen values have 4 bits an entry, BF16 8 to 11, F32 the logarithm of their number") {
     matrix four(32, 2048);
-    std::mt19937_64 dice(1);
+    random_numbers dice(1);
     for (float& x : four.values) {
         x = 0.01F * static_cast<float>(static_cast<int>(dice() % 16) - 8);
     }

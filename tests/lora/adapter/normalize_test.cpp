@@ -12,7 +12,7 @@ TEST_CASE("one encrypted state serves the stacked and balanced q, k and v sites"
     }
     const std::vector<std::reference_wrapper<const adapter_site>> references(sites.begin(), sites.end());
     const site_stack stack(references);
-    session with = session_for<tiles<4>>();
+    sides<small> with = sides_for<tiles<4>>();
     const tiles<4> s(stack.rows());
     CHECK(std::fabs(s.layout().row_norm - 1) < 1e-6);
     const std::vector<float> h = random_state(300, 4);
@@ -36,7 +36,7 @@ TEST_CASE("in mode blind the reply is the delta") {
     const matrix merged = merge(site);
     CHECK(merged.rows == served_rows(mode::blind, site.rank(), site.d_out()));
     CHECK(merged.columns == 300);
-    session with = session_for<tiles<4>>();
+    sides<small> with = sides_for<tiles<4>>();
     const tiles<4> s(merged);
     const std::vector<float> h = random_state(300, 2);
     const std::vector<double> expected = plain_delta(site, h);

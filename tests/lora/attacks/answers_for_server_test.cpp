@@ -7,8 +7,6 @@
 namespace {
 
 using namespace attacks;
-using P = small_private;
-using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
 constexpr std::size_t rank = 32;
 constexpr std::size_t d = 200;
@@ -66,7 +64,7 @@ struct published {
     std::vector<equation> equations;
 };
 
-published answer(session<P>& s, const tile_server& server, const std::vector<float>& h) {
+published answer(sides<P>& s, const tile_server& server, const std::vector<float>& h) {
     const auto& plan = server.plan();
     const auto& budget = plan.budget();
     const int bits = plan.reply_bits(0);
@@ -115,7 +113,7 @@ published answer(session<P>& s, const tile_server& server, const std::vector<flo
 
 TEST_CASE("a server that sees answers to states that come twice gets the key, rounded or not") {
     const tile_server server(random_matrix(rank, d, 95));
-    session<P> s(95, server.plan().subring_log_n());
+    sides<P> s(95, server.plan().subring_log_n());
     least_squares all;
     for (std::size_t t = 0; t < states; ++t) {
         // A prompt that is asked again. The answers' difference has neither h nor A in it.

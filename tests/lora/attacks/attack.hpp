@@ -1,14 +1,11 @@
 #pragma once
 
-// What the attacks share: sessions whose every random number is fixed, what an observer reads off a reply,
-// and statistics with known false alarm rates.
+// What the attacks share: what an observer reads off a reply, and statistics with known false alarm rates.
+// Their sessions (sides.hpp) have every random number fixed.
 
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
-
-#include <numbers>
-
+#include "../../ntt/reference.hpp"
 #include "../../random_values.hpp"
+#include "../../sides.hpp"
 #include "../../test.hpp"
 #include "../../worst.hpp"
 #include "../block_products.hpp"
@@ -23,104 +20,13 @@ using lora::matrix;
 /// The modulus of private_n4096 over a ring that is too small to be secure: what the tests show does not
 /// depend on the degree.
 using small_private = ckks::parameters<10, ckks::limb_bits<45, 44>, 40, ckks::insecure_for_tests>;
-
-inline random::seed numbered_seed(std::uint64_t number) {
-    random::seed result;
-    for (std::size_t i = 0; i < 8; ++i) {
-        result.bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
-    }
-    return result;
-}
-
-inline random::generator numbered_generator(std::uint64_t number) {
-    return random::generator(numbered_seed(number));
-}
+using P = small_private;
+using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
 template <class Real>
 std::span<const Real> view(const std::vector<Real>& values) {
     return values;
 }
-
-/// A client with its pool of zeros at one server. Runs with one number repeat each other bit by bit.
-template <ckks::parameter_set P>
-struct session {
-    using rerandomization_key = ckks::rerandomization_key<P, lora::request_level<P>>;
-
-    session(std::uint64_t session_number, int subring_log_n)
-        : number(16 * session_number),
-          server_nonce(numbered_seed(number)),
-          key(numbered_seed(number + 1)),
-          client(ckks::secret_key<P>(numbered_seed(number + 1)), numbered_generator(number + 2)),
-          open(client.rerandomization_key(server_nonce)),
-          pool(server_nonce, open, subring_log_n, numbered_generator(number + 3)) {
-        work.generator = numbered_generator(number + 4);
-    }
-
-    std::uint64_t number;
-    random::seed server_nonce;
-    ckks::secret_key<P> key;  ///< the client's, to decrypt what it would not
-    lora::client<P> client;
-    rerandomization_key open;
-    lora::rerandomization_pool<P> pool;
-    lora::server_workspace<P> work;
-};
-
-/// A client's block and a server's part of it. Two of one number are copies, as of a machine that was
-/// restored twice: the same masks, the same encryptions of zero, the same secrets of floods.
-template <ckks::parameter_set P>
-struct block_session : session<P> {
-    using server_type = lora::server<P, lora::token_blocks>;
-    using client_block = lora::client_block<P, lora::protects_adapter_rows<>>;
-
-    block_session(const server_type& of, std::uint64_t session_number)
-        : session<P>(session_number, of.plan().subring_log_n()),
-          server(of),
-          of_client(this->client.prepare(of.plan())) {
-        work.generator = numbered_generator(this->number + 5);
-        server.prepare(of_client.request(), this->pool, work, of_server, ahead);
-        this->client.accept(of_client, ahead);
-    }
-
-    lora::token_query encrypt(const std::vector<float>& h, double overflow_margin = 1) {
-        lora::token_query query;
-        of_client.encrypt(h, query, overflow_margin);
-        return query;
-    }
-    lora::token_reply answer(const lora::token_request& r) {
-        lora::token_reply reply;
-        server.answer(of_server, r, work, reply);
-        return reply;
-    }
-    /// What the client reads, rounded as it does.
-    std::vector<double> decrypt(const lora::token_query& query, const lora::token_reply& reply) {
-        std::vector<double> answers(server.plan().rank());
-        of_client.decrypt(reply, query, answers);
-        return answers;
-    }
-    /// The same with every bit of noise, in units of the reply.
-    std::vector<std::int32_t> exact(const lora::token_reply& reply) const {
-        const auto& plan = server.plan();
-        const int bits = plan.reply_bits(0);
-        std::vector<std::uint32_t> c0(plan.rank());
-        std::vector<std::uint32_t> c1(P::degree);
-        tensafe::memory::unpack_bits(std::span<const std::uint8_t>(reply.c0), bits, std::span(c0));
-        std::vector<std::int32_t> result;
-        for (std::size_t r = 0; r < plan.rank(); ++r) {
-            tensafe::memory::unpack_bits(std::span<const std::uint8_t>(ahead.c1[r]), bits, std::span(c1));
-            const auto sum =
-                c0[r] + static_cast<std::uint32_t>(this->key.window().coefficient_of_product(
-                            std::span<const std::uint32_t>(c1), reply.position * plan.entries_per_input()));
-            result.push_back(static_cast<std::int32_t>(sum << (32 - bits)) >> (32 - bits));
-        }
-        return result;
-    }
-
-    const server_type& server;
-    client_block of_client;
-    lora::server_block<P> of_server;
-    lora::block_workspace<P> work;
-    lora::block_reply ahead;  ///< sent before the first token
-};
 
 // --- What everybody can compute ---------------------------------------------------------------------------
 
@@ -136,15 +42,6 @@ evaluation_poly<P> uniform_half(const lora::request<P>& r, std::size_t i) {
     ckks::expand_uniform(r.seed, random::stream_domain::uplink, c1,
                          static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis_of<P>::limbs)));
     return c1;
-}
-
-template <class Basis>
-uint128 modulus() {
-    uint128 product = 1;
-    for (const word q : Basis::primes) {
-        product *= q;
-    }
-    return product;
 }
 
 /// Coefficients as fractions of Q, in units of 2^-64, where additions and small multiples wrap around as they
@@ -360,6 +257,24 @@ inline double concentration(const std::vector<std::uint64_t>& x) {
     }
     return sum / static_cast<double>(x.size());
 }
+
+/// Mean square and largest magnitude of many values.
+class statistics {
+  public:
+    void add(double x) {
+        squares_ += x * x;
+        largest_ = std::fmax(largest_, std::fabs(x));
+        ++count_;
+    }
+    double root_mean_square() const { return std::sqrt(squares_ / static_cast<double>(count_)); }
+    double largest() const { return largest_; }
+    std::size_t count() const { return count_; }
+
+  private:
+    double squares_ = 0;
+    double largest_ = 0;
+    std::size_t count_ = 0;
+};
 
 /// Pearson's; of unrelated samples it has a deviation of 1/sqrt(n).
 template <class Sample>

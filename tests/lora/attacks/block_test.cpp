@@ -9,10 +9,9 @@
 namespace {
 
 using namespace attacks;
-using P = small_private;
 using basis = basis_of<P>;
 using block_server = lora::server<P, lora::token_blocks>;
-using exchange = block_session<P>;
+using exchange = block_sides<P>;
 
 constexpr std::size_t d = 200;
 constexpr std::size_t tokens = 32;
@@ -227,7 +226,7 @@ TEST_CASE("one zero under two blocks confirms a guess of A, without a key") {
     const matrix a = random_matrix(2, d, 1);
     const block_server server(a, tokens);
     const auto& layout = server.layout();
-    const session<P> s(26, layout.subring_log_n());
+    const sides<P> s(26, layout.subring_log_n());
     const lora::block_request requests[] = {{d, tokens, numbered_seed(1)}, {d, tokens, numbered_seed(2)}};
     const auto prepared = [&](const lora::block_request& request, lora::rerandomization_pool<P>& pool) {
         lora::server_block<P> block;

@@ -7,15 +7,12 @@
 
 #include <Eigen/Dense>
 
-#include <complex>
-
 #include "../../../studies/few_bits.hpp"
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using P = small_private;
 using message = rns::secret_poly<basis_of<P>, rns::coefficient_form>;
 
 /// A request of one ciphertext that encrypts any polynomial.
@@ -37,8 +34,7 @@ lora::request<P> request_of(const Layout& layout, const ckks::secret_key<P>& key
 
 /// The target coefficients of all outputs, as integers modulo Q.
 template <class Server>
-std::vector<double> target_coefficients(const Server& server, session<P>& s,
-                                        const lora::request<P>& request) {
+std::vector<double> target_coefficients(const Server& server, sides<P>& s, const lora::request<P>& request) {
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
     typename Server::reply_type reply;
@@ -66,7 +62,7 @@ TEST_CASE("states of one entry, larger than the range is made for, show the very
     const lora::server<P> server(a);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
-    session<P> s(15, layout.subring_log_n());
+    sides<P> s(15, layout.subring_log_n());
     random::generator generator = numbered_generator(15);
     std::size_t exact = 0;
     for (std::size_t k = 0; k < d; ++k) {
@@ -93,7 +89,7 @@ TEST_CASE_TEMPLATE("d/4 chosen requests read an A of 4 bits exactly, and with an
     const lora::server<P, lora::coefficient_tiles<4>,
                        lora::protects_adapter_rows<lora::worst_case, Precision>>
         server(wanted.a);
-    session<P> s(18, server.layout().subring_log_n());
+    sides<P> s(18, server.layout().subring_log_n());
     const studies::few_bit_reading four = read_few_bits(server, s.client, s.pool, wanted, 4);
     const studies::few_bit_reading one = read_few_bits(server, s.client, s.pool, wanted, 1);
     CHECK(four.requests == 256 / 4);
@@ -118,7 +114,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     const lora::reply_budget budget = layout.budget();
     REQUIRE(layout.outputs() == 1);
     REQUIRE(layout.targets(0) == 2 * rank);
-    session<P> s(16, layout.subring_log_n());
+    sides<P> s(16, layout.subring_log_n());
     random::generator generator = numbered_generator(16);
 
     const std::vector<float> states[2] = {random_state(d, 1), random_state(d, 2)};
@@ -163,9 +159,9 @@ TEST_CASE("checksum rows give a malicious client further equations about A, but 
     const lora::reply_budget budget = layout.budget();
     REQUIRE(layout.outputs() == 2);
     REQUIRE(layout.targets(1) == rows);
-    session<P> s(17, layout.subring_log_n());
+    sides<P> s(17, layout.subring_log_n());
     random::generator generator = numbered_generator(17);
-    std::mt19937_64 dice(17);
+    tests::random_numbers dice(17);
     std::normal_distribution<double> normal;
 
     const auto unknowns = static_cast<Eigen::Index>(rows * d);

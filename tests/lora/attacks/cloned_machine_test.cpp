@@ -31,8 +31,6 @@ extern "C" ssize_t getrandom(void* out, std::size_t length, unsigned flags) {
 namespace {
 
 using namespace attacks;
-using P = small_private;
-using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 using block_server = lora::server<P, lora::token_blocks>;
 constexpr std::size_t d = 100;
 
@@ -181,7 +179,7 @@ TEST_CASE("two copies of a server show nothing of A") {
     const matrix other_a = random_matrix(4, d, 80);
     const tile_server server(a);
     const tile_server other_server(other_a);
-    session<P> s(81, server.plan().subring_log_n());
+    sides<P> s(81, server.plan().subring_log_n());
     const auto first = s.client.encrypt(server.plan(), random_state(d, 82)).request;
     const auto second = s.client.encrypt(server.plan(), random_state(d, 83)).request;
 
@@ -228,7 +226,7 @@ TEST_CASE("two copies of a server show nothing of A") {
 
     // Of two clients: v would be the same under two a.
     const auto errors_of = [&](bool hedged, std::uint64_t client) {
-        const session<P> other(client, server.plan().subring_log_n());
+        const sides<P> other(client, server.plan().subring_log_n());
         return restored([&] {
             lora::rerandomization_pool<P> pool(other.server_nonce, other.open, server.plan().subring_log_n(),
                                                copied(hedged));
@@ -247,7 +245,7 @@ TEST_CASE(
     const matrix other_a = random_matrix(2, d, 92);
     const block_server server(a, 32);
     const block_server other_server(other_a, 32);
-    const session<P> s(93, server.plan().subring_log_n());
+    const sides<P> s(93, server.plan().subring_log_n());
     const auto c1 = [&](bool hedged, const block_server& from, std::uint64_t request) {
         const auto reply = restored([&] {
             lora::rerandomization_pool<P> pool(s.server_nonce, s.open, from.plan().subring_log_n(),
@@ -292,7 +290,7 @@ TEST_CASE("two copies of a server draw other floods for the same c1 with another
     const auto& plan = server.plan();
     // Copies of a client with an explicit start: one c1, one error, two states.
     const auto errors = [&](bool hedged, std::uint64_t state) {
-        session<P> s(89, plan.subring_log_n());
+        sides<P> s(89, plan.subring_log_n());
         std::vector<double> result;
         lora::decryption_workspace<P> work;
         for (std::uint64_t t = 0; t < 10; ++t) {

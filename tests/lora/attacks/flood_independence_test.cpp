@@ -7,8 +7,6 @@
 namespace {
 
 using namespace attacks;
-using P = small_private;
-using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
 constexpr std::size_t rank = 32;
 constexpr std::size_t d = 100;
@@ -22,7 +20,7 @@ std::vector<std::vector<double>> errors() {
     const lora::reply_budget& budget = plan.budget();
     // The integers that stand for A, as the layout makes them.
     const double weight = budget.weight_norm / plan.layout().row_norm;
-    session<P> s(61, plan.subring_log_n());
+    sides<P> s(61, plan.subring_log_n());
     lora::decryption_workspace<P> work;
     std::vector<std::vector<double>> result;
     tile_server::reply_type reply;

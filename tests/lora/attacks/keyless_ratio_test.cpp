@@ -6,7 +6,6 @@
 namespace {
 
 using namespace attacks;
-using P = small_private;
 using basis = basis_of<P>;
 using tiles = lora::coefficient_tiles<4>;
 
@@ -141,7 +140,7 @@ struct observed_tokens {
 
 /// As many tokens as inputs, seen from outside: what `c1_of` makes of the reply's first output.
 template <class Server, class Apply, class C1>
-observed_tokens observe(const Server& server, session<P>& s, Apply apply, C1 c1_of) {
+observed_tokens observe(const Server& server, sides<P>& s, Apply apply, C1 c1_of) {
     observed_tokens seen;
     for (std::size_t t = 0; t < server.layout().inputs(); ++t) {
         const auto query = s.client.encrypt(server.plan(), random_state(server.layout().d, 10 + t));
@@ -163,7 +162,7 @@ void check_packing(std::size_t rank, std::size_t d) {
     const lora::server<P, Packing, lora::protects_adapter_rows<>> server(a);
     const auto& layout = server.layout();
     const int bits = layout.budget().reply_bits;
-    session<P> s(2, layout.subring_log_n());
+    sides<P> s(2, layout.subring_log_n());
     std::vector<lora::traced_product<P>> bare;
     const auto protected_apply = [&](const lora::request<P>& r) {
         bare.push_back(bare_products(server, r)[0]);
@@ -218,7 +217,7 @@ TEST_CASE(
 TEST_CASE("a bare reply of tiles as it is sent shows A exactly, without a key") {
     const matrix a = random_matrix(4, 200, 3);
     const lora::server<P, tiles, lora::reveals_adapter_rows> server(a);
-    session<P> s(3, server.layout().subring_log_n());
+    sides<P> s(3, server.layout().subring_log_n());
     const auto seen = observe(
         server, s, [&](const lora::request<P>& r) { return server.apply(r); },
         [](const auto& output) { return limb_of(output.c1); });
@@ -264,7 +263,7 @@ TEST_CASE("blocks: d entries of a c1 are d equations for a row of A, and of a pr
     const lora::server<P, lora::token_blocks> server(a, 32);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
-    session<P> s(4, layout.subring_log_n());
+    sides<P> s(4, layout.subring_log_n());
     const auto block = s.client.prepare(server.plan());
     const auto bare = bare_block<P>(server, block.request().seed);
     lora::server_block<P> prepared;
@@ -328,7 +327,7 @@ TEST_CASE("zeros are for one use: with the same zero under two replies, their di
     const auto confirmation = [&](std::uint64_t first, std::uint64_t second) {
         std::vector<std::uint64_t> replies[2];
         std::vector<std::uint64_t> guesses[2];
-        session<P> s(5, layout.subring_log_n());
+        sides<P> s(5, layout.subring_log_n());
         for (std::size_t t = 0; t < 2; ++t) {
             // A pool that starts anew is what a restored snapshot of a filled one would be.
             lora::rerandomization_pool<P> pool(s.server_nonce, s.open, layout.subring_log_n(),

@@ -52,6 +52,11 @@ struct regression {
     std::vector<double> weights;  ///< the truth, as integers
     double bare_deviation = 0;    ///< of the noise itself
     double hidden_deviation = 0;
+    lora::reply_budget budget{};
+
+    /// Of the estimates with the truth.
+    double correlation_before() const { return correlation(bare, weights); }
+    double correlation_after() const { return correlation(hidden, weights); }
 };
 
 /// One coefficient of e after the other: the mean of noise * e_k over the mean of e_k^2.
@@ -62,15 +67,15 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
     const lora::server<P, packing> server(a);
     const auto& layout = server.layout();
     REQUIRE(layout.inputs() == 1);
-    const lora::reply_budget budget = layout.budget();
-    session<P> s(6, layout.subring_log_n());
+    sides<P> s(6, layout.subring_log_n());
     // The client's own randomness: what it drew before, and then one seed for c1 and one for e for each
     // token.
     random::generator mirror = numbered_generator(s.number + 2);
     static_cast<void>(mirror.next_seed());  // the re-randomization key's nonce
     static_cast<void>(mirror.next_seed());  // and its error
 
-    regression result{std::vector<double>(rank * d), std::vector<double>(rank * d), {}, 0, 0};
+    regression result{
+        std::vector<double>(rank * d), std::vector<double>(rank * d), {}, 0, 0, layout.budget()};
     std::vector<std::int8_t> e(P::degree);
     constexpr std::size_t block = P::degree / Rows;
     for (std::size_t t = 0; t < replies; ++t) {
@@ -118,7 +123,7 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
         result.bare[k] /= squares;
         result.hidden[k] /= squares;
         result.weights.push_back(
-            std::round(static_cast<double>(a.values[k]) * budget.weight_norm / layout.row_norm));
+            std::round(static_cast<double>(a.values[k]) * result.budget.weight_norm / layout.row_norm));
     }
     const double draws = static_cast<double>(replies * rank);
     result.bare_deviation = std::sqrt(result.bare_deviation / draws);
@@ -147,10 +152,9 @@ TEST_CASE("the noise of bare products, regressed on e, is A; after the flood not
     constexpr std::size_t d = 64;
     constexpr std::size_t replies = 2000;
     const regression r = regress<P, 4>(rank, d, replies);
-    const lora::reply_budget budget =
-        lora::layout<P, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>::of(rank, d, 1).budget();
-    const double bare = correlation(r.bare, r.weights);
-    const double hidden = correlation(r.hidden, r.weights);
+    const lora::reply_budget& budget = r.budget;
+    const double bare = r.correlation_before();
+    const double hidden = r.correlation_after();
     MESSAGE("correlation with A: ", bare, " before the flood, ", hidden, " after it; predicted ",
             predicted_correlation(r, r.bare_deviation, 4 * replies), " and ",
             predicted_correlation(r, budget.flood.deviation(), 4 * replies), "; leak over flood 2^",
@@ -174,10 +178,9 @@ TEST_CASE(
     constexpr std::size_t d = 16;
     constexpr std::size_t replies = 2000;
     const regression r = regress<P, 4>(rank, d, replies);
-    const lora::reply_budget budget =
-        lora::layout<P, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>::of(rank, d, 1).budget();
-    const double bare = correlation(r.bare, r.weights);
-    const double hidden = correlation(r.hidden, r.weights);
+    const lora::reply_budget& budget = r.budget;
+    const double bare = r.correlation_before();
+    const double hidden = r.correlation_after();
     const double predicted =
         predicted_correlation(r, std::hypot(budget.flood.deviation(), budget.leak_deviation()), 4 * replies);
     MESSAGE("correlation with A: ", bare, " before the flood, ", hidden, " after it, predicted ", predicted,

@@ -4,17 +4,13 @@
 
 #include <tensafe/random/samplers.hpp>
 
-#include <cstdlib>
-
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using P = small_private;
 using basis = basis_of<P>;
 using tiles = lora::coefficient_tiles<4>;
-using tile_server = lora::server<P, tiles>;
 using block_server = lora::server<P, lora::token_blocks, lora::protects_adapter_rows<>>;
 
 constexpr std::size_t rank = 4;
@@ -100,7 +96,7 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
     const matrix a = random_matrix(rank, d, 1);
     const tile_server server(a);
     const auto& layout = server.layout();
-    session<P> s(7, layout.subring_log_n());
+    sides<P> s(7, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), random_state(d, 2));
     const lora::traced_product<P> bare = bare_products(server, query.request)[0];
 
@@ -146,7 +142,7 @@ TEST_CASE(
     const matrix a = random_matrix(rank, d, 1);
     const tile_server server(a);
     const auto& layout = server.layout();
-    session<P> s(8, layout.subring_log_n());
+    sides<P> s(8, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), random_state(d, 2));
     const auto c1_under = [&](const evaluation_poly<P>& b) {
         // The same randomness of zeros, so that nothing but b can differ.
@@ -170,7 +166,7 @@ TEST_CASE(
     const tile_server server(a);
     const auto& layout = server.layout();
     const int bits = layout.budget().reply_bits;
-    session<P> s(9, layout.subring_log_n());
+    sides<P> s(9, layout.subring_log_n());
     lora::rerandomization_pool<P> pool(s.server_nonce,
                                        {s.open.client_nonce, ternary_reader(1, most_digits), s.server_nonce},
                                        layout.subring_log_n(), numbered_generator(9));
@@ -210,7 +206,7 @@ struct bared_block {
 };
 
 /// @param digits  that are read at each position
-bared_block take_zeros_off(const block_server& server, session<P>& s, std::size_t digits) {
+bared_block take_zeros_off(const block_server& server, sides<P>& s, std::size_t digits) {
     const auto& layout = server.layout();
     const int bits = layout.budget().reply_bits;
     lora::rerandomization_pool<P> pool(s.server_nonce,
@@ -274,7 +270,7 @@ TEST_CASE("a planted b reads at each position of a block what an answer has room
     constexpr std::size_t tried = 14;
     const matrix a = random_matrix(rank, d, 1);
     const block_server server(a, tokens);
-    session<P> s(10, server.layout().subring_log_n());
+    sides<P> s(10, server.layout().subring_log_n());
     const double room = server.layout().budget().channel_bits() / std::log2(3);
     REQUIRE(room > most_digits);
     REQUIRE(room + 2 < tried);
@@ -334,7 +330,7 @@ TEST_CASE("a planted b reads all of v from a block of N/8 tokens, and takes the 
     constexpr std::size_t tokens = P::degree / 8;
     const matrix a = random_matrix(2, d, 1);
     const block_server server(a, tokens, lora::trusts_clients{});
-    session<P> s(10, server.layout().subring_log_n());
+    sides<P> s(10, server.layout().subring_log_n());
     random::generator mirror = numbered_generator(10);
     static_assert(tokens < d);  // so few answers do not determine A
     const bared_block seen = take_zeros_off(server, s, P::degree / tokens);
@@ -351,7 +347,7 @@ TEST_CASE("where d is small, what is left of such a block is solved for A exactl
     const matrix a = random_matrix(2, 2, 1);
     const block_server server(a, tokens, lora::trusts_clients{});
     const lora::reply_budget budget = server.layout().budget();
-    session<P> s(10, server.layout().subring_log_n());
+    sides<P> s(10, server.layout().subring_log_n());
     const bared_block seen = take_zeros_off(server, s, P::degree / tokens);
     const auto bound = static_cast<std::int64_t>(budget.weight_norm) + 2;
     const double tolerance = 0.51 * std::exp2(-budget.reply_bits);
@@ -388,7 +384,7 @@ TEST_CASE("where d is small, what is left of such a block is solved for A exactl
 TEST_CASE("two sessions with the same client nonce and b have different zeros: the server's nonce is in a") {
     const tile_server server(random_matrix(rank, d, 1));
     const auto& layout = server.layout();
-    session<P> s(11, layout.subring_log_n());
+    sides<P> s(11, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), random_state(d, 2));
     const auto c1_of = [&](const random::seed& server_nonce) {
         // The same randomness of zeros, so that nothing but `a` can differ.

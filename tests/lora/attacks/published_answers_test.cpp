@@ -3,15 +3,11 @@
 // an error, which Gauss solves; rounded ones leave LWE. The attacker knows the layout, not h, its scale, or
 // A.
 
-#include <numeric>
-
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using P = small_private;
-using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
 constexpr std::size_t rank = 32;
 constexpr std::size_t d = 200;
@@ -91,7 +87,7 @@ std::vector<std::uint32_t> solve(std::vector<equation> m) {
 /// A client, its server, and what the two let others see.
 struct published {
     tile_server server{random_matrix(rank, d, 41)};
-    session<P> s{41, server.layout().subring_log_n()};
+    sides<P> s{41, server.layout().subring_log_n()};
     int bits = server.plan().reply_bits(0);
     int noise_bits = server.plan().noise_bits(0);
     lora::decryption_workspace<P> work;
@@ -214,7 +210,7 @@ TEST_CASE_TEMPLATE(
     lora::server<P, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
     const Server server(random_matrix(rank, 64, 42));
     const auto& plan = server.plan();
-    session<P> s(42, server.layout().subring_log_n());
+    sides<P> s(42, server.layout().subring_log_n());
     const auto query = s.client.encrypt(plan, random_state(64, 43));
     typename Server::reply_type reply;
     const typename Server::task task{&query.request, &s.pool, &reply};
@@ -234,7 +230,7 @@ TEST_CASE_TEMPLATE(
 TEST_CASE("answers of blocks are rounded, at every position") {
     const lora::server<P, lora::token_blocks> server(random_matrix(rank, 64, 42), 8);
     const lora::reply_budget& budget = server.plan().budget();
-    block_session<P> s(server, 42);
+    block_sides<P> s(server, 42);
     for (std::size_t t = 0; t < 8; ++t) {
         const auto query = s.encrypt(random_state(64, 43 + t));
         const auto reply = s.answer(query.request);

@@ -11,8 +11,6 @@
 namespace {
 
 using namespace attacks;
-using P = small_private;
-using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
 constexpr std::size_t d = 64;
 constexpr std::size_t rank = 8;
@@ -33,7 +31,7 @@ struct tokens {
 
 tokens ask(const matrix& a, std::size_t count) {
     const tile_server server(a);
-    session<P> s(14, server.layout().subring_log_n());
+    sides<P> s(14, server.layout().subring_log_n());
     tokens result{Eigen::MatrixXd(d, count), Eigen::MatrixXd(a.rows, count)};
     for (std::size_t t = 0; t < count; ++t) {
         const std::vector<float> h = random_state(d, 500 + t);

@@ -3,14 +3,12 @@
 // hidden states overflow where an answer is not zero.
 
 #include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/model/model_server.hpp>
 
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using P = small_private;
 using model_client = lora::model_client<P>;
 
 constexpr std::size_t d = 64;
@@ -104,7 +102,7 @@ TEST_CASE("a key planted in the c1 of a block stops no message either: each toke
     lora::block_reply planted{1, d, in_block, {{}}};
     planted.c1[0].resize(tensafe::memory::packed_bytes(P::degree, bits));
     tensafe::memory::pack_bits(std::span<const std::uint32_t>(c1), bits, std::span(planted.c1[0]));
-    block_session<P> s(server, 59);
+    block_sides<P> s(server, 59);
     s.client.accept(s.of_client, planted);
 
     std::vector<std::uint32_t> one(P::degree);
@@ -143,7 +141,7 @@ TEST_CASE("answers of slots stop at norm(row) norm(h) / 0.9, whatever sums of co
         CAPTURE(columns);
         const lora::server<P, lora::replicated_slots<>> server(random_matrix(32, columns, 56));
         const auto& plan = server.plan();
-        session<P> s(56, plan.subring_log_n());
+        sides<P> s(56, plan.subring_log_n());
         const std::vector<float> h = random_state(columns, 57);
         const auto query = s.client.encrypt(plan, h);
         auto reply = server.apply(query.request, s.pool);

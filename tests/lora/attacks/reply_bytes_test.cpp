@@ -7,8 +7,6 @@
 namespace {
 
 using namespace attacks;
-using P = small_private;
-using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
 constexpr std::size_t rank = 16;
 constexpr std::size_t d = 300;
@@ -28,7 +26,7 @@ double total(const histogram& h) {
 histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_zeros) {
     const tile_server server(a);
     const auto& layout = server.layout();
-    session<P> s(session_number, layout.subring_log_n());
+    sides<P> s(session_number, layout.subring_log_n());
     histogram counts{};
     tile_server::reply_type reply;
     for (std::uint64_t t = 0; total(counts) < least_bytes; ++t) {

@@ -1,14 +1,11 @@
 // The attack that gave `replicated_slots` their name as a packing that reveals: whoever holds the key
 // decrypts every slot of a product, h_j * A_ij, and divides by h_j.
 
-#include <complex>
-
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using P = small_private;
 using packing = lora::replicated_slots<>;
 using protected_server = lora::server<P, packing, lora::protects_adapter_rows<>>;
 
@@ -93,7 +90,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     const protected_server server(a);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
-    session<P> s(1, layout.subring_log_n());
+    sides<P> s(1, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), h);
     REQUIRE(layout.outputs() == 1);
     const lora::traced_product<P> bare = bare_products(server, query.request)[0];

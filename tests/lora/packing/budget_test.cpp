@@ -1,21 +1,9 @@
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/trace.hpp>
-#include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
-#include <tensafe/lora/packing/budget.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/reply_protection.hpp>
-#include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/random/entropy.hpp>
-#include <tensafe/rns/crt.hpp>
 
-#include "../../random_values.hpp"
 #include "../attacks/attack.hpp"
 
 using namespace tests;
-using tensafe::arith::uint128;
-using tensafe::arith::word;
 using namespace tensafe::lora;
 
 namespace {
@@ -28,213 +16,7 @@ matrix balanced_rows(std::uint64_t seed) {
     return normalize_rows({"", random_matrix(rank, d, seed), matrix(1, rank), 1}).a;
 }
 
-/// Mean square and largest magnitude of many values.
-class statistics {
-  public:
-    void add(double x) {
-        squares_ += x * x;
-        largest_ = std::fmax(largest_, std::fabs(x));
-        ++count_;
-    }
-    double root_mean_square() const { return std::sqrt(squares_ / static_cast<double>(count_)); }
-    double largest() const { return largest_; }
-    std::size_t count() const { return count_; }
-
-  private:
-    double squares_ = 0;
-    double largest_ = 0;
-    std::size_t count_ = 0;
-};
-
 using P = ckks::private_n4096;
-using tiles = server<P, coefficient_tiles<4>>;
-using basis = traced_product<P>::basis;
-using coefficients = std::array<std::vector<word>, static_cast<std::size_t>(basis::limbs)>;
-
-word residue(double integer, word q) {
-    const auto r = static_cast<word>(static_cast<uint128>(std::fabs(integer)) % q);
-    return integer < 0 && r != 0 ? q - r : r;
-}
-
-/// One client, one server, and what is below the doubles that a client sees: residues modulo each prime.
-class laboratory {
-  public:
-    laboratory()
-        : key_(seed()),
-          client_(ckks::secret_key<P>(seed())),
-          a_(balanced_rows(1)),
-          server_(a_),
-          nonce_(tensafe::random::fresh_seed()),
-          zeros_(nonce_, client_.rerandomization_key(nonce_), tiles::layout_type::subring_log_n()) {
-        // The integers that stand for A, from their definition.
-        const double scale = budget().weight_norm / server_.layout().row_norm;
-        rns::for_each_limb<basis>([&]<int I>() {
-            for (const float x : a_.values) {
-                weights_[I].push_back(
-                    residue(std::round(static_cast<double>(x) * scale), basis::template prime<I>));
-            }
-        });
-    }
-
-    reply_budget budget() const { return server_.layout().budget(); }
-    const matrix& a() const { return a_; }
-    const tiles& of_rows() const { return server_; }
-    client<P>& key_holder() { return client_; }
-    rerandomization_pool<P>& zeros() { return zeros_; }
-
-    /// The inner products of the integers for A and for h, exactly, modulo each prime.
-    coefficients exact(const std::vector<float>& h, double scale) const {
-        coefficients result;
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr word q = basis::template prime<I>;
-            std::vector<word> message;
-            for (const float x : h) {
-                message.push_back(residue(std::round(static_cast<double>(x) * scale), q));
-            }
-            for (std::size_t r = 0; r < rank; ++r) {
-                uint128 sum = 0;  // 2048 products of 45 bits each
-                for (std::size_t t = 0; t < d; ++t) {
-                    sum += static_cast<uint128>(weights_[I][r * d + t]) * message[t];
-                }
-                result[I].push_back(static_cast<word>(sum % q));
-            }
-        });
-        return result;
-    }
-
-    /// Expected coefficients of an output, decrypted.
-    coefficients open(const traced_product<P>& product) const {
-        coefficients result;
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr word q = basis::template prime<I>;
-            result[I].assign(product.c0[I].begin(), product.c0[I].end());
-            rns::limb::add_block_sums(rns::variable_arithmetic<q>, std::span(result[I]),
-                                      product.c1.template limb<I>(), key_.value().template limb<I>());
-            ckks::block_sums_to_coefficients<P::log_n, q>(2, result[I]);
-        });
-        return result;
-    }
-    coefficients open(const protected_product<P>& product) const {
-        coefficients result;
-        const auto c1 = rns::forward(product.c1);
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr word q = basis::template prime<I>;
-            result[I].assign(product.c0[I].size(), 0);
-            rns::limb::add_block_sums(rns::variable_arithmetic<q>, std::span(result[I]),
-                                      c1.template limb<I>(), key_.value().template limb<I>());
-            ckks::block_sums_to_coefficients<P::log_n, q>(2, result[I]);
-            for (std::size_t k = 0; k < result[I].size(); ++k) {
-                result[I][k] = (result[I][k] + product.c0[I][k]) % q;
-            }
-        });
-        return result;
-    }
-
-    /// x - y for coefficient k of x and coefficient at of y.
-    static double difference(const coefficients& x, std::size_t k, const coefficients& y, std::size_t at) {
-        std::array<word, static_cast<std::size_t>(basis::limbs)> residues{};
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr word q = basis::template prime<I>;
-            residues[I] = (x[I][k] + q - y[I][at]) % q;
-        });
-        return rns::to_double<basis>(residues);
-    }
-
-  private:
-    static tensafe::random::seed seed() {
-        tensafe::random::seed result;
-        result.bytes[0] = 9;
-        return result;
-    }
-
-    ckks::secret_key<P> key_;
-    client<P> client_;
-    matrix a_;
-    tiles server_;
-    tensafe::random::seed nonce_;
-    rerandomization_pool<P> zeros_;
-    coefficients weights_;
-};
-
-}  // namespace
-
-TEST_CASE(
-    "the noise of products, of zeros and of floods, and the error of answers, are what the budget says") {
-    laboratory lab;
-    const reply_budget budget = lab.budget();
-    statistics of_products;
-    statistics of_zeros;
-    statistics of_replies;
-    statistics of_answers;
-    tiles::workspace work;
-    tiles::reply_type reply;
-    const tensafe::random::seed narrow_seed = tensafe::random::fresh_seed();
-    std::uint32_t lane = 0;
-    for (std::uint64_t token = 0; token < 200; ++token) {
-        const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
-        const auto q = lab.key_holder().encrypt(lab.of_rows().plan(), std::span<const float>(h));
-        const coefficients exact = lab.exact(h, q.scale);
-        const auto products = attacks::bare_products(lab.of_rows(), q.request);
-        std::vector<coefficients> bare;
-        for (std::size_t o = 0; o < rank / 4; ++o) {
-            bare.push_back(lab.open(products[o]));
-            // A flood of four bits: what is left is the noise of the zero.
-            const auto zero = lab.zeros().acquire();
-            auto product = products[o];
-            tensafe::rns::add(product.c1, zero.c1);
-            const auto almost_bare =
-                lab.open(rerandomize<P>(std::move(product), zero, {1}, narrow_seed, lane++));
-            for (std::size_t k = 0; k < 4; ++k) {
-                of_products.add(laboratory::difference(bare[o], k, exact, 4 * o + k));
-                of_zeros.add(laboratory::difference(almost_bare, k, bare[o], k));
-            }
-        }
-        const auto flooded_products =
-            attacks::protected_products(lab.of_rows(), products, lab.zeros(), work.generator);
-        for (std::size_t o = 0; o < rank / 4; ++o) {
-            const coefficients flooded = lab.open(flooded_products[o]);
-            for (std::size_t k = 0; k < 4; ++k) {
-                of_replies.add(laboratory::difference(flooded, k, exact, 4 * o + k));
-            }
-        }
-        lab.of_rows().apply(q.request, lab.zeros(), work, reply);
-        const std::vector<double> got = lab.key_holder().decrypt(lab.of_rows().plan(), reply, q);
-        const std::vector<double> expected = product(lab.a(), h);
-        const double typical = lab.of_rows().layout().row_norm * norm(h) / std::sqrt(static_cast<double>(d));
-        for (std::size_t r = 0; r < rank; ++r) {
-            of_answers.add((got[r] - expected[r]) / typical);
-        }
-    }
-    REQUIRE(of_products.count() == 6400);
-    INFO("product noise: ", of_products.root_mean_square() / budget.noise_deviation, " deviations rms, ",
-         of_products.largest() / budget.noise_deviation, " at most");
-    INFO("zero noise: ", of_zeros.root_mean_square() / budget.zero_deviation, " deviations rms, ",
-         of_zeros.largest() / budget.zero_deviation, " at most");
-    INFO("flooded: ", of_replies.root_mean_square() / budget.flood.deviation(), " deviations rms, ",
-         of_replies.largest() / budget.flood.largest(), " of the largest flood");
-    INFO("answers: ", of_answers.root_mean_square() / budget.relative_error, " of the predicted error, ",
-         of_answers.largest() / budget.relative_error, " at most");
-
-    // The root mean square of 6400 values spreads by 1/sqrt(12800), 0.9 %: 4 % is more than four times that.
-    const auto close_to_one = [](double ratio, double tolerance) { return std::fabs(ratio - 1) < tolerance; };
-    CHECK(close_to_one(of_products.root_mean_square() / budget.noise_deviation, 0.04));
-    // Of a key's e and s as well, whose norms spread by 1 %.
-    CHECK(close_to_one(of_zeros.root_mean_square() / budget.zero_deviation, 0.07));
-    CHECK(close_to_one(of_replies.root_mean_square() / budget.flood.deviation(), 0.04));
-    CHECK(close_to_one(of_answers.root_mean_square() / budget.relative_error, 0.15));
-
-    // One value in 10^13 passes 7.5 deviations; the largest of 6400 is near 3.8, one bit below.
-    CHECK(of_products.largest() < 7.5 * budget.noise_deviation);
-    CHECK(of_products.largest() > 7.5 / 8 * budget.noise_deviation);
-    // These always hold, whatever the dice say.
-    CHECK(of_products.largest() <= budget.noise_worst);
-    CHECK(of_zeros.largest() <= budget.zero_worst + 4);
-    CHECK(of_replies.largest() <= budget.flood.largest() + budget.noise_worst + budget.zero_worst);
-    // The largest of 6400 sums of four uniforms is past 2.5 of its 3.46 deviations.
-    CHECK(of_replies.largest() > 2.5 * budget.flood.deviation());
-}
-
-namespace {
 
 template <class Set, class Kind>
 struct with {
@@ -254,16 +36,14 @@ constexpr reply_budget budget_of(std::size_t rows, std::size_t columns) {
 TEST_CASE_TEMPLATE("the predicted error of average-case ranges is what is measured", With, compact, minimal) {
     using set = typename With::set;
     using server_type = server<set, coefficient_tiles<4>, typename With::protection>;
-    client<set> c;
     const matrix a = balanced_rows(2);
     const server_type s(a);
-    const auto nonce = tensafe::random::fresh_seed();
-    rerandomization_pool<set> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
-    statistics errors;
+    sides<set> with(s.layout().subring_log_n());
+    attacks::statistics errors;
     for (std::uint64_t token = 0; token < 60; ++token) {
         const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
-        const auto q = c.encrypt(s.plan(), h);
-        const std::vector<double> got = c.decrypt(s.plan(), s.apply(q.request, zeros), q);
+        const auto q = with.client.encrypt(s.plan(), h);
+        const std::vector<double> got = with.client.decrypt(s.plan(), s.apply(q.request, with.pool), q);
         const std::vector<double> expected = product(a, h);
         const double typical = norm(h) / std::sqrt(static_cast<double>(d));
         for (std::size_t r = 0; r < rank; ++r) {
@@ -436,25 +216,20 @@ TEST_CASE("answer_bits widens the flood and nothing else: each bit less is a bit
 
 TEST_CASE("answers of few bits err by what is predicted, anew for each request, and not by more than asked") {
     using server_type = server<P, coefficient_tiles<4>, protects_adapter_rows<worst_case, answer_bits<4>>>;
-    client<P> c(ckks::secret_key<P>(attacks::numbered_seed(70)), attacks::numbered_generator(71));
     const matrix a = balanced_rows(3);
     const server_type s(a);
-    const auto nonce = attacks::numbered_seed(72);
-    rerandomization_pool<P> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n(),
-                                  attacks::numbered_generator(73));
-    server_type::workspace work;
-    work.generator = attacks::numbered_generator(74);
+    sides<P> with(70, s.layout().subring_log_n());
     server_type::reply_type reply;
     const std::vector<float> h = random_state(d, 1003);
     const std::vector<double> expected = product(a, h);
     const double typical = norm(h) / std::sqrt(static_cast<double>(d));
-    statistics errors;
+    attacks::statistics errors;
     std::vector<double> sums(rank);
     constexpr int times = 100;
     for (int t = 0; t < times; ++t) {
-        const auto q = c.encrypt(s.plan(), h);
-        s.apply(q.request, zeros, work, reply);
-        const std::vector<double> got = c.decrypt(s.plan(), reply, q);
+        const auto q = with.client.encrypt(s.plan(), h);
+        s.apply(q.request, with.pool, with.work, reply);
+        const std::vector<double> got = with.client.decrypt(s.plan(), reply, q);
         for (std::size_t r = 0; r < rank; ++r) {
             errors.add((got[r] - expected[r]) / typical);
             sums[r] += (got[r] - expected[r]) / typical;
@@ -464,7 +239,7 @@ TEST_CASE("answers of few bits err by what is predicted, anew for each request, 
     CHECK(predicted <= 1.0 / 16);
     CHECK(std::fabs(errors.root_mean_square() / predicted - 1) < 0.06);  // of 3200: four deviations are 5 %
     // The mean of a hundred answers is ten times as good, which is what asking again is worth.
-    statistics means;
+    attacks::statistics means;
     for (const double sum : sums) {
         means.add(sum / times);
     }

@@ -1,5 +1,4 @@
 #include <tensafe/io/peft.hpp>
-#include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>

@@ -1,22 +1,25 @@
-#include <tensafe/ckks/parameters.hpp>
+// Slots: where rows stand, and products of classic replies and of protected ones. Long, for classic ones have
+// an error of their own.
 #include <tensafe/lora/packing/replicated_slots.hpp>
 
-#include <initializer_list>
-
-#include "../../test.hpp"
+#include "../tiles_fixture.hpp"
 
 using namespace tests;
-using namespace tensafe::lora;
+using namespace tiles_fixture;
 
 namespace {
 
 template <class P, class Packing>
-using bare_layout = tensafe::lora::layout<P, Packing, tensafe::lora::reveals_adapter_rows>;
+using bare_layout = layout<P, Packing, reveals_adapter_rows>;
 
-/// 1024 slots.
-using small = ckks::parameters<11, ckks::limb_bits<60, 40, 40, 60>, 40, ckks::insecure_for_tests>;
 using paired = replicated_slots<paired_rows>;
 using single = replicated_slots<single_rows>;
+using rescaled = replicated_slots<paired_rows, rescaled_replies>;
+using single_rescaled = replicated_slots<single_rows, rescaled_replies>;
+template <class Packing>
+using hidden = server<small_slots, Packing, protects_adapter_rows<>>;
+template <class Packing>
+using classic = slot_server<small_slots, Packing>;
 
 constexpr std::initializer_list<std::size_t> ranks = {1,  2,  3,  4,  5,  7,  8,  12,  15, 16,
                                                       17, 31, 32, 33, 48, 64, 96, 127, 128};
@@ -35,12 +38,29 @@ std::string first_failure(Check check) {
     return "none";
 }
 
+/// A * h by decrypting and decoding every slot and summing: the long way.
+template <class Server, class Reply>
+std::vector<double> decrypt_slots(const Server& s, const ckks::secret_key<small_slots>& key, const Reply& r) {
+    const auto slots_of = s.layout().slots();
+    const std::size_t g = slots_of.stride;
+    std::vector<double> answers(s.layout().rank);
+    for (std::size_t o = 0; o < r.outputs.size(); ++o) {
+        const auto slots = ckks::decode_slots(ckks::inverse(ckks::decrypt(key, r.outputs[o])));
+        std::vector<std::complex<double>> sums(g);
+        for (std::size_t j = 0; j < slots.size(); ++j) {
+            sums[j % g] += slots[j];
+        }
+        slots_of.collect(o, sums, answers);
+    }
+    return answers;
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("every row of A stands at exactly one place of exactly one product", Packing, paired,
                    single) {
     const std::string failure =
-        first_failure<small, Packing>([](const auto& layout, std::size_t rank, std::size_t) {
+        first_failure<small_slots, Packing>([](const auto& layout, std::size_t rank, std::size_t) {
             std::vector<int> places(rank);
             for (std::size_t o = 0; o < layout.outputs; ++o) {
                 for (std::size_t r = 0; r < layout.stride; ++r) {
@@ -63,7 +83,7 @@ TEST_CASE_TEMPLATE("every row of A stands at exactly one place of exactly one pr
 TEST_CASE_TEMPLATE("every product carries at least one row, and no input is without an entry", Packing,
                    paired, single) {
     const std::string failure =
-        first_failure<small, Packing>([](const auto& layout, std::size_t rank, std::size_t d) {
+        first_failure<small_slots, Packing>([](const auto& layout, std::size_t rank, std::size_t d) {
             return layout.row(layout.outputs - 1, 0, 0) < rank &&
                    (layout.inputs - 1) * layout.entries_per_input() < d &&
                    layout.inputs * layout.entries_per_input() >= d;
@@ -75,9 +95,9 @@ TEST_CASE_TEMPLATE("the number of products is the rank over the rows that fit, r
                    single) {
     // Counted in another way than the layout does: one power of two after the other.
     const std::string failure =
-        first_failure<small, Packing>([](const auto& layout, std::size_t rank, std::size_t d) {
+        first_failure<small_slots, Packing>([](const auto& layout, std::size_t rank, std::size_t d) {
             std::size_t fit = 1;
-            while (2 * fit * d <= small::slots) {
+            while (2 * fit * d <= small_slots::slots) {
                 fit *= 2;
             }
             std::size_t products = 0;
@@ -91,7 +111,7 @@ TEST_CASE_TEMPLATE("the number of products is the rank over the rows that fit, r
 
 TEST_CASE("no smaller power of two would serve a single product's rows") {
     const std::string failure =
-        first_failure<small, paired>([](const auto& layout, std::size_t rank, std::size_t) {
+        first_failure<small_slots, paired>([](const auto& layout, std::size_t rank, std::size_t) {
             const std::size_t g = layout.stride;
             return std::has_single_bit(g) && (g == 1 || layout.outputs > 1 || g < rank);
         });
@@ -122,7 +142,7 @@ TEST_CASE("rows are interleaved: slot r + g*t holds entry t for every r, and zer
     for (const std::size_t d :
          {1U, 2U, 3U, 100U, 255U, 256U, 257U, 512U, 1000U, 1024U, 1025U, 2048U, 2500U}) {
         CAPTURE(d);
-        const auto layout = bare_layout<small, paired>::of(32, d, 1.0).slots();
+        const auto layout = bare_layout<small_slots, paired>::of(32, d, 1.0).slots();
         std::vector<float> h(d);
         for (std::size_t t = 0; t < d; ++t) {
             h[t] = static_cast<float>(t + 1);
@@ -130,7 +150,7 @@ TEST_CASE("rows are interleaved: slot r + g*t holds entry t for every r, and zer
         std::vector<std::size_t> seen(d);
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < layout.inputs; ++i) {
-            std::vector<std::complex<double>> slots(small::slots, {-1, -1});
+            std::vector<std::complex<double>> slots(small_slots::slots, {-1, -1});
             layout.replicate(std::span<const float>(h), i, ~std::uint64_t{0}, slots);
             for (std::size_t j = 0; j < slots.size(); ++j) {
                 const std::size_t entry = i * layout.entries_per_input() + j / layout.stride;
@@ -147,12 +167,10 @@ TEST_CASE("rows are interleaved: slot r + g*t holds entry t for every r, and zer
 }
 
 TEST_CASE("unrescaled replies hold the squared scale in two limbs, rescaled ones the scale in one") {
-    using unrescaled = replicated_slots<paired_rows, unrescaled_replies>;
-    using rescaled = replicated_slots<paired_rows, rescaled_replies>;
     using P = ckks::n16384_l4;
-    CHECK(unrescaled::reply_level<P> == 3);
-    CHECK(unrescaled::reply_limbs<P> == 2);
-    CHECK(unrescaled::reply_scale<P> == 0x1p80);
+    CHECK(paired::reply_level<P> == 3);
+    CHECK(paired::reply_limbs<P> == 2);
+    CHECK(paired::reply_scale<P> == 0x1p80);
     CHECK(rescaled::reply_level<P> == 2);
     CHECK(rescaled::reply_limbs<P> == 1);
     CHECK(rescaled::reply_scale<P> == 0x1p40);
@@ -164,30 +182,238 @@ TEST_CASE_TEMPLATE(
     unrescaled_replies, rescaled_replies) {
     using packing = replicated_slots<paired_rows, Replies>;
     double modulus = 1;
-    for (int i = 0; i < packing::template reply_limbs<small>; ++i) {
-        modulus *= static_cast<double>(small::basis::primes[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < packing::template reply_limbs<small_slots>; ++i) {
+        modulus *= static_cast<double>(small_slots::basis::primes[static_cast<std::size_t>(i)]);
     }
     for (const double row_norm : {1e-6, 1.0, 30.0}) {
-        const auto layout = bare_layout<small, packing>::of(4, 300, row_norm);
-        const double largest =
-            std::sqrt(2.0) * row_norm * layout.budget().largest_norm * packing::template reply_scale<small>;
+        const auto layout = bare_layout<small_slots, packing>::of(4, 300, row_norm);
+        const double largest = std::sqrt(2.0) * row_norm * layout.budget().largest_norm *
+                               packing::template reply_scale<small_slots>;
         CHECK(largest <= modulus / 2 * (63.0 / 64));
         CHECK(largest >= modulus / 2 * (62.0 / 64));
     }
 }
 
 TEST_CASE("rows that are zero or tiny still bound the norm, because rounding lengthens them") {
-    const double zero = bare_layout<small, paired>::of(4, 300, 0.0).budget().largest_norm;
+    const double zero = bare_layout<small_slots, paired>::of(4, 300, 0.0).budget().largest_norm;
     CHECK(zero > 0x1p40);
     CHECK(zero < 0x1p60);
-    CHECK(bare_layout<small, paired>::of(4, 300, 1e-30).budget().largest_norm <= zero);
+    CHECK(bare_layout<small_slots, paired>::of(4, 300, 1e-30).budget().largest_norm <= zero);
 }
 
 TEST_CASE("an empty matrix and a norm that is none are refused") {
-    using layout = bare_layout<small, paired>;
-    CHECK_THROWS_AS(layout::of(0, 5, 1.0), shape_error);
-    CHECK_THROWS_AS(layout::of(5, 0, 1.0), shape_error);
-    CHECK_THROWS_AS(layout::of(5, 5, -1.0), parameter_error);
-    CHECK_THROWS_AS(layout::of(5, 5, not_a_number), parameter_error);
-    CHECK_THROWS_AS(layout::of(5, 5, infinity), parameter_error);
+    using of_slots = bare_layout<small_slots, paired>;
+    CHECK_THROWS_AS(of_slots::of(0, 5, 1.0), shape_error);
+    CHECK_THROWS_AS(of_slots::of(5, 0, 1.0), shape_error);
+    CHECK_THROWS_AS(of_slots::of(5, 5, -1.0), parameter_error);
+    CHECK_THROWS_AS(of_slots::of(5, 5, not_a_number), parameter_error);
+    CHECK_THROWS_AS(of_slots::of(5, 5, infinity), parameter_error);
+}
+
+TEST_CASE_TEMPLATE("the encrypted product equals A*h up to the predicted error, for shapes of every kind",
+                   Server, classic<paired>, classic<single>, classic<rescaled>, classic<single_rescaled>,
+                   hidden<paired>, hidden<single>) {
+    client<small_slots> c;
+    for (const auto& s : slot_shapes) {
+        INFO("s.rank := ", s.rank, ", s.d := ", s.d);
+        const matrix a = random_matrix(s.rank, s.d, s.rank + 1000 * s.d);
+        const std::vector<float> h = random_state(s.d, s.d);
+        const Server of_a(a);
+        CHECK(error_in_deviations(encrypted_product(c, of_a, h), of_a, a, h) < most_deviations);
+    }
+}
+
+TEST_CASE_TEMPLATE("the predicted error is no overestimate: over many answers it is what is measured", Server,
+                   classic<paired>, classic<rescaled>, hidden<paired>) {
+    client<small_slots> c;
+    const matrix a = balanced(random_matrix(400, 300, 1));
+    const std::vector<float> h = random_state(300, 2);
+    const Server s(a);
+    std::vector<double> errors = encrypted_product(c, s, h);
+    const std::vector<double> expected = product(a, h);
+    for (std::size_t k = 0; k < errors.size(); ++k) {
+        errors[k] -= expected[k];
+    }
+    // The root mean square of 400 errors spreads by 1/sqrt(800), 3.5 %: 4.2 times that.
+    const double ratio = norm(errors) / std::sqrt(400.0) / deviation(s.layout(), norm(h));
+    CHECK(ratio > 0.85);
+    CHECK(ratio < 1.15);
+}
+
+TEST_CASE("random shapes give A*h up to the predicted error") {
+    random_numbers generator(17);
+    client<small_slots> c;
+    for (int round = 0; round < trials(12); ++round) {
+        const std::size_t rank = 1 + generator() % 40;
+        const std::size_t d = 1 + generator() % 3000;
+        INFO("rank := ", rank, ", d := ", d);
+        const matrix a = random_matrix(rank, d, generator());
+        const std::vector<float> h = random_state(d, generator());
+        const classic<paired> s(a);
+        CHECK(error_in_deviations(encrypted_product(c, s, h), s, a, h) < most_deviations);
+    }
+}
+
+TEST_CASE_TEMPLATE("sets that protect something give A*h up to the predicted error", P, ckks::n16384_l4,
+                   ckks::n8192_l4) {
+    client<P> c;
+    const matrix a = random_matrix(32, 1536, 3);
+    const std::vector<float> h = random_state(1536, 4);
+    const slot_server<P> s(a);
+    CHECK(error_in_deviations(encrypted_product(c, s, h), s, a, h) < most_deviations);
+}
+
+TEST_CASE("rows that select one entry return that entry, wherever it stands") {
+    // Every position of a layout with several inputs, and of one with interleaved rows.
+    for (const std::size_t d : {100U, 1500U}) {
+        const std::size_t rank = 20;
+        matrix a(rank, d);
+        std::vector<double> expected(rank);
+        const std::vector<float> h = random_state(d, 8);
+        for (std::size_t r = 0; r < rank; ++r) {
+            const std::size_t entry = r * (d - 1) / (rank - 1);
+            a.row(r)[entry] = 1;
+            expected[r] = static_cast<double>(h[entry]);
+        }
+        client<small_slots> c;
+        const classic<paired> s(a);
+        CHECK(largest_difference(encrypted_product(c, s, h), expected) <
+              most_deviations * deviation(s.layout(), norm(h)));
+    }
+}
+
+TEST_CASE_TEMPLATE("the trace equals decrypting and decoding every slot and summing", Packing, paired, single,
+                   rescaled, single_rescaled) {
+    const ckks::secret_key<small_slots> key(numbered_seed(7));
+    client<small_slots> c{ckks::secret_key<small_slots>(numbered_seed(7))};
+    for (const std::size_t d : {1U, 60U, 300U, 1024U, 1400U}) {
+        CAPTURE(d);
+        const classic<Packing> s(random_matrix(9, d, d));
+        const auto query = c.encrypt(s.plan(), random_state(d, 2));
+        const auto reply = s.apply(query.request);
+        const std::vector<double> summed = decrypt_slots(s, key, reply);
+        // Same numbers, noise included: only roundings of double precision differ.
+        CHECK(largest_difference(c.decrypt(s.plan(), reply, query), summed) < 1e-12 * (1 + norm(summed)));
+    }
+}
+
+TEST_CASE("zeros on either side give zeros up to the noise") {
+    client<small_slots> c;
+    const classic<paired> zero_rows(matrix(4, 300));
+    CHECK(norm(encrypted_product(c, zero_rows, random_state(300, 1))) == 0);
+    const classic<paired> s(random_matrix(4, 300, 1));
+    CHECK(norm(encrypted_product(c, s, std::vector<float>(300))) < 1e-8);
+}
+
+TEST_CASE("the largest norm that is let through still gives right answers, in the worst direction") {
+    // Rows along h, with the signs for which all of a pair's amplitude, sqrt(2) of one answer, meets in one
+    // of the four coefficients: the sums are 1 + i at one eighth of the circle and -(1 + i) at five eighths.
+    for (const double row_scale : {0.02, 1.0, 50.0}) {
+        CAPTURE(row_scale);
+        matrix a(4, 300);
+        for (std::size_t r = 0; r < 4; ++r) {
+            std::fill(a.row(r).begin(), a.row(r).end(),
+                      static_cast<float>(r % 2 == 0 ? row_scale : -row_scale));
+        }
+        client<small_slots> c;
+        const classic<paired> s(a);
+        const double limit = s.plan().budget().largest_norm;
+        const std::vector<double> h(300, 0.9999 * limit / std::sqrt(300.0));
+        const std::vector<double> expected = product(a, h);
+        CHECK(expected[0] > 0x1p18);
+        CHECK(largest_difference(encrypted_product(c, s, h), expected) < 1e-6 * expected[0]);
+        const std::vector<double> opposite(300, -h[0]);
+        CHECK(largest_difference(encrypted_product(c, s, opposite), product(a, opposite)) <
+              1e-6 * expected[0]);
+    }
+}
+
+TEST_CASE("a hidden state whose norm passes the limit is refused, and the message names the limit") {
+    client<small_slots> c;
+    const classic<paired> s(random_matrix(4, 300, 1));
+    const double limit = s.plan().budget().largest_norm;
+    const std::vector<double> h(300, 1.0001 * limit / std::sqrt(300.0));
+    const std::string message = refusal<encoding_error>([&] { c.encrypt(s.plan(), h); });
+    CHECK(contains(message, "passes " + tensafe::shortest_text(limit)));
+    const std::vector<double> beyond_squares(300, 1e200);
+    CHECK_THROWS_AS(c.encrypt(s.plan(), beyond_squares), encoding_error);
+    const classic<paired> zero_rows(matrix(4, 300));
+    CHECK_THROWS_AS(c.encrypt(zero_rows.plan(), beyond_squares), encoding_error);
+}
+
+TEST_CASE("bytes is the length of a message: packed residues and seeds, and both polynomials of a reply") {
+    client<small_slots> c;
+    const classic<paired> s(random_matrix(8, 1500, 1));
+    const auto request = c.encrypt(s.plan(), random_state(1500, 1)).request;
+    constexpr std::size_t polynomial = 2048 / 8 * (60 + 40 + 40 + 60);
+    CHECK(request.bytes() == 64 + 2 * (32 + polynomial));
+    CHECK(s.apply(request).bytes() == 64 + 4 * (8 + 2 * polynomial));
+}
+
+TEST_CASE_TEMPLATE("answers that fill the range do not wrap around, in the worst direction", Server,
+                   hidden<paired>, hidden<single>) {
+    // Rows along h, with the signs for which all of a pair's amplitude, sqrt(2) of one answer, meets in one
+    // coefficient: see the largest norm above.
+    client<small_slots> c;
+    for (const std::size_t d : {60UL, 1024UL}) {
+        for (const float pattern : {1.0F, -1.0F}) {
+            matrix a(16, d);
+            for (std::size_t r = 0; r < a.rows; ++r) {
+                std::fill(a.row(r).begin(), a.row(r).end(), r % 2 == 0 ? 0.25F : 0.25F * pattern);
+            }
+            const Server s(a);
+            for (const double size : {1e-6, -1.0, 1e6}) {
+                INFO("d := ", d, ", pattern := ", pattern, ", size := ", size);
+                const std::vector<double> h(d, size);
+                CHECK(largest_difference(encrypted_product(c, s, h), product(a, h)) <
+                      1e-4 * std::fabs(product(a, h)[0]));
+            }
+        }
+    }
+}
+
+TEST_CASE("a set of four limbs serves protected slots with requests of two") {
+    using P = ckks::n8192_l4;
+    using server_type = server<P, replicated_slots<>, protects_adapter_rows<>>;
+    static_assert(request_level<P> == 1);
+    client<P> c;
+    const matrix a = random_matrix(32, 1536, 3);
+    const std::vector<float> h = random_state(1536, 4);
+    const server_type s(a);
+    CHECK(c.encrypt(s.plan(), h).request.bytes() == 64 + 32 + 8192 / 8 * (60 + 40));
+    CHECK(error_in_deviations(encrypted_product(c, s, h), s, a, h) < most_deviations);
+}
+
+TEST_CASE("zeros on either side give zeros, and h may have any size") {
+    client<small_slots> c;
+    CHECK(norm(encrypted_product(c, hidden<paired>(matrix(4, 300)), random_state(300, 1))) == 0);
+    const matrix a = random_matrix(4, 300, 1);
+    const hidden<paired> s(a);
+    CHECK(norm(encrypted_product(c, s, std::vector<double>(300))) < 1e-100);
+    for (const double size : {1e-30, 1e30}) {
+        std::vector<double> h(300);
+        const std::vector<float> direction = random_state(300, 2);
+        std::transform(direction.begin(), direction.end(), h.begin(),
+                       [&](float x) { return static_cast<double>(x) * size; });
+        CHECK(error_in_deviations(encrypted_product(c, s, h), s, a, h) < most_deviations);
+    }
+}
+
+TEST_CASE("messages for another layout are refused") {
+    client<small_slots> c;
+    const hidden<paired> s(random_matrix(8, 300, 1));
+    const hidden<paired> other(random_matrix(8, 1500, 1));
+    const auto q = c.encrypt(s.plan(), random_state(300, 1));
+    auto zeros = s.pool(numbered_seed(1), c.rerandomization_key(numbered_seed(1)));
+    auto other_zeros = other.pool(numbered_seed(1), c.rerandomization_key(numbered_seed(1)));
+    REQUIRE(s.layout().subring_log_n() != other.layout().subring_log_n());
+    CHECK_THROWS_AS(other.apply(q.request, other_zeros), shape_error);
+    CHECK_THROWS_AS(s.apply(q.request, other_zeros), parameter_error);
+    const auto reply = s.apply(q.request, zeros);
+    CHECK_THROWS_AS(c.decrypt(other.plan(), reply, q), shape_error);
+    auto layout = s.layout();
+    layout.row_norm = -1;
+    CHECK_THROWS_AS(packing_plan{layout}, parameter_error);
+    layout.rank = 0;
+    CHECK_THROWS_AS(packing_plan{layout}, shape_error);
 }

@@ -4,6 +4,7 @@
 #include "../../allocation_count.hpp"
 #include "../../backends.hpp"
 #include "../../random_values.hpp"
+#include "../../sides.hpp"
 #include "../../test.hpp"
 
 using namespace tests;
@@ -18,14 +19,14 @@ struct token_path {
 
     void apply() {
         if constexpr (Protection::protects) {
-            server.apply(query.request, zeros, work, reply);
+            server.apply(query.request, with.pool, work, reply);
         } else {
             server.apply(query.request, work, reply);
         }
     }
-    void read() { client.decrypt(server.plan(), reply, query, reading, answers); }
+    void read() { with.client.decrypt(server.plan(), reply, query, reading, answers); }
     void run() {
-        client.encrypt(server.plan(), h.row(0), query);
+        with.client.encrypt(server.plan(), h.row(0), query);
         apply();
         read();
     }
@@ -39,11 +40,8 @@ struct token_path {
     }
 
     server_type server;
-    lora::client<P> client;
     lora::matrix h;
-    tensafe::random::seed nonce = tensafe::random::fresh_seed();
-    lora::rerandomization_pool<P> zeros{nonce, client.rerandomization_key(nonce),
-                                        server.layout().subring_log_n()};
+    sides<P> with{server.layout().subring_log_n()};
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     lora::query<P> query;
@@ -77,7 +75,7 @@ TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
 TEST_CASE("nor does one whose encryptions of zero were made before") {
     token_path<ckks::private_n4096, lora::coefficient_tiles<4>, worst_case> path;
     path.run();
-    path.zeros.fill(path.server.layout().outputs());
+    path.with.pool.fill(path.server.layout().outputs());
     const std::size_t before = allocations;
     path.run();
     CHECK(allocations - before == 0);
@@ -120,9 +118,7 @@ TEST_CASE(
         const server_type large(random_matrix(32, 512, 1), 32);
         const server_type small(random_matrix(17, 300, 1), 32);
         const lora::matrix states = random_matrix(1, 512, 2);
-        lora::client<P> client;
-        const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = large.pool(nonce, client.rerandomization_key(nonce));
+        sides<P> with(large.plan().subring_log_n());
         server_type::workspace work;
         lora::server_block<P> of_server;
         lora::block_reply ahead;
@@ -132,9 +128,9 @@ TEST_CASE(
             const server_type& server = round % 2 == 0 ? large : small;
             const auto h = states.row(0).first(server.plan().d());
             std::vector<double> answers(server.plan().rank());
-            auto block = client.prepare(server.plan());
-            server.prepare(block.request(), zeros, work, of_server, ahead);
-            client.accept(block, ahead);
+            auto block = with.client.prepare(server.plan());
+            server.prepare(block.request(), with.pool, work, of_server, ahead);
+            with.client.accept(block, ahead);
             for (std::size_t t = 0; t < 4; ++t) {
                 const std::size_t before = allocations;
                 block.encrypt(h, query);

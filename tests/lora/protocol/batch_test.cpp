@@ -1,5 +1,4 @@
 #include <tensafe/exec/host_parallel.hpp>
-#include <tensafe/lora/protocol/block_server.hpp>
 
 #include "../../backends.hpp"
 #include "../../exec/thread_sanitizer.hpp"
@@ -13,43 +12,31 @@ namespace {
 
 using block_server = server<small, token_blocks, protects_adapter_rows<>>;
 
-random_source::seed numbered(std::uint8_t number) {
-    random_source::seed seed;
-    seed.bytes.fill(number);
-    return seed;
-}
-
 /// Two clients with their zeros, everything from fixed seeds, and what they ask of one server.
 template <class Server>
 struct conversation {
     explicit conversation(const Server& s) {
-        for (std::uint8_t c = 0; c < 2; ++c) {
-            clients.emplace_back(ckks::secret_key<small>(numbered(static_cast<std::uint8_t>(10 + c))),
-                                 random_source::generator(numbered(static_cast<std::uint8_t>(20 + c))));
-            const auto nonce = numbered(static_cast<std::uint8_t>(30 + c));
-            pools.push_back(std::make_unique<zeros_of_small>(
-                nonce, clients[c].rerandomization_key(nonce), s.layout().subring_log_n(),
-                random_source::generator(numbered(static_cast<std::uint8_t>(40 + c)))));
-        }
         for (std::size_t t = 0; t < tokens; ++t) {
+            if (t < 2) {
+                clients.push_back(std::make_unique<sides<small>>(t, s.layout().subring_log_n()));
+            }
             states.push_back(random_state(s.layout().d, t));
-            queries.push_back(clients[t % 2].encrypt(s.plan(), states[t]));
+            queries.push_back(clients[t % 2]->client.encrypt(s.plan(), states[t]));
         }
-        work.generator = random_source::generator(numbered(50));
+        work.generator = numbered_generator(50);
         replies.resize(tokens);
     }
 
     std::vector<typename Server::task> tasks() {
         std::vector<typename Server::task> result;
         for (std::size_t t = 0; t < tokens; ++t) {
-            result.push_back({&queries[t].request, pools[t % 2].get(), &replies[t]});
+            result.push_back({&queries[t].request, &clients[t % 2]->pool, &replies[t]});
         }
         return result;
     }
 
     static constexpr std::size_t tokens = 5;
-    std::vector<client<small>> clients;
-    std::vector<std::unique_ptr<zeros_of_small>> pools;
+    std::vector<std::unique_ptr<sides<small>>> clients;
     std::vector<std::vector<float>> states;
     std::vector<query<small>> queries;
     typename Server::workspace work;
@@ -75,7 +62,7 @@ TEST_CASE("threads and batches do not change a byte of any reply") {
     }
     for (std::size_t t = 0; t < one_by_one.tokens; ++t) {
         const auto answers =
-            one_by_one.clients[t % 2].decrypt(s.plan(), one_by_one.replies[t], one_by_one.queries[t]);
+            one_by_one.clients[t % 2]->client.decrypt(s.plan(), one_by_one.replies[t], one_by_one.queries[t]);
         CHECK(error_in_deviations(answers, s, a, one_by_one.states[t]) < most_deviations);
     }
     for_each_backend([&](exec::backend) {
@@ -86,7 +73,7 @@ TEST_CASE("threads and batches do not change a byte of any reply") {
             CAPTURE(threads);
             const exec::host_parallel parallel(threads);
             conversation<tiles<4>> again(s);
-            again.pools[1]->fill(3);  // of one panel some made before, some not
+            again.clients[1]->pool.fill(3);  // of one panel some made before, some not
             s.apply(parallel, again.tasks(), again.work);
             CHECK(same(again.replies, one_by_one.replies));
         }
@@ -108,7 +95,7 @@ TEST_CASE("requests that go through a large matrix together get the bytes of req
     conversation<tiles<4>> threaded(s);
     s.apply(exec::host_parallel(2), threaded.tasks(), threaded.work);
     CHECK(same(threaded.replies, one_by_one.replies));
-    const auto answers = batch.clients[0].decrypt(s.plan(), batch.replies[4], batch.queries[4]);
+    const auto answers = batch.clients[0]->client.decrypt(s.plan(), batch.replies[4], batch.queries[4]);
     CHECK(error_in_deviations(answers, s, a, batch.states[4]) < most_deviations);
 }
 
@@ -145,8 +132,8 @@ TEST_CASE("one bad request of a batch takes no encryption of zero from anybody")
     const matrix a = random_matrix(8, 300, 2);
     const tiles<4> s(a);
     conversation<tiles<4>> with(s);
-    with.pools[0]->fill(3);
-    with.pools[1]->fill(3);
+    with.clients[0]->pool.fill(3);
+    with.clients[1]->pool.fill(3);
     auto& bytes = with.queries[3].request.inputs[0];
     const std::vector<std::uint8_t> before = bytes;
     std::fill(bytes.begin(), bytes.end(), std::uint8_t{0xff});
@@ -154,12 +141,12 @@ TEST_CASE("one bad request of a batch takes no encryption of zero from anybody")
     CHECK_THROWS_AS(s.apply(exec::host_parallel(2), with.tasks(), with.work), format_error);
     bytes.pop_back();
     CHECK_THROWS_AS(s.apply(with.tasks(), with.work), shape_error);
-    CHECK(with.pools[0]->size() == 3);
-    CHECK(with.pools[1]->size() == 3);
+    CHECK(with.clients[0]->pool.size() == 3);
+    CHECK(with.clients[1]->pool.size() == 3);
     bytes = before;
     s.apply(with.tasks(), with.work);
-    CHECK(error_in_deviations(with.clients[1].decrypt(s.plan(), with.replies[3], with.queries[3]), s, a,
-                              with.states[3]) < most_deviations);
+    CHECK(error_in_deviations(with.clients[1]->client.decrypt(s.plan(), with.replies[3], with.queries[3]), s,
+                              a, with.states[3]) < most_deviations);
 }
 
 TEST_CASE("a task that lacks a part is refused by its number") {
@@ -185,12 +172,14 @@ TEST_CASE("one workspace serves protected and bare servers of any shape in turn"
     conversation<tiles<4>> with(hidden);
     conversation<bare> beside(open);
     for (int round = 0; round < 2; ++round) {
-        hidden.apply(with.queries[0].request, *with.pools[0], with.work, with.replies[0]);
+        hidden.apply(with.queries[0].request, with.clients[0]->pool, with.work, with.replies[0]);
         open.apply(beside.queries[0].request, with.work, beside.replies[0]);
-        CHECK(error_in_deviations(with.clients[0].decrypt(hidden.plan(), with.replies[0], with.queries[0]),
-                                  hidden, a, with.states[0]) < most_deviations);
-        CHECK(largest_difference(beside.clients[0].decrypt(open.plan(), beside.replies[0], beside.queries[0]),
-                                 product(b, beside.states[0])) < 1e-2);
+        CHECK(error_in_deviations(
+                  with.clients[0]->client.decrypt(hidden.plan(), with.replies[0], with.queries[0]), hidden, a,
+                  with.states[0]) < most_deviations);
+        CHECK(largest_difference(
+                  beside.clients[0]->client.decrypt(open.plan(), beside.replies[0], beside.queries[0]),
+                  product(b, beside.states[0])) < 1e-2);
     }
 }
 
@@ -198,15 +187,13 @@ TEST_CASE("threads, and a workspace that served other shapes, change no byte of 
     const auto check = [](block_server::workspace& kept, const auto& where, std::size_t tokens,
                           std::size_t rank, std::size_t d) {
         const block_server s(random_matrix(rank, d, 1), tokens);
-        client<small> c(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
-        const auto key = c.rerandomization_key(numbered(3));
-        const auto of_client = c.prepare(s.plan());
         const auto prepared = [&](const auto& here, block_server::workspace& work) {
-            auto zeros = s.pool(numbered(3), key, random_source::generator(numbered(4)));
-            work.generator = random_source::generator(numbered(5));
+            sides<small> with(1, s.plan().subring_log_n());
+            const auto of_client = with.client.prepare(s.plan());
+            work.generator = numbered_generator(5);
             server_block<small> block;
             block_reply reply;
-            s.prepare(here, of_client.request(), zeros, work, block, reply);
+            s.prepare(here, of_client.request(), with.pool, work, block, reply);
             return reply.c1;
         };
         block_server::workspace fresh;

@@ -1,11 +1,8 @@
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/normalize.hpp>
-#include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/random/entropy.hpp>
 
 #include "../../random_values.hpp"
+#include "../../sides.hpp"
 #include "../../test.hpp"
 
 using namespace tests;
@@ -14,7 +11,6 @@ using namespace tensafe::lora;
 
 namespace {
 
-using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 constexpr std::size_t limbs = 2;
 
 template <class Packing, class Protection>
@@ -49,28 +45,20 @@ struct measured {
 template <class With>
 measured run_block(const matrix& a) {
     using server_type = server<small, token_blocks, typename With::protection>;
-    client<small> c;
     const server_type s(a, tokens);
-    const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = s.pool(nonce, c.rerandomization_key(nonce));
-    typename server_type::workspace work;
-    server_block<small> at_server;
-    block_reply ahead;
-    auto block = c.prepare(s.plan());
-    s.prepare(block.request(), zeros, work, at_server, ahead);
-    c.accept(block, ahead);
-    std::size_t up = block.request().bytes();
-    std::size_t down = ahead.bytes();
+    block_sides block(s);
+    std::size_t up = block.of_client.request().bytes();
+    std::size_t down = block.ahead.bytes();
     token_query query;
     token_reply reply;
     for (std::size_t t = 0; t < tokens; ++t) {
-        block.encrypt(random_state(a.columns, t), query);
-        s.answer(at_server, query.request, work, reply);
+        query = block.encrypt(random_state(a.columns, t));
+        reply = block.answer(query.request);
         up += query.request.bytes();
         down += reply.bytes();
     }
-    const std::size_t outputs = ahead.c1.size();
-    return {work.work,
+    const std::size_t outputs = block.ahead.c1.size();
+    return {block.work.work,
             up,
             down,
             s.plan().inputs(),
@@ -86,15 +74,13 @@ template <class With>
 measured run(const matrix& a) {
     constexpr bool protects = With::protection::protects;
     using server_type = server<small, typename With::packing, typename With::protection>;
-    client<small> c;
     const server_type s(a);
-    const auto nonce = tensafe::random::fresh_seed();
-    rerandomization_pool<small> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
+    sides<small> with(s.layout().subring_log_n());
     typename server_type::workspace work;
     typename server_type::reply_type reply;
-    const request<small> sent = c.encrypt(s.plan(), random_state(a.columns, 1)).request;
+    const request<small> sent = with.client.encrypt(s.plan(), random_state(a.columns, 1)).request;
     if constexpr (protects) {
-        s.apply(sent, zeros, work, reply);
+        s.apply(sent, with.pool, work, reply);
     } else {
         s.apply(sent, work, reply);
     }

@@ -1,6 +1,4 @@
 #include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/random/samplers.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>

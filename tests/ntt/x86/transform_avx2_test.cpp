@@ -1,12 +1,4 @@
 #include <tensafe/arith/shoup.hpp>
-#include <tensafe/exec/backend.hpp>
-#include <tensafe/ntt/x86/transform_avx2.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <type_traits>
-#include <vector>
 
 #include "../transform_checks.hpp"
 

@@ -58,7 +58,7 @@ void check(word q) {
     constexpr word bound = forward ? A::forward_bound : A::inverse_bound;
     // What stands above 52 bits is nobody's.
     constexpr word mask = A::max_bits < 50 ? (word{1} << 52) - 1 : ~word{0};
-    std::mt19937_64 random(q + n);
+    random_numbers random(q + n);
     for (int round = 0; round < 200; ++round) {
         std::vector<word> factors;
         std::vector<word> table(A::factor::words * n);

@@ -1,6 +1,4 @@
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/protocol/block_server.hpp>
-#include <tensafe/rns/crt.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,34 +19,24 @@ using basis = traced_product<small>::basis;
 template <class Protection = protects_adapter_rows<>>
 using block_server = server<small, token_blocks, Protection>;
 
-/// A client's block, and what the server prepared for it.
 template <class Server>
-struct prepared_block {
+struct owned {
+    Server s;
+};
+/// Both sides of a block, and its last token.
+template <class Protection = protects_adapter_rows<>>
+struct prepared_block : owned<block_server<Protection>>, block_sides<small, Protection> {
     prepared_block(const matrix& a, std::size_t tokens)
-        : prepared_block(Server(a, tokens, trusts_clients())) {}
-    explicit prepared_block(Server made)
-        : s(std::move(made)), with(s.plan().subring_log_n()), of_client(with.key_holder.prepare(s.plan())) {
-        s.prepare(of_client.request(), with.zeros, work, of_server, from_server);
-        with.key_holder.accept(of_client, from_server);
-    }
+        : owned<block_server<Protection>>{{a, tokens, trusts_clients()}},
+          block_sides<small, Protection>(this->s) {}
     template <class State>
     std::vector<double> answers(const State& h) {
-        of_client.encrypt(h, query);
-        s.answer(of_server, query.request, work, reply);
+        this->of_client.encrypt(h, query);
+        reply = this->answer(query.request);
         return decrypted();
     }
-    std::vector<double> decrypted() {
-        std::vector<double> result(s.plan().rank());
-        of_client.decrypt(reply, query, result);
-        return result;
-    }
+    std::vector<double> decrypted() { return this->decrypt(query, reply); }
 
-    Server s;
-    session with;
-    decltype(with.key_holder.prepare(s.plan())) of_client;
-    typename Server::workspace work;
-    server_block<small> of_server;
-    block_reply from_server;
     token_query query;
     token_reply reply;
 };
@@ -57,7 +45,7 @@ template <class Protection = protects_adapter_rows<>>
 void check_answers(std::size_t tokens, std::size_t rank, std::size_t d) {
     INFO("tokens := ", tokens, ", rank := ", rank, ", d := ", d);
     const matrix a = random_matrix(rank, d, rank + d);
-    prepared_block<block_server<Protection>> block(a, tokens);
+    prepared_block<Protection> block(a, tokens);
     CHECK(block.of_client.left() == tokens);
     double worst = 0;
     for (std::size_t t = 0; t < tokens; ++t) {
@@ -68,12 +56,6 @@ void check_answers(std::size_t tokens, std::size_t rank, std::size_t d) {
     CHECK(worst < most_deviations);
     CHECK(block.of_client.left() == 0);
     CHECK(block.of_server.left() == 0);
-}
-
-random_source::seed numbered(std::uint8_t number) {
-    random_source::seed seed;
-    seed.bytes.fill(number);
-    return seed;
 }
 
 double root_mean_square(const std::vector<double>& values) {
@@ -242,13 +224,10 @@ TEST_CASE("noise and error are within a bit of the budget at every position, the
     constexpr std::size_t blocks = 12;
     const matrix a = balanced(random_matrix(rank, d, 1));
     const block_server<> s(a, tokens);
-    const ckks::secret_key<small> key(numbered(1));
-    client<small> c(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
-    const auto under = c.rerandomization_key(numbered(3));
-    auto zeros = s.pool(numbered(3), under, random_source::generator(numbered(4)));
-    auto twin = s.pool(numbered(3), under, random_source::generator(numbered(4)));
+    sides<small> with(1, s.plan().subring_log_n());
+    sides<small> twin(1, s.plan().subring_log_n());
     block_server<>::workspace work;
-    work.generator = random_source::generator(numbered(5));
+    work.generator = numbered_generator(5);
     std::vector<std::vector<double>> noises(tokens);
     std::vector<std::vector<double>> errors(tokens);
     std::vector<std::vector<double>> noises_of_zeros(tokens);
@@ -258,13 +237,13 @@ TEST_CASE("noise and error are within a bit of the budget at every position, the
     token_reply reply;
     std::vector<double> answers(rank);
     for (std::size_t b = 0; b < blocks; ++b) {
-        auto block = c.prepare(s.plan());
-        zeros.fill(rank);
-        twin.fill(rank);
-        s.prepare(block.request(), zeros, work, of_server, ahead);
-        c.accept(block, ahead);
-        const opened_block bare(s, a, key, block.request().seed);
-        const auto of_zeros = bare.noise_of_zeros(twin, of_server.*member_of(zeros_tag()));
+        auto block = with.client.prepare(s.plan());
+        with.pool.fill(rank);
+        twin.pool.fill(rank);
+        s.prepare(block.request(), with.pool, work, of_server, ahead);
+        with.client.accept(block, ahead);
+        const opened_block bare(s, a, with.key, block.request().seed);
+        const auto of_zeros = bare.noise_of_zeros(twin.pool, of_server.*member_of(zeros_tag()));
         for (std::size_t k = 0; k < of_zeros.size(); ++k) {
             noises_of_zeros[k / rank].push_back(of_zeros[k] / s.plan().budget().zero_deviation);
         }
@@ -311,7 +290,7 @@ TEST_CASE("noise and error are within a bit of the budget at every position, the
 TEST_CASE("an answer is its product and zero, and a flood of its own at each position") {
     constexpr std::size_t tokens = 64;
     constexpr std::size_t rank = 8;
-    prepared_block<block_server<>> block(random_matrix(rank, 200, 1), tokens);
+    prepared_block<> block(random_matrix(rank, 200, 1), tokens);
     const auto& plan = block.s.plan();
     const int bits = plan.reply_bits(0);
     const auto h = random_state(200, 1);
@@ -330,7 +309,7 @@ TEST_CASE("an answer is its product and zero, and a flood of its own at each pos
         });
         std::vector<std::uint32_t> bare(rank);
         rns::switch_modulus<basis>(of_sums, bits, bare);
-        block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+        block.reply = block.answer(block.query.request);
         std::vector<std::uint32_t> answer(rank);
         tensafe::memory::unpack_bits(block.reply.c0, bits, std::span(answer));
         for (std::size_t o = 0; o < rank; ++o) {
@@ -351,8 +330,8 @@ TEST_CASE("an answer is its product and zero, and a flood of its own at each pos
 TEST_CASE("what hides a state are samples of RLWE, each with an error of its own") {
     constexpr std::size_t tokens = 8;
     constexpr std::size_t d = 300;
-    const ckks::secret_key<small> key(numbered(1));
-    client<small> c(ckks::secret_key<small>(numbered(1)));
+    const ckks::secret_key<small> key(numbered_seed(1));
+    client<small> c(ckks::secret_key<small>(numbered_seed(1)));
     const block_server<>::plan_type plan(block_server<>::layout_type::of(2, d, 1, tokens));
     const std::size_t columns = plan.entries_per_input();
     // Of each ciphertext of two blocks: at coefficient after coefficient.
@@ -407,7 +386,7 @@ TEST_CASE("answers that fill the range do not wrap around, and nothing of the ra
         a.row(0)[k] = h[k];
         a.row(1)[k] = -h[k];
     }
-    prepared_block<block_server<>> block(a, 4);
+    prepared_block<> block(a, 4);
     const auto& budget = block.s.plan().budget();
     for (const float factor : {1.0F, -1e9F, 1e-9F}) {
         auto state = h;
@@ -418,28 +397,28 @@ TEST_CASE("answers that fill the range do not wrap around, and nothing of the ra
 }
 
 TEST_CASE("zeros on either side give zeros") {
-    prepared_block<block_server<>> nothing(matrix(3, 20), 4);
+    prepared_block<> nothing(matrix(3, 20), 4);
     CHECK(norm(nothing.answers(random_state(20, 1))) == 0);
-    prepared_block<block_server<>> block(random_matrix(3, 20, 1), 4);
+    prepared_block<> block(random_matrix(3, 20, 1), 4);
     CHECK(norm(block.answers(std::vector<float>(20))) < 1e-100);
 }
 
 TEST_CASE("answers of an average-case range come with checksum rows, which show an overflow") {
     check_answers<protects_adapter_rows<average_case<6>>>(16, 33, 600);
     const matrix a = random_matrix(8, 800, 1);
-    prepared_block<block_server<protects_adapter_rows<average_case<6>>>> block(a, 16);
+    prepared_block<protects_adapter_rows<average_case<6>>> block(a, 16);
     const auto h = row_of(a, 3);  // its own answer is far above the others
     CHECK_THROWS_AS(block.answers(h), range_exceeded_error);
     block.of_client.encrypt(h, block.query, 64);
     CHECK(block.query.request.position == 1);  // a retry takes a new position
-    block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+    block.reply = block.answer(block.query.request);
     CHECK(largest_difference(block.decrypted(), product(a, h)) <
           64 * most_deviations * deviation(block.s.layout(), norm(h)));
 }
 
 TEST_CASE("positions are answered in any order, and a lost message is sent again as its bytes") {
     const matrix a = random_matrix(3, 200, 1);
-    prepared_block<block_server<>> block(a, 8);
+    prepared_block<> block(a, 8);
     std::vector<token_query> queries(8);
     for (std::size_t t = 0; t < 8; ++t) {
         block.of_client.encrypt(random_state(200, t), queries[t]);
@@ -453,7 +432,7 @@ TEST_CASE("positions are answered in any order, and a lost message is sent again
 }
 
 TEST_CASE("a position is answered once, and hides one state") {
-    prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
+    prepared_block<> block(random_matrix(3, 200, 1), 4);
     const auto h = random_state(200, 1);
     static_cast<void>(block.answers(h));
     const auto answered = block.query.request;
@@ -467,7 +446,7 @@ TEST_CASE("a position is answered once, and hides one state") {
     }
     CHECK(contains(refusal<parameter_error>([&] { block.of_client.encrypt(h, block.query); }),
                    "no position is left of 4"));
-    prepared_block<block_server<>> other(random_matrix(3, 200, 1), 4);
+    prepared_block<> other(random_matrix(3, 200, 1), 4);
     auto moved = std::move(other.of_client);
     CHECK(moved.left() == 4);
     CHECK(other.of_client.left() == 0);
@@ -478,24 +457,18 @@ TEST_CASE("a position is answered once, and hides one state") {
 
 TEST_CASE("tokens of many blocks are answered at once, all or none") {
     const matrix a = random_matrix(11, 200, 1);
-    prepared_block<block_server<>> first(a, 4);
-    session with(first.s.plan().subring_log_n());
-    auto of_client = with.key_holder.prepare(first.s.plan());
-    server_block<small> of_server;
-    block_reply from_server;
-    first.s.prepare(of_client.request(), with.zeros, first.work, of_server, from_server);
-    with.key_holder.accept(of_client, from_server);
-
+    prepared_block<> first(a, 4);
+    block_sides second(first.s);
     using token = block_token<small>;
     std::array<token_query, 3> queries;
     std::array<token_reply, 3> replies;
     std::vector<std::vector<float>> states;
     for (std::size_t k = 0; k < 3; ++k) {
         states.push_back(random_state(200, k));
-        (k == 1 ? of_client : first.of_client).encrypt(states[k], queries[k]);
+        (k == 1 ? second.of_client : first.of_client).encrypt(states[k], queries[k]);
     }
     const std::array<token, 3> tokens{token{&first.of_server, &queries[0].request, &replies[0]},
-                                      token{&of_server, &queries[1].request, &replies[1]},
+                                      token{&second.of_server, &queries[1].request, &replies[1]},
                                       token{&first.of_server, &queries[2].request, &replies[2]}};
     auto twice = tokens;
     twice[1] = tokens[2];
@@ -507,39 +480,20 @@ TEST_CASE("tokens of many blocks are answered at once, all or none") {
     malformed[2].request = &shorter;
     CHECK_THROWS_AS(first.s.answer(malformed, first.work), tensafe::error);
     CHECK(first.of_server.left() == 4);
-    CHECK(of_server.left() == 4);
+    CHECK(second.of_server.left() == 4);
 
     first.s.answer(tokens, first.work);
     CHECK(first.of_server.left() == 2);
-    CHECK(of_server.left() == 3);
+    CHECK(second.of_server.left() == 3);
     for (std::size_t k = 0; k < 3; ++k) {
         std::vector<double> answers(11);
-        (k == 1 ? of_client : first.of_client).decrypt(replies[k], queries[k], answers);
+        (k == 1 ? second.of_client : first.of_client).decrypt(replies[k], queries[k], answers);
         CHECK(error_in_deviations(answers, first.s, a, states[k]) < most_deviations);
     }
 }
 
-TEST_CASE("plans of blocks are checked, and sets whose integers would overflow have none") {
-    using plan_type = packing_plan<small, token_blocks>;
-    for (const std::size_t tokens : {0UL, 1UL, 48UL, 2048UL}) {
-        plan_type::layout_type l{{3, 200, 1}};
-        l.tokens = tokens;
-        CHECK_THROWS_AS(plan_type{l}, shape_error);
-    }
-    const auto refused = []<class P>(P, const char* why) {
-        CHECK(!offers_blocks<P, protects_adapter_rows<>>);
-        using layout_type = typename packing_plan<P, token_blocks>::layout_type;
-        CHECK(contains(refusal<parameter_error>([] { layout_type::of(3, 200, 1, 4); }), why));
-        server<P, coefficient_tiles<4>>(random_matrix(3, 200, 1));  // single tokens have room
-    };
-    refused(ckks::parameters<10, ckks::limb_bits<40, 39, 60>, 30, ckks::insecure_for_tests>(),
-            "hidden states below 2^112");
-    refused(ckks::parameters<10, ckks::limb_bits<45, 27, 26>, 20, ckks::insecure_for_tests>(),
-            "primes above 2^28");
-}
-
 TEST_CASE("what is refused uses up no position") {
-    prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
+    prepared_block<> block(random_matrix(3, 200, 1), 4);
     auto bad = random_state(200, 1);
     bad[17] = std::numeric_limits<float>::quiet_NaN();
     CHECK_THROWS_AS(block.of_client.encrypt(random_state(199, 1), block.query), shape_error);
@@ -558,12 +512,12 @@ TEST_CASE("what is refused uses up no position") {
     refused([](auto& r) { r.d = 201; });
     refused([](auto& r) { r.c0.pop_back(); });
     refused([](auto& r) { std::fill(r.c0.begin(), r.c0.end(), 255); });
-    block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+    block.reply = block.answer(block.query.request);
 
     // Zeros in the place of such a state are a state: they take a position, and look like any other.
     CHECK(!block.of_client.encrypt_or_zeros(bad, block.query));
     CHECK(block.query.request.position == 1);
-    block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+    block.reply = block.answer(block.query.request);
     CHECK(norm(block.decrypted()) < 1e-100);
 }
 
@@ -574,25 +528,25 @@ TEST_CASE("blocks of other sizes, and zeros of another degree, are refused befor
                        "expected a power of two from 2 to N = 1024"));
     }
     const block_server<> s(a, 4);
-    session with(s.plan().subring_log_n());
-    with.zeros.fill(3);
-    session other(s.plan().subring_log_n() + 1);
-    const auto of_client = with.key_holder.prepare(s.plan());
+    sides<small> with(s.plan().subring_log_n());
+    with.pool.fill(3);
+    sides<small> other(s.plan().subring_log_n() + 1);
+    const auto of_client = with.client.prepare(s.plan());
     block_server<>::workspace work;
     server_block<small> of_server;
     block_reply reply;
     const auto refused = [&](auto change) {
         block_request r = of_client.request();
         change(r);
-        CHECK_THROWS_AS(s.prepare(r, with.zeros, work, of_server, reply), shape_error);
+        CHECK_THROWS_AS(s.prepare(r, with.pool, work, of_server, reply), shape_error);
     };
     refused([](auto& r) { r.d = 201; });
     refused([](auto& r) { r.tokens = 8; });
     refused([](auto& r) { r = {}; });
-    CHECK(contains(refusal<parameter_error>(
-                       [&] { s.prepare(of_client.request(), other.zeros, work, of_server, reply); }),
-                   "traced to degree 2^3, expected 2^2"));
-    CHECK(with.zeros.size() == 3);
+    CHECK(contains(
+        refusal<parameter_error>([&] { s.prepare(of_client.request(), other.pool, work, of_server, reply); }),
+        "traced to degree 2^3, expected 2^2"));
+    CHECK(with.pool.size() == 3);
     CHECK(of_server.tokens() == 0);
     matrix infinite = a;
     infinite.row(1)[2] = std::numeric_limits<float>::infinity();
@@ -602,18 +556,18 @@ TEST_CASE("blocks of other sizes, and zeros of another degree, are refused befor
 TEST_CASE("a block takes encryptions of zero of its own, also if the same request comes again") {
     const matrix a = random_matrix(3, 200, 1);
     const block_server<> s(a, 4);
-    session with(s.plan().subring_log_n());
-    with.zeros.fill(6);
-    const auto of_client = with.key_holder.prepare(s.plan());
+    sides<small> with(s.plan().subring_log_n());
+    with.pool.fill(6);
+    const auto of_client = with.client.prepare(s.plan());
     block_server<>::workspace work;
     server_block<small> first;
     server_block<small> second;
     block_reply of_first;
     block_reply of_second;
-    s.prepare(of_client.request(), with.zeros, work, first, of_first);
-    CHECK(with.zeros.size() == 3);
-    s.prepare(of_client.request(), with.zeros, work, second, of_second);
-    CHECK(with.zeros.size() == 0);
+    s.prepare(of_client.request(), with.pool, work, first, of_first);
+    CHECK(with.pool.size() == 3);
+    s.prepare(of_client.request(), with.pool, work, second, of_second);
+    CHECK(with.pool.size() == 0);
     const auto& zeros_of_first = first.*member_of(zeros_tag());
     const auto& zeros_of_second = second.*member_of(zeros_tag());
     for (std::size_t o = 0; o < 3; ++o) {
@@ -627,7 +581,7 @@ TEST_CASE("a block takes encryptions of zero of its own, also if the same reques
 }
 
 TEST_CASE("a mask is gone when it was read, and so is what hid an answer") {
-    prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
+    prepared_block<> block(random_matrix(3, 200, 1), 4);
     const auto& masks = block.of_client.*member_of(masks_tag());
     const auto& zeros = block.of_server.*member_of(zeros_tag());
     CHECK(wiped_positions(masks, 4) == std::vector<bool>{false, false, false, false});
@@ -636,14 +590,14 @@ TEST_CASE("a mask is gone when it was read, and so is what hid an answer") {
     CHECK(wiped_positions(zeros, 4) == std::vector<bool>{true, false, false, false});
     block.of_client.encrypt(random_state(200, 2), block.query);
     block.of_client.encrypt(random_state(200, 3), block.query);
-    block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+    block.reply = block.answer(block.query.request);
     CHECK(wiped_positions(masks, 4) == std::vector<bool>{true, true, true, false});
     CHECK(wiped_positions(zeros, 4) == std::vector<bool>{true, false, true, false});
 }
 
 TEST_CASE("a block belongs to the server that prepared it, and to its process") {
     const matrix a = random_matrix(3, 200, 1);
-    prepared_block<block_server<>> block(a, 4);
+    prepared_block<> block(a, 4);
     const block_server<> later(a, 4);
     block.of_client.encrypt(random_state(200, 1), block.query);
     const auto by_later = [&] {
@@ -666,7 +620,7 @@ TEST_CASE("a block belongs to the server that prepared it, and to its process") 
     if (child == 0) {
         bool refuses = block.of_client.left() == 0;
         try {
-            block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+            block.reply = block.answer(block.query.request);
             refuses = false;
         } catch (const parameter_error&) {
         }
@@ -680,12 +634,12 @@ TEST_CASE("a block belongs to the server that prepared it, and to its process") 
     int status = 0;
     ::waitpid(child, &status, 0);
     CHECK(status == 0);
-    block.s.answer(block.of_server, block.query.request, block.work, block.reply);
+    block.reply = block.answer(block.query.request);
 }
 
 TEST_CASE("replies that do not fit are refused, and a block without its server's part reads none") {
     const matrix a = random_matrix(3, 200, 1);
-    prepared_block<block_server<>> block(a, 4);
+    prepared_block<> block(a, 4);
     static_cast<void>(block.answers(random_state(200, 1)));
     const auto refused = [&](auto change) {
         token_reply r = block.reply;
@@ -702,14 +656,14 @@ TEST_CASE("replies that do not fit are refused, and a block without its server's
     CHECK_THROWS_AS(block.of_client.decrypt(block.reply, query, room), parameter_error);
     room.pop_back();
     CHECK_THROWS_AS(block.of_client.decrypt(block.reply, block.query, room), shape_error);
-    auto fresh = block.with.key_holder.prepare(block.s.plan());
+    auto fresh = block.client.prepare(block.s.plan());
     std::vector<double> answers(3);
     CHECK(contains(refusal<parameter_error>([&] { fresh.decrypt(block.reply, block.query, answers); }),
                    "call client::accept first"));
     const auto refused_block = [&](auto change) {
-        block_reply r = block.from_server;
+        block_reply r = block.ahead;
         change(r);
-        CHECK_THROWS_AS(block.with.key_holder.accept(fresh, r), tensafe::error);
+        CHECK_THROWS_AS(block.client.accept(fresh, r), tensafe::error);
     };
     refused_block([](auto& r) { r.tokens = 8; });
     refused_block([](auto& r) { r.c1.pop_back(); });
@@ -718,7 +672,7 @@ TEST_CASE("replies that do not fit are refused, and a block without its server's
 }
 
 TEST_CASE("unused bits of a reply are zero") {
-    prepared_block<block_server<>> block(random_matrix(3, 200, 1), 4);
+    prepared_block<> block(random_matrix(3, 200, 1), 4);
     static_cast<void>(block.answers(random_state(200, 1)));
     const int bits = block.s.plan().reply_bits(0);
     REQUIRE(3 * bits % 8 != 0);

@@ -29,6 +29,8 @@
 #include <string>
 #include <vector>
 
+#include "../bench/machine_times.hpp"
+
 namespace {
 
 namespace lora = tensafe::lora;
@@ -59,7 +61,7 @@ struct counting_server {
 std::size_t best_tokens_ahead(const lora::adapter& shapes, const lora::model_options& options,
                               std::size_t tokens, std::size_t memory) {
     std::vector<lora::site_shape> inputs;
-    for (const auto& group : lora::detail::group_sites(shapes, options).layout.groups) {
+    for (const auto& group : lora::group_sites(shapes, options).layout.groups) {
         const std::size_t rows = group.rows(options.mode);
         inputs.push_back({rows, group.d, rows});
     }
@@ -74,7 +76,8 @@ void run(const lora::transformer_shape& shape, lora::model_options options, std:
          std::size_t tokens) {
     options.tokens_ahead = tokens_ahead == 1 ? 0 : tokens_ahead;
     tokens = (tokens - 1) / tokens_ahead * tokens_ahead + tokens_ahead;  // whole blocks
-    const auto forecast = lora::model_forecast<params>(lora::sites_of(shape), options);
+    const auto forecast = lora::model_forecast<params>(
+        lora::sites_of(shape), options, bench::times_of_this_machine<params>(options.tokens_ahead));
     const lora::adapter adapter = examples::random_values(lora::sites_of(shape));
 
     // The server packs the adapter; the client gets its part of it and the public layout.

@@ -57,7 +57,7 @@ std::string number_text(std::size_t group, std::uint64_t bits) {
 }
 
 std::array<std::byte, hash_digits / 2> keyed_hash(std::span<const std::byte> key, std::string_view text) {
-    const tensafe::keystore::detail::openssl_reports reports;
+    const tensafe::keystore::openssl_reports reports;
     std::array<std::byte, hash_digits / 2> hash{};
     if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
              reinterpret_cast<const unsigned char*>(text.data()), text.size(),
@@ -87,9 +87,8 @@ bool is_empty_table(std::string_view text) {
            text.find_first_not_of("0123456789", first_line.size()) == text.size() - 1;
 }
 
-tensafe::keystore::detail::owned_descriptor open_or_throw(const std::filesystem::path& path, int how,
-                                                          const char* action) {
-    tensafe::keystore::detail::owned_descriptor opened(::open(path.c_str(), how | O_CLOEXEC));
+tensafe::io::owned_descriptor open_or_throw(const std::filesystem::path& path, int how, const char* action) {
+    tensafe::io::owned_descriptor opened(::open(path.c_str(), how | O_CLOEXEC));
     if (opened.get() < 0) {
         tensafe::io::throw_io_error(path, action, errno);
     }
@@ -129,8 +128,8 @@ void make_files(const std::filesystem::path& folder) {
         const auto made = std::as_bytes(std::span(fresh.bytes));
         const std::string nothing = empty_table(sum_of_key(made));
         tensafe::io::replace_file(usage, std::as_bytes(std::span(nothing)));
-        tensafe::keystore::detail::force_folder_of(usage);  // before the key
-        tensafe::keystore::create_private_file(key, made);
+        tensafe::io::force_folder_of(usage);  // before the key
+        tensafe::io::create_private_file(key, made);
     }
 }
 
@@ -165,7 +164,7 @@ auto find(Counts& counts, const std::string& name, std::size_t group)
 
 }  // namespace
 
-tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
+tensafe::io::owned_descriptor lock_folder(const std::filesystem::path& folder) {
     auto open = open_or_throw(folder, O_RDONLY | O_DIRECTORY, "open this folder");
     while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
         tensafe::require<tensafe::io_error>(
@@ -184,7 +183,7 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
     remove_partial_files(folder_);
     make_files(folder_);
     const std::filesystem::path key = folder_ / "usage_key";
-    key_ = tensafe::keystore::read_private_file(key, key_bytes_of_hash);
+    key_ = tensafe::io::read_private_file(key, key_bytes_of_hash);
     tensafe::require<format_error>(
         key_.size() == key_bytes_of_hash,
         {in_quotes(key.native()), ": got ", key_.size(), " bytes, expected a key of ", key_bytes_of_hash});
@@ -445,11 +444,10 @@ void query_counts::reserve() {
     std::string line;
     std::uint32_t sum = sum_;
     add_line(line, sum, rows);
-    const int failure =
-        tensafe::keystore::detail::write_and_force(usage_, std::as_bytes(std::span<const char>(line)));
+    const int failure = tensafe::io::write_and_force(usage_, std::as_bytes(std::span<const char>(line)));
     if (failure != 0) {
         if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
-            usage_ = tensafe::keystore::detail::owned_descriptor(-1);
+            usage_ = tensafe::io::owned_descriptor(-1);
         }
         tensafe::io::throw_io_error(folder_ / "usage", "reserve counts", failure);
     }
@@ -496,8 +494,8 @@ void query_counts::rewrite(bool exact) {
     add_line(text, sum, {});
     const std::filesystem::path usage = folder_ / "usage";
     tensafe::io::replace_file(usage, std::as_bytes(std::span<const char>(text)));
-    usage_ = tensafe::keystore::detail::owned_descriptor(-1);  // of the file that was replaced
-    tensafe::keystore::detail::force_folder_of(usage);
+    usage_ = tensafe::io::owned_descriptor(-1);  // of the file that was replaced
+    tensafe::io::force_folder_of(usage);
     usage_ = open_or_throw(usage, O_WRONLY | O_APPEND, "open for writing");
     length_ = text.size();
     longest_ = length_ + longest_log;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/keystore/private_file.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <array>
@@ -23,7 +23,7 @@ namespace split {
 
 /// Holds a state folder for one server (flock) as long as the result lives.
 /// @throws tensafe::io_error, also if another process or object holds it
-tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder);
+tensafe::io::owned_descriptor lock_folder(const std::filesystem::path& folder);
 
 /// How many bits of each group of each adapter were asked for: by each client, by each tenant, by all. What
 /// query limits stand on.
@@ -115,7 +115,7 @@ class query_counts {
     void rewrite(bool exact);
 
     std::filesystem::path folder_;
-    tensafe::keystore::detail::owned_descriptor lock_;
+    tensafe::io::owned_descriptor lock_;
     when_full full_;
     tensafe::memory::secret_buffer<std::byte> key_;
 
@@ -127,7 +127,7 @@ class query_counts {
     std::condition_variable_any work_;
 
     std::mutex disk_;  // before mutex_; of all below
-    tensafe::keystore::detail::owned_descriptor usage_{-1};
+    tensafe::io::owned_descriptor usage_{-1};
     std::size_t length_ = 0;
     std::uint32_t sum_ = 0;
     std::size_t longest_ = 0;  // then it is written anew

@@ -82,9 +82,11 @@ void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& tim
 void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
     const auto set = [name, &share](const std::string& text) {
         double value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, problem] = std::from_chars(text.data(), end, value);
         if (text == "none") {
             share.reset();
-        } else if (CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1000) {
+        } else if (problem == std::errc() && stop == end && value > 0 && value <= 1000) {
             share = value;
         } else {
             throw CLI::ValidationError(

@@ -3,7 +3,7 @@
 #include <tensafe/ckks/ciphertext.hpp>
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/rns/poly.hpp>

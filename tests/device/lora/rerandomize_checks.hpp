@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/device/lora/rerandomize.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/memory/packed_bits.hpp>

@@ -20,7 +20,7 @@ TEST_CASE("row statistics are those of the matrix") {
     CHECK_THROWS_AS(lora::statistics_of(a), encoding_error);
 }
 
-TEST_CASE("the forecast has the bytes of the cost model, an error that comes true and a time above zero") {
+TEST_CASE("the forecast has the bytes of the cost model and an error that comes true") {
     lora::adapter adapter;
     adapter.sites = {random_site(16, 8, 300, 1), random_site(16, 5, 1500, 1)};
     const auto forecasts = lora::estimate<set>(adapter);
@@ -33,8 +33,6 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
             forecast.cost.bytes() ==
             lora::cost_of<set, lora::coefficient_tiles<4>>({site.rank(), site.d_in(), site.d_out()}).bytes());
         CHECK(forecast.rows.largest_norm == doctest::Approx(1));
-        CHECK(forecast.milliseconds > 0);
-        CHECK(std::isfinite(forecast.milliseconds));
 
         const lora::server<set> server(site.a);
         lora::client<set> client;
@@ -83,13 +81,11 @@ TEST_CASE("blocks are forecast by the hidden state") {
     const lora::adapter_site site = random_site(4, 2, 32, 1);
     const auto forecast = lora::estimate<set, lora::token_blocks>(site);
     CHECK(forecast.cost.hidden_states == 32);
-    CHECK(forecast.milliseconds > 0);
-    CHECK(forecast.milliseconds < 10);
 }
 
 TEST_CASE("a site that a small set can hold is forecast, however few its entries are") {
     const lora::adapter_site site = random_site(4, 2, 4, 1);
     using tiny = ckks::minimal_n2048;
     CHECK_NOTHROW(lora::server<tiny>(lora::normalize_rows(site).a));
-    CHECK(lora::estimate<tiny>(site).milliseconds > 0);
+    CHECK(lora::estimate<tiny>(site).cost.bytes() > 0);
 }

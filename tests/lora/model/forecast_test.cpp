@@ -3,6 +3,7 @@
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/server_zeros.hpp>
 
+#include "../../../bench/machine_times.hpp"
 #include "../../random_values.hpp"
 #include "../../test.hpp"
 
@@ -100,7 +101,8 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
 TEST_CASE("totals add up over what is chosen") {
     lora::model_options options;
     options.tokens_ahead = 8;
-    const auto forecast = lora::model_forecast<small>(lora::sites_of(tiny()), options);
+    const auto forecast =
+        lora::model_forecast<small>(lora::sites_of(tiny()), options, bench::times_of_this_machine<small>(8));
     CHECK(forecast.block_tokens == 8);
     const auto all = forecast.totals();
     CHECK(all.requests == 12);
@@ -127,6 +129,45 @@ TEST_CASE("totals add up over what is chosen") {
     CHECK(forecast.groups[0].milliseconds == forecast.groups[4].milliseconds);
     CHECK(forecast.groups[1].block_milliseconds == forecast.groups[9].block_milliseconds);
     CHECK(forecast.totals([](const lora::group_forecast&) { return false; }).bytes() == 0);
+}
+
+TEST_CASE("times of a forecast follow from those of the machine, one input, product and output at a time") {
+    lora::model_options options;
+    options.tokens_ahead = 8;
+    std::vector<std::size_t> asked;
+    const lora::machine_times times{[&](std::size_t entries) {
+                                        asked.push_back(entries);
+                                        return lora::unit_times{100, 10, static_cast<double>(entries)};
+                                    },
+                                    {3, 2, 1},
+                                    0.5};
+    const auto forecast = lora::model_forecast<small>(lora::sites_of(tiny()), options, times);
+    for (std::size_t g = 0; g < forecast.groups.size(); ++g) {
+        const lora::group_forecast& of = forecast.groups[g];
+        const auto inputs = static_cast<double>(of.decode.inputs);
+        const auto outputs = static_cast<double>(of.decode.outputs);
+        CHECK(of.milliseconds ==
+              100 * inputs + 10 * inputs * outputs + static_cast<double>(asked[g]) * outputs);
+        const auto block_inputs = static_cast<double>(of.block.inputs);
+        const auto block_outputs = static_cast<double>(of.block.outputs);
+        CHECK(of.block_milliseconds == 3 * block_inputs + 2 * block_inputs * block_outputs + block_outputs);
+    }
+    CHECK(asked[0] == 60);
+    CHECK(forecast.groups[0].delta_milliseconds == 0.5 * 3 * (280 + 10 + 10));
+    CHECK(lora::model_forecast<small>(lora::sites_of(tiny()), options).totals().milliseconds == 0);
+}
+
+TEST_CASE(
+    "measured times are above zero, also of few entries and in a small set, and those of a block are short") {
+    using set = ckks::private_n4096;
+    const auto times = bench::times_of_this_machine<set>(32);
+    CHECK(times.of_requests(300).product > 0);
+    CHECK(std::isfinite(times.of_requests(300).input + times.of_requests(300).output));
+    // A site of rank 2 and 32 entries: one input, two outputs.
+    const double block = times.of_blocks.input + 2 * times.of_blocks.product + 2 * times.of_blocks.output;
+    CHECK(block > 0);
+    CHECK(block / 32 < 10);
+    CHECK(bench::times_of_this_machine<ckks::minimal_n2048>().of_requests(2).product > 0);
 }
 
 TEST_CASE("the distance of a model is the root of the sum of squares of its groups', 1 at most") {

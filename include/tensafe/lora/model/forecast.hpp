@@ -3,23 +3,16 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
-#include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/packing/plan.hpp>
-#include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/lora/protocol/server.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <functional>
-#include <limits>
-#include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -45,7 +38,6 @@ struct site_estimate {
     /// Deviation of the error of the answers over their norm, for hidden states without a preferred
     /// direction; rows of unequal norms make it larger than `cost.relative_error`.
     double relative_error = 0;
-    double milliseconds = 0;  ///< a hidden state, client and server, on one core of this machine
 };
 
 /// O(rows * columns).  @throws as lora::server for entries that are no finite numbers
@@ -73,114 +65,24 @@ inline row_statistics statistics_of(const matrix& a) {
     return result;
 }
 
-namespace detail {
-
-template <class F>
-double milliseconds(F f) {
-    const auto start = std::chrono::steady_clock::now();
-    f();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
-/// Milliseconds of one input, one product and one output on this machine.
+/// Milliseconds that one input, one product and one output of a message take on some machine, both sides
+/// together.
 struct unit_times {
     double input = 0;
     double product = 0;
     double output = 0;
 };
 
-inline matrix ones(std::size_t rows, std::size_t columns) {
-    matrix m(rows, columns);
-    std::fill(m.values.begin(), m.values.end(), 1.0F);
-    return m;
-}
+/// What some machine takes for its part of a forecast, in milliseconds of one core.
+struct machine_times {
+    /// Of the messages of single hidden states, each input of which holds so many entries of a hidden state.
+    /// Empty: the forecast says 0.
+    std::function<unit_times(std::size_t entries)> of_requests;
+    unit_times of_blocks;       ///< of the messages of blocks with the model's tokens_ahead
+    double entry_of_delta = 0;  ///< of a product with B, for each entry of B
+};
 
-/// Milliseconds of a block of tokens, both sides, all phases; the best of a few runs.
-template <ckks::parameter_set P, class Protection>
-double measure_block(std::size_t rows, std::size_t d, std::size_t tokens) {
-    const server<P, token_blocks, Protection> server(ones(rows, d), tokens, trusts_clients{});
-    const std::vector<float> state(d, 1.0F);
-    lora::client<P> client;
-    const random::seed nonce = random::fresh_seed();
-    auto pool = server.pool(nonce, client.rerandomization_key(nonce));
-    block_workspace<P> work;
-    token_query query;
-    token_reply reply;
-    std::vector<double> answers(rows);
-    std::vector<client_block<P, Protection>> blocks;  // as in a model, none has the memory of another
-    std::vector<server_block<P>> at_servers(5);
-    double least = std::numeric_limits<double>::infinity();
-    for (server_block<P>& at_server : at_servers) {
-        least = std::fmin(least, milliseconds([&] {
-                              auto& block = blocks.emplace_back(client.prepare(server.plan()));
-                              block_reply ahead;
-                              server.prepare(block.request(), pool, work, at_server, ahead);
-                              client.accept(block, ahead);
-                              for (std::size_t t = 0; t < tokens; ++t) {
-                                  block.encrypt(state, query);
-                                  server.answer(at_server, query.request, work, reply);
-                                  block.decrypt(reply, query, answers);
-                              }
-                          }));
-    }
-    return least;
-}
-
-/// Of blocks: from the times of four shapes, as what a product takes is the most of it.
-template <ckks::parameter_set P, class Protection>
-unit_times measure_block_units(std::size_t tokens) {
-    constexpr std::size_t few = 8;
-    constexpr std::size_t many = 32;
-    constexpr auto more = static_cast<double>(many - few);
-    const std::size_t columns = P::degree / tokens;
-    const double both = measure_block<P, Protection>(few, few * columns, tokens);
-    const double rows = measure_block<P, Protection>(many, few * columns, tokens);
-    const double inputs = measure_block<P, Protection>(few, many * columns, tokens);
-    const double all = measure_block<P, Protection>(many, many * columns, tokens);
-    // Differences of times on a busy machine may be anything.
-    const double product = std::clamp((all - rows - inputs + both) / (more * more), 0.0, all / (many * many));
-    return {std::fmax((inputs - both) / more - few * product, 0.0), product,
-            std::fmax((rows - both) / more - few * product, 0.0)};
-}
-
-/// Measures requests of a small matrix of ones.
-template <ckks::parameter_set P, class Packing, class Protection>
-unit_times measure_units(std::size_t rows, std::size_t d) {
-    using server_type = server<P, Packing, Protection>;
-    const server_type server(ones(rows, d));
-    const auto& plan = server.plan();
-    const matrix states = ones(1, d);
-    lora::client<P> client;
-    const random::seed nonce = random::fresh_seed();
-    rerandomization_pool<P> pool = server.pool(nonce, client.rerandomization_key(nonce));
-    typename server_type::plan_type::query_type query;
-    typename server_type::workspace work;
-    typename server_type::reply_type reply;
-    // The best of a few runs, for each step by itself.
-    constexpr double longest = std::numeric_limits<double>::infinity();
-    double encrypted = longest;
-    double expanded = longest;
-    double multiplied = longest;
-    double rest = longest;
-    for (int run = 0; run < 5; ++run) {
-        phase_clock clock;
-        encrypted = std::fmin(encrypted, milliseconds([&] { client.encrypt(plan, states.row(0), query); }));
-        if constexpr (Protection::protects) {
-            server.apply(query.request, pool, work, reply, clock);
-        } else {
-            server.apply(query.request, work, reply, clock);
-        }
-        clock.stop();
-        const double decrypted = milliseconds([&] { static_cast<void>(client.decrypt(plan, reply, query)); });
-        expanded = std::fmin(expanded, clock.milliseconds(server_phase::expand));
-        multiplied = std::fmin(multiplied, clock.milliseconds(server_phase::multiply));
-        rest = std::fmin(rest, clock.milliseconds(server_phase::protect) +
-                                   clock.milliseconds(server_phase::serialize) + decrypted);
-    }
-    const auto inputs = static_cast<double>(plan.inputs());
-    const auto outputs = static_cast<double>(plan.outputs());
-    return {(encrypted + expanded) / inputs, multiplied / (inputs * outputs), rest / outputs};
-}
+namespace detail {
 
 inline double milliseconds_of(const token_cost& cost, const unit_times& units) noexcept {
     const auto inputs = static_cast<double>(cost.inputs);
@@ -190,8 +92,7 @@ inline double milliseconds_of(const token_cost& cost, const unit_times& units) n
 
 }  // namespace detail
 
-/// What serving a site will be like. Mode `client_held_b` means a normalized site (normalize_rows). Measures
-/// this machine for some milliseconds.
+/// What serving a site will be like. Mode `client_held_b` means a normalized site (normalize_rows).
 /// @throws parameter_error, naming the site, if the set cannot hold the replies; as lora::server otherwise
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
@@ -199,15 +100,8 @@ site_estimate estimate(const adapter_site& site, lora::mode mode = lora::mode::c
     site_estimate forecast;
     forecast.site = site.name;
     forecast.rows = statistics_of(mode == lora::mode::blind ? merge(site) : normalize_rows(site).a);
-    detail::unit_times units;
     try {
         forecast.cost = cost_of<P, Packing, Protection>(site.shape(), mode);
-        if constexpr (std::is_same_v<Packing, token_blocks>) {
-            units = detail::measure_block_units<P, Protection>(forecast.cost.hidden_states);
-        } else {  // one row, and as many entries as one input holds
-            const std::size_t held = packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
-            units = detail::measure_units<P, Packing, Protection>(1, std::min(site.d_in(), held));
-        }
     } catch (const parameter_error& e) {
         throw parameter_error({"estimate: site ", in_quotes(site.name), ": ", e.what()});
     }
@@ -215,8 +109,6 @@ site_estimate estimate(const adapter_site& site, lora::mode mode = lora::mode::c
         forecast.rows.mean_square_norm > 0
             ? forecast.cost.relative_error * forecast.rows.largest_norm / forecast.rows.mean_square_norm
             : 0;
-    forecast.milliseconds =
-        detail::milliseconds_of(forecast.cost, units) / static_cast<double>(forecast.cost.hidden_states);
     return forecast;
 }
 
@@ -338,45 +230,24 @@ struct forecast_of_model {
     }
 };
 
-namespace detail {
-
-/// A product with B takes so many milliseconds for each of its entries: the best of a few runs.
-inline double measure_delta() {
-    const matrix b(512, 32);
-    const std::vector<double> product(b.columns, 1.0);
-    std::vector<double> delta(b.rows);
-    double best = std::numeric_limits<double>::infinity();
-    for (int run = 0; run < 5; ++run) {
-        best =
-            std::fmin(best, milliseconds([&] {
-                          detail::multiply(b, 1, std::span<const double>(product), std::span<double>(delta));
-                      }));
-    }
-    return best / static_cast<double>(b.values.size());
-}
-
-}  // namespace detail
-
 /// What serving a model with these options will be like, before anything is packed: bytes, which come true
-/// exactly, errors, and times on one core of this machine, measured for some milliseconds for each length of
-/// hidden states. Looks at names, shapes and scales only. The error of a group is decode.relative_error
-/// (normalized rows; in mode blind for the largest).
+/// exactly, errors, and times on one core of the machine that `times` tells of. Looks at names, shapes and
+/// scales only. The error of a group is decode.relative_error (normalized rows; in mode blind for the
+/// largest).
 /// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
 ///         the replies
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
-forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {}) {
+forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {},
+                                 const machine_times& times = {}) {
     using decode_layout = layout<P, Packing, Protection>;
     using hidden = block_protection<Protection>;
     using block_layout = layout<P, token_blocks, hidden>;
-    const lora::model_layout model = detail::group_sites(shapes, options).layout;
-    detail::check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
+    const lora::model_layout model = group_sites(shapes, options).layout;
+    check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
     forecast_of_model result;
     result.block_tokens = options.tokens_ahead;
-    std::map<std::size_t, detail::unit_times> units;
-    std::optional<detail::unit_times> block_units;
     const std::size_t held = packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
-    const double delta_unit = detail::measure_delta();
     for (const auto& group : model.groups) {
         detail::naming_input("model_forecast", group, [&] {
             group_forecast forecast;
@@ -392,22 +263,18 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
             const site_shape stacked{rows, group.d, rows};
             forecast.decode = cost_of<P, Packing, Protection>(stacked);
             forecast.packed_bytes = detail::packed_bytes(decode_layout{rows, group.d, 1});
-            const auto [found, is_first] = units.try_emplace(std::min(group.d, held));
-            if (is_first) {
-                found->second = detail::measure_units<P, Packing, Protection>(1, found->first);
+            if (times.of_requests) {
+                forecast.milliseconds =
+                    detail::milliseconds_of(forecast.decode, times.of_requests(std::min(group.d, held)));
             }
-            forecast.milliseconds = detail::milliseconds_of(forecast.decode, found->second);
             forecast.delta_milliseconds =
-                options.mode == lora::mode::client_held_b ? delta_products * delta_unit : 0;
+                options.mode == lora::mode::client_held_b ? delta_products * times.entry_of_delta : 0;
             if (result.block_tokens > 0) {
-                if (!block_units) {
-                    block_units = detail::measure_block_units<P, hidden>(result.block_tokens);
-                }
                 forecast.block =
                     cost_of<P, token_blocks, hidden>(stacked, lora::mode::client_held_b, result.block_tokens);
                 forecast.packed_bytes +=
                     detail::packed_bytes(block_layout{{rows, group.d, 1}, result.block_tokens});
-                forecast.block_milliseconds = detail::milliseconds_of(forecast.block, *block_units);
+                forecast.block_milliseconds = detail::milliseconds_of(forecast.block, times.of_blocks);
             }
             result.groups.push_back(std::move(forecast));
         });

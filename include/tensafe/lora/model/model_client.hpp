@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -29,7 +29,7 @@ namespace tensafe::lora {
 /// adapter, with the options of the model_server.
 /// @throws as normalize_rows, and as model_server for shapes and names
 inline adapter client_part(const adapter& from, const model_options& options = {}) {
-    static_cast<void>(detail::group_sites(from, options));  // checks
+    static_cast<void>(group_sites(from, options));  // checks
     adapter held;
     for (const adapter_site& site : from.sites) {
         if (!detail::is_protected(options, site)) {
@@ -78,7 +78,7 @@ class model_client {
         : keys_(std::move(keys)), layout_(std::move(layout)) {
         require<parameter_error>(keys_ != nullptr, {"model_client: got no keys, expected a lora::client"});
         layout_.check();
-        detail::check_tokens_ahead<P, Protection>(layout_.tokens_ahead, true);
+        check_tokens_ahead<P, Protection>(layout_.tokens_ahead, true);
         for (const auto& group : layout_.groups) {
             detail::naming_input("model_client", group, [&] {
                 const std::size_t rows = group.rows(layout_.mode);

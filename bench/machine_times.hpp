@@ -1,9 +1,9 @@
 #pragma once
 
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
+#include <tensafe/serving/forecast.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +18,7 @@
 namespace bench {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 namespace ckks = tensafe::ckks;
 
 namespace detail {
@@ -69,7 +70,7 @@ double measure_block(std::size_t rows, std::size_t d, std::size_t tokens) {
 
 /// Of blocks: from the times of four shapes, as what a product takes is the most of it.
 template <ckks::parameter_set P, class Protection>
-lora::unit_times measure_block_units(std::size_t tokens) {
+serving::unit_times measure_block_units(std::size_t tokens) {
     constexpr std::size_t few = 8;
     constexpr std::size_t many = 32;
     constexpr auto more = static_cast<double>(many - few);
@@ -86,7 +87,7 @@ lora::unit_times measure_block_units(std::size_t tokens) {
 
 /// Measures requests of a small matrix of ones.
 template <ckks::parameter_set P, class Packing, class Protection>
-lora::unit_times measure_units(std::size_t rows, std::size_t d) {
+serving::unit_times measure_units(std::size_t rows, std::size_t d) {
     using server_type = lora::server<P, Packing, Protection>;
     const server_type server(ones(rows, d));
     const auto& plan = server.plan();
@@ -141,9 +142,9 @@ inline double measure_delta() {
 /// states when a forecast first asks for it. One thread at a time.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
-lora::machine_times times_of_this_machine(std::size_t tokens_ahead = 0) {
-    lora::machine_times times;
-    times.of_requests = [known = std::map<std::size_t, lora::unit_times>()](std::size_t entries) mutable {
+serving::machine_times times_of_this_machine(std::size_t tokens_ahead = 0) {
+    serving::machine_times times;
+    times.of_requests = [known = std::map<std::size_t, serving::unit_times>()](std::size_t entries) mutable {
         const auto [found, is_first] = known.try_emplace(entries);
         if (is_first) {
             found->second = detail::measure_units<P, Packing, Protection>(1, entries);

@@ -30,12 +30,13 @@ int main(int argc, char** argv) {
         const lora::matrix hidden = examples::hidden_states(args.hidden, site);
 
         // Eckart-Young: no other adapter of that rank is nearer to the original in the Frobenius norm.
-        const interop::svd_truncation cut = args.variance > 0
-                                                ? interop::truncate_to_variance(site, args.variance)
-                                                : interop::truncate_to_rank(site, args.rank);
+        const tensafe::interop::svd_truncation cut =
+            args.variance > 0 ? tensafe::interop::truncate_to_variance(site, args.variance)
+                              : tensafe::interop::truncate_to_rank(site, args.rank);
         // A small part of the variance can be a large part of the error: 5 % of it is 22 % of the norm. What
         // counts is the error on activations, so measure it on some.
-        const interop::activation_report activations = interop::activation_error(site, cut.site, hidden);
+        const tensafe::interop::activation_report activations =
+            tensafe::interop::activation_error(site, cut.site, hidden);
         std::printf("truncation      rank %zu to %zu, %.2f %% of the variance kept\n", site.rank(),
                     cut.site.rank(), 100 * cut.report.variance_kept);
         std::printf("                relative error %.3f in the Frobenius norm\n", cut.report.relative_error);

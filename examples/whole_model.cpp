@@ -8,11 +8,11 @@
 
 #include "common/whole_model.hpp"
 
-#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/serving/forecast.hpp>
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
 #include <tensafe/wire/message.hpp>
@@ -34,6 +34,7 @@
 namespace {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 namespace session = tensafe::session;
 using params = tensafe::ckks::private_n4096;
 using examples::cost;
@@ -72,13 +73,13 @@ std::size_t best_tokens_ahead(const lora::adapter& shapes, const lora::model_opt
 }
 
 /// @param tokens_ahead  1: tokens are sent one by one
-void run(const lora::transformer_shape& shape, lora::model_options options, std::size_t tokens_ahead,
+void run(const serving::transformer_shape& shape, lora::model_options options, std::size_t tokens_ahead,
          std::size_t tokens) {
     options.tokens_ahead = tokens_ahead == 1 ? 0 : tokens_ahead;
     tokens = (tokens - 1) / tokens_ahead * tokens_ahead + tokens_ahead;  // whole blocks
-    const auto forecast = lora::model_forecast<params>(
-        lora::sites_of(shape), options, bench::times_of_this_machine<params>(options.tokens_ahead));
-    const lora::adapter adapter = examples::random_values(lora::sites_of(shape));
+    const auto forecast = serving::model_forecast<params>(
+        serving::sites_of(shape), options, bench::times_of_this_machine<params>(options.tokens_ahead));
+    const lora::adapter adapter = examples::random_values(serving::sites_of(shape));
 
     // The server packs the adapter; the client gets its part of it and the public layout.
     const auto server = std::make_shared<const lora::model_server<params>>(adapter, options);
@@ -146,7 +147,7 @@ void run(const lora::transformer_shape& shape, lora::model_options options, std:
 
 int main(int argc, char** argv) {
     CLI::App app("Serves a LoRA adapter of a whole model, encrypted");
-    lora::transformer_shape shape;
+    serving::transformer_shape shape;
     lora::model_options options;
     std::size_t tokens_ahead = 32;
     std::size_t tokens = 2;
@@ -179,7 +180,8 @@ int main(int argc, char** argv) {
             };
         }
         if (megabytes > 0) {
-            tokens_ahead = best_tokens_ahead(lora::sites_of(shape), options, tokens, megabytes * 1'000'000);
+            tokens_ahead =
+                best_tokens_ahead(serving::sites_of(shape), options, tokens, megabytes * 1'000'000);
         }
         run(shape, options, tokens_ahead, tokens);
         return 0;

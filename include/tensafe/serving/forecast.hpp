@@ -14,11 +14,10 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// What a matrix asks of the integers that stand for it.
 struct row_statistics {
@@ -33,17 +32,17 @@ struct row_statistics {
 /// What serving one site will be like.
 struct site_estimate {
     std::string site;
-    token_cost cost;      ///< bytes, products, transforms, statistical distance
-    row_statistics rows;  ///< of the matrix that is served
+    lora::token_cost cost;  ///< bytes, products, transforms, statistical distance
+    row_statistics rows;    ///< of the matrix that is served
     /// Deviation of the error of the answers over their norm, for hidden states without a preferred
     /// direction; rows of unequal norms make it larger than `cost.relative_error`.
     double relative_error = 0;
 };
 
 /// O(rows * columns).  @throws as lora::server for entries that are no finite numbers
-inline row_statistics statistics_of(const matrix& a) {
+inline row_statistics statistics_of(const lora::matrix& a) {
     row_statistics result;
-    result.largest_norm = detail::largest_row_norm(a);
+    result.largest_norm = lora::detail::largest_row_norm(a);
     result.smallest_norm = result.largest_norm;
     double squares_of_all = 0;
     for (std::size_t r = 0; r < a.rows; ++r) {
@@ -84,7 +83,7 @@ struct machine_times {
 
 namespace detail {
 
-inline double milliseconds_of(const token_cost& cost, const unit_times& units) noexcept {
+inline double milliseconds_of(const lora::token_cost& cost, const unit_times& units) noexcept {
     const auto inputs = static_cast<double>(cost.inputs);
     const auto outputs = static_cast<double>(cost.outputs);
     return inputs * units.input + inputs * outputs * units.product + outputs * units.output;
@@ -94,14 +93,15 @@ inline double milliseconds_of(const token_cost& cost, const unit_times& units) n
 
 /// What serving a site will be like. Mode `client_held_b` means a normalized site (normalize_rows).
 /// @throws parameter_error, naming the site, if the set cannot hold the replies; as lora::server otherwise
-template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
-          class Protection = protects_adapter_rows<>>
-site_estimate estimate(const adapter_site& site, lora::mode mode = lora::mode::client_held_b) {
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+site_estimate estimate(const lora::adapter_site& site, lora::mode mode = lora::mode::client_held_b) {
     site_estimate forecast;
     forecast.site = site.name;
-    forecast.rows = statistics_of(mode == lora::mode::blind ? merge(site) : normalize_rows(site).a);
+    forecast.rows =
+        statistics_of(mode == lora::mode::blind ? lora::merge(site) : lora::normalize_rows(site).a);
     try {
-        forecast.cost = cost_of<P, Packing, Protection>(site.shape(), mode);
+        forecast.cost = lora::cost_of<P, Packing, Protection>(site.shape(), mode);
     } catch (const parameter_error& e) {
         throw parameter_error({"estimate: site ", in_quotes(site.name), ": ", e.what()});
     }
@@ -113,12 +113,12 @@ site_estimate estimate(const adapter_site& site, lora::mode mode = lora::mode::c
 }
 
 /// The same for every site of an adapter, in its order.
-template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
-          class Protection = protects_adapter_rows<>>
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
 std::vector<site_estimate> estimate(const lora::adapter& adapter,
                                     lora::mode mode = lora::mode::client_held_b) {
     std::vector<site_estimate> forecasts;
-    for (const adapter_site& site : adapter.sites) {
+    for (const lora::adapter_site& site : adapter.sites) {
         forecasts.push_back(estimate<P, Packing, Protection>(site, mode));
     }
     return forecasts;
@@ -142,7 +142,7 @@ inline lora::adapter sites_of(const transformer_shape& shape) {
     lora::adapter result;
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
         const auto add = [&](const std::string& name, std::size_t d_in, std::size_t d_out) {
-            adapter_site site;
+            lora::adapter_site site;
             site.name = "model.layers." + std::to_string(layer) + "." + name;
             site.a.rows = shape.rank;
             site.a.columns = d_in;
@@ -168,10 +168,10 @@ struct group_forecast {
     std::optional<std::size_t> layer;  ///< layer_of the input
     std::vector<std::string> sites;
     std::size_t packed_bytes = 0;   ///< of the server's memory
-    token_cost decode;              ///< of one hidden state
+    lora::token_cost decode;        ///< of one hidden state
     double milliseconds = 0;        ///< the same, client and server, with zeros made on the spot
     double delta_milliseconds = 0;  ///< of B, in client_held_b: what decrypting does not include
-    token_cost block;               ///< of one block of tokens; all zero without blocks
+    lora::token_cost block;         ///< of one block of tokens; all zero without blocks
     double block_milliseconds = 0;
 };
 
@@ -236,23 +236,23 @@ struct forecast_of_model {
 /// largest).
 /// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
 ///         the replies
-template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
-          class Protection = protects_adapter_rows<>>
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
 forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {},
                                  const machine_times& times = {}) {
-    using decode_layout = layout<P, Packing, Protection>;
-    using hidden = block_protection<Protection>;
-    using block_layout = layout<P, token_blocks, hidden>;
-    const lora::model_layout model = group_sites(shapes, options).layout;
-    check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
+    using decode_layout = lora::layout<P, Packing, Protection>;
+    using hidden = lora::block_protection<Protection>;
+    using block_layout = lora::layout<P, lora::token_blocks, hidden>;
+    const lora::model_layout model = lora::group_sites(shapes, options).layout;
+    lora::check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
     forecast_of_model result;
     result.block_tokens = options.tokens_ahead;
-    const std::size_t held = packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
+    const std::size_t held = lora::packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
     for (const auto& group : model.groups) {
-        detail::naming_input("model_forecast", group, [&] {
+        lora::detail::naming_input("model_forecast", group, [&] {
             group_forecast forecast;
             forecast.input = group.input;
-            forecast.layer = layer_of(group.input);
+            forecast.layer = lora::layer_of(group.input);
             double delta_products = 0;
             for (const auto& site : group.sites) {
                 forecast.sites.push_back(site.name);
@@ -260,9 +260,9 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
             }
             // The rows of a group as those of one site that the server applies alone.
             const std::size_t rows = group.rows(options.mode);
-            const site_shape stacked{rows, group.d, rows};
-            forecast.decode = cost_of<P, Packing, Protection>(stacked);
-            forecast.packed_bytes = detail::packed_bytes(decode_layout{rows, group.d, 1});
+            const lora::site_shape stacked{rows, group.d, rows};
+            forecast.decode = lora::cost_of<P, Packing, Protection>(stacked);
+            forecast.packed_bytes = lora::detail::packed_bytes(decode_layout{rows, group.d, 1});
             if (times.of_requests) {
                 forecast.milliseconds =
                     detail::milliseconds_of(forecast.decode, times.of_requests(std::min(group.d, held)));
@@ -270,10 +270,10 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
             forecast.delta_milliseconds =
                 options.mode == lora::mode::client_held_b ? delta_products * times.entry_of_delta : 0;
             if (result.block_tokens > 0) {
-                forecast.block =
-                    cost_of<P, token_blocks, hidden>(stacked, lora::mode::client_held_b, result.block_tokens);
+                forecast.block = lora::cost_of<P, lora::token_blocks, hidden>(
+                    stacked, lora::mode::client_held_b, result.block_tokens);
                 forecast.packed_bytes +=
-                    detail::packed_bytes(block_layout{{rows, group.d, 1}, result.block_tokens});
+                    lora::detail::packed_bytes(block_layout{{rows, group.d, 1}, result.block_tokens});
                 forecast.block_milliseconds = detail::milliseconds_of(forecast.block, times.of_blocks);
             }
             result.groups.push_back(std::move(forecast));
@@ -282,4 +282,4 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
     return result;
 }
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -1,9 +1,9 @@
 // One generated token of a whole model, client and server on one thread: the inputs of the seven sites of
 // each layer, one call of a session each. "pooled" takes encryptions of zero that were made before.
 
-#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/serving/forecast.hpp>
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
 #include <tensafe/wire/message.hpp>
@@ -17,13 +17,14 @@
 namespace {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 namespace session = tensafe::session;
 using params = tensafe::ckks::private_n4096;
 
 lora::adapter random_adapter(std::size_t layers) {
-    lora::transformer_shape shape;
+    serving::transformer_shape shape;
     shape.layers = layers;
-    lora::adapter result = lora::sites_of(shape);
+    lora::adapter result = serving::sites_of(shape);
     unsigned seed = 0;
     for (auto& site : result.sites) {
         site.a = bench::random_matrix(site.a.rows, site.a.columns, ++seed);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common.hpp"
+#include "phase_clock.hpp"
 
 namespace {
 
@@ -287,7 +288,7 @@ void server_step(benchmark::State& state) {
     s.client.encrypt(s.server.plan(), s.h.row(0), s.query);
     for (auto _ : state) {
         s.zeros.fill(s.server.plan().outputs());
-        lora::phase_clock clock;
+        bench::phase_clock clock;
         s.server.apply(s.query.request, s.zeros, s.work, s.reply, clock);
         clock.stop();
         state.SetIterationTime(clock.milliseconds(Phase) * 1e-3);

@@ -5,8 +5,8 @@
 #include <tensafe/dp/clip.hpp>
 #include <tensafe/dp/gaussian_release.hpp>
 #include <tensafe/dp/ledger.hpp>
+#include <tensafe/dp/sample_discrete_gaussian.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/random/sample_discrete_gaussian.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -35,7 +35,7 @@ void noise(benchmark::State& state, exec::backend backend) {
     const random::seed seed = random::fresh_seed();
     std::vector<std::int64_t> out(static_cast<std::size_t>(state.range(0)));
     for (auto _ : state) {
-        random::sample_discrete_gaussian(seed, random::stream_domain::privacy_noise, 0, out);
+        dp::sample_discrete_gaussian(seed, random::stream_domain::privacy_noise, 0, out);
         benchmark::ClobberMemory();
     }
     state.SetItemsProcessed(state.iterations() * state.range(0));

@@ -6,8 +6,8 @@
 //   3. look at what that costs: in the norm, and on hidden states that matter,
 //   4. run the encrypted pipeline on what is left.
 
+#include <tensafe/interop/svd.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/lora/adapter/svd.hpp>
 
 #include <cstdio>
 #include <exception>
@@ -30,11 +30,13 @@ int main(int argc, char** argv) {
         const lora::matrix hidden = examples::hidden_states(args.hidden, site);
 
         // Eckart-Young: no other adapter of that rank is nearer to the original in the Frobenius norm.
-        const lora::svd_truncation cut = args.variance > 0 ? lora::truncate_to_variance(site, args.variance)
-                                                           : lora::truncate_to_rank(site, args.rank);
+        const tensafe::interop::svd_truncation cut =
+            args.variance > 0 ? tensafe::interop::truncate_to_variance(site, args.variance)
+                              : tensafe::interop::truncate_to_rank(site, args.rank);
         // A small part of the variance can be a large part of the error: 5 % of it is 22 % of the norm. What
         // counts is the error on activations, so measure it on some.
-        const lora::activation_report activations = lora::activation_error(site, cut.site, hidden);
+        const tensafe::interop::activation_report activations =
+            tensafe::interop::activation_error(site, cut.site, hidden);
         std::printf("truncation      rank %zu to %zu, %.2f %% of the variance kept\n", site.rank(),
                     cut.site.rank(), 100 * cut.report.variance_kept);
         std::printf("                relative error %.3f in the Frobenius norm\n", cut.report.relative_error);

@@ -6,11 +6,11 @@
 //   whole_model --tokens-ahead 128         larger blocks of tokens, prepared before they exist; 1: no blocks
 //   whole_model --tokens 500 --memory 800  the tokens of a block that cost the fewest bytes
 
-#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/serving/forecast.hpp>
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
 #include <tensafe/wire/message.hpp>
@@ -27,11 +27,13 @@
 #include <string>
 #include <vector>
 
+#include "../bench/machine_times.hpp"
 #include "common/whole_model.hpp"
 
 namespace {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 namespace session = tensafe::session;
 using params = tensafe::ckks::private_n4096;
 using examples::cost;
@@ -59,7 +61,7 @@ struct counting_server {
 std::size_t best_tokens_ahead(const lora::adapter& shapes, const lora::model_options& options,
                               std::size_t tokens, std::size_t memory) {
     std::vector<lora::site_shape> inputs;
-    for (const auto& group : lora::detail::group_sites(shapes, options).layout.groups) {
+    for (const auto& group : lora::group_sites(shapes, options).layout.groups) {
         const std::size_t rows = group.rows(options.mode);
         inputs.push_back({rows, group.d, rows});
     }
@@ -70,12 +72,13 @@ std::size_t best_tokens_ahead(const lora::adapter& shapes, const lora::model_opt
 }
 
 /// @param tokens_ahead  1: tokens are sent one by one
-void run(const lora::transformer_shape& shape, lora::model_options options, std::size_t tokens_ahead,
+void run(const serving::transformer_shape& shape, lora::model_options options, std::size_t tokens_ahead,
          std::size_t tokens) {
     options.tokens_ahead = tokens_ahead == 1 ? 0 : tokens_ahead;
     tokens = (tokens - 1) / tokens_ahead * tokens_ahead + tokens_ahead;  // whole blocks
-    const auto forecast = lora::model_forecast<params>(lora::sites_of(shape), options);
-    const lora::adapter adapter = examples::random_values(lora::sites_of(shape));
+    const auto forecast = serving::model_forecast<params>(
+        serving::sites_of(shape), options, bench::times_of_this_machine<params>(options.tokens_ahead));
+    const lora::adapter adapter = examples::random_values(serving::sites_of(shape));
 
     // The server packs the adapter; the client gets its part of it and the public layout.
     const auto server = std::make_shared<const lora::model_server<params>>(adapter, options);
@@ -143,7 +146,7 @@ void run(const lora::transformer_shape& shape, lora::model_options options, std:
 
 int main(int argc, char** argv) {
     CLI::App app("Serves a LoRA adapter of a whole model, encrypted");
-    lora::transformer_shape shape;
+    serving::transformer_shape shape;
     lora::model_options options;
     std::size_t tokens_ahead = 32;
     std::size_t tokens = 2;
@@ -176,7 +179,8 @@ int main(int argc, char** argv) {
             };
         }
         if (megabytes > 0) {
-            tokens_ahead = best_tokens_ahead(lora::sites_of(shape), options, tokens, megabytes * 1'000'000);
+            tokens_ahead =
+                best_tokens_ahead(serving::sites_of(shape), options, tokens, megabytes * 1'000'000);
         }
         run(shape, options, tokens_ahead, tokens);
         return 0;

@@ -4,7 +4,7 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/keystore/private_file.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/serving/meter_json.hpp>
@@ -50,9 +50,9 @@ std::string read_or_make_token(const std::filesystem::path& path) {
         tensafe::random::seed fresh = tensafe::random::fresh_seed();
         const std::string text = tensafe::keystore::hex(std::as_bytes(std::span(fresh.bytes))) + "\n";
         tensafe::memory::wipe(fresh);
-        tensafe::keystore::create_private_file(path, std::as_bytes(std::span<const char>(text)));
+        tensafe::io::create_private_file(path, std::as_bytes(std::span<const char>(text)));
     }
-    const auto bytes = tensafe::keystore::read_private_file(path, token_digits + 1);
+    const auto bytes = tensafe::io::read_private_file(path, token_digits + 1);
     std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (!text.empty() && text.back() == '\n') {
         text.pop_back();

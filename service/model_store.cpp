@@ -37,12 +37,12 @@ static_assert(protection::protects, "query limits count the target coefficients 
 /// @throws parameter_error if a limit is below one request: nobody would ever be answered
 std::vector<serving::query_limits> bits_of(std::string_view name, const lora::adapter& from,
                                 const lora::model_options& options, const of_each_scope<double>& shares) {
-    const auto grouped = lora::detail::group_sites(from, options);
+    const auto grouped = lora::group_sites(from, options);
     std::vector<serving::query_limits> result;
     for (std::size_t g = 0; g < grouped.sites.size(); ++g) {
         const lora::model_layout::group& group = grouped.layout.groups[g];
         serving::query_limits bits;
-        lora::detail::naming_input("model_store", group, [&] {
+        try {
             const std::size_t rows = group.rows(grouped.layout.mode);
             // The norm of the rows is no part of a budget. A token of a block has the same targets and
             // budget.
@@ -50,7 +50,10 @@ std::vector<serving::query_limits> bits_of(std::string_view name, const lora::ad
                 lora::cost_of(lora::packing_plan<params, packing, protection>(rows, group.d, 1));
             bits.request = static_cast<std::uint64_t>(
                 std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
-        });
+        } catch (const tensafe::parameter_error& e) {
+            throw tensafe::parameter_error(
+                {"model_store: input ", tensafe::in_quotes(group.input), ": ", e.what()});
+        }
         double entropy = 0;
         for (const std::size_t site : grouped.sites[g]) {
             entropy += lora::entropy_bits(from.sites[site].a);

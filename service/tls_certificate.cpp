@@ -3,8 +3,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/keystore/openssl.hpp>
-#include <tensafe/keystore/private_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/serving/file_store.hpp>
@@ -30,8 +30,8 @@ namespace split {
 namespace {
 
 using tensafe::quote;
-using tensafe::keystore::detail::openssl_release;
-using tensafe::keystore::detail::openssl_reports;
+using tensafe::keystore::openssl_release;
+using tensafe::keystore::openssl_reports;
 using key_pointer = std::unique_ptr<EVP_PKEY, openssl_release<&EVP_PKEY_free>>;
 using certificate_pointer = std::unique_ptr<X509, openssl_release<&X509_free>>;
 using bio_pointer = std::unique_ptr<BIO, openssl_release<&BIO_free_all>>;
@@ -113,11 +113,11 @@ void make(const tls_files& files, const std::vector<std::string>& hosts, std::ti
         return std::as_bytes(std::span(text, static_cast<std::size_t>(size)));
     };
     std::filesystem::remove(waiting(files));
-    tensafe::keystore::create_private_file(waiting(files), written(key_text.get()));
+    tensafe::io::create_private_file(waiting(files), written(key_text.get()));
     tensafe::io::replace_file(files.certificate, written(certificate_text.get()));
-    tensafe::keystore::detail::force_folder_of(files.certificate);  // before the key has its name
+    tensafe::io::force_folder_of(files.certificate);  // before the key has its name
     std::filesystem::rename(waiting(files), files.key);
-    tensafe::keystore::detail::force_folder_of(files.key);
+    tensafe::io::force_folder_of(files.key);
 }
 
 std::string remedy(const tls_files& files) {
@@ -140,7 +140,7 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
     const certificate_pointer read(PEM_read_bio_X509(reader_of(text).get(), nullptr, nullptr, nullptr));
     X509* const certificate = read.get();
     require(certificate != nullptr, files.certificate, "is no certificate in PEM");
-    const auto secret = tensafe::keystore::read_private_file(files.key, largest_pem);
+    const auto secret = tensafe::io::read_private_file(files.key, largest_pem);
     const auto no_passphrase = [](char*, int, int, void*) { return -1; };
     const key_pointer key(PEM_read_bio_PrivateKey(reader_of(secret).get(), nullptr, no_passphrase, nullptr));
     require(key != nullptr && X509_check_private_key(certificate, key.get()) == 1, files.key,

@@ -2,6 +2,6 @@
 // files.
 #define TENSAFE_COMPILED_LIBRARY
 
+#include <tensafe/dp/sample_discrete_gaussian.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/random/sample_discrete_gaussian.hpp>
 #include <tensafe/tensafe.hpp>

@@ -90,8 +90,10 @@ struct block_sides : sides<P> {
         for (std::size_t r = 0; r < plan.rank(); ++r) {
             tensafe::memory::unpack_bits(std::span<const std::uint8_t>(ahead.c1[r]), bits, std::span(c1));
             const auto sum =
-                c0[r] + static_cast<std::uint32_t>(this->key.window().coefficient_of_product(
-                            std::span<const std::uint32_t>(c1), reply.position * plan.entries_per_input()));
+                c0[r] + static_cast<std::uint32_t>(
+                            lora::toeplitz_row(this->key.coefficients())
+                                .coefficient_of_product(std::span<const std::uint32_t>(c1),
+                                                        reply.position * plan.entries_per_input()));
             result.push_back(static_cast<std::int32_t>(sum << (32 - bits)) >> (32 - bits));
         }
         return result;

@@ -87,7 +87,7 @@ class exchange : public session<lora::server<params, Packing, Protection>> {
         const auto& plan = this->plan();
         this->fill();
         to.watch.time(phase::encrypt, [&] { this->client.encrypt(plan, h, query_, overflow_margin); });
-        lora::phase_clock clock;
+        bench::phase_clock clock;
         if constexpr (Protection::protects) {
             this->server.apply(query_.request, this->pool, this->work, reply_, clock);
         } else {

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <tensafe/lora/protocol/phases.hpp>
-
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <string_view>
 #include <vector>
+
+#include "../../bench/phase_clock.hpp"
 
 namespace examples {
 
@@ -57,7 +57,7 @@ class stopwatch {
         return f();
     }
     /// Books what the server's phases took.
-    void add(const tensafe::lora::phase_clock& clock) {
+    void add(const bench::phase_clock& clock) {
         using tensafe::lora::server_phase;
         const auto book = [&](phase p, server_phase from) {
             times_[static_cast<std::size_t>(p)].back() += clock.milliseconds(from);

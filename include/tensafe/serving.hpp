@@ -4,12 +4,12 @@
 // adapters, many sequences, counting and predicting. No third-party dependency. Opt-in headers stay outside:
 // io/ has files and signatures; device/lora/engine.hpp is for GPUs.
 
-#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/server_zeros.hpp>
 #include <tensafe/lora/model/stack.hpp>
 #include <tensafe/serving/engine_answers.hpp>
+#include <tensafe/serving/forecast.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/prometheus.hpp>
 #include <tensafe/serving/query_limits.hpp>

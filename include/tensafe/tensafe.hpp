@@ -1,7 +1,7 @@
 #pragma once
 
 // The library for host programs, with no third-party dependency. Opt-in headers stay outside: wire/wire.hpp
-// with the messages, io/, interop/, keystore/, lora/adapter/svd.hpp; whole models come with serving.hpp.
+// with the messages, io/, interop/, keystore/; whole models come with serving.hpp.
 
 #include <tensafe/arith/fp64.hpp>
 #include <tensafe/arith/montgomery.hpp>

@@ -272,7 +272,7 @@ std::unique_ptr<client> make_client(message layout, message held) {
 }
 
 lora::token_cost cost_of(const lora::site_shape& shape, const server_options& options) {
-    lora::detail::check_tokens_ahead<P, protection>(options.tokens_ahead, options.trusts_clients);
+    lora::check_tokens_ahead<P, protection>(options.tokens_ahead, options.trusts_clients);
     const lora::token_cost alone = rows_of(options) == 32
                                        ? lora::cost_of<P, tiles<32>, protection>(shape, options.mode)
                                        : lora::cost_of<P, tiles<4>, protection>(shape, options.mode);

@@ -8,8 +8,8 @@
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/keystore/private_file.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -174,7 +174,7 @@ class output_file {
             {"--out ", tensafe::in_quotes(path_), ": is not a regular file"});
         unnamed_file = path_ + ".partial-XXXXXX";
         on_signals(take_signal);
-        file_ = keystore::detail::create_temporary(unnamed_file);
+        file_ = tensafe::io::create_temporary(unnamed_file);
         if (const int failure = ::posix_fallocate(file_.get(), 0, static_cast<::off_t>(bytes))) {
             ::unlink(unnamed_file.c_str());
             tensafe::io::throw_io_error(path_, "make room for " + std::to_string(bytes) + " bytes", failure);
@@ -198,7 +198,7 @@ class output_file {
                                .add(tensor, tensafe::io::dtype::f64, {deltas.size() / d_out, d_out}, deltas)
                                .bytes();
         const bool fits = ::ftruncate(file_.get(), static_cast<::off_t>(bytes.size())) == 0;
-        if (const int failure = fits ? keystore::detail::write_and_force(file_, bytes) : errno) {
+        if (const int failure = fits ? tensafe::io::write_and_force(file_, bytes) : errno) {
             tensafe::io::throw_io_error(path_, "write", failure);
         }
         is_whole_ = true;
@@ -209,13 +209,13 @@ class output_file {
             tensafe::io::throw_io_error(
                 path_, "replace, but the deltas are in " + tensafe::quote(unnamed_file), errno);
         }
-        keystore::detail::force_folder_of(path_);
+        tensafe::io::force_folder_of(path_);
         return path_;
     }
 
   private:
     std::string path_;
-    keystore::detail::owned_descriptor file_{-1};
+    tensafe::io::owned_descriptor file_{-1};
     bool is_whole_ = false;
 };
 
@@ -257,7 +257,7 @@ int run(const client_options& options) {
         tensafe::require<tensafe::signature_error>(
             remote.pin().has_value(), {"--save-pin: got no pin from the server, expected one to trust"});
         const std::string text = remote.pin()->text();  // never over a file that is there
-        keystore::create_private_file(options.save_pin, std::as_bytes(std::span(text)));
+        tensafe::io::create_private_file(options.save_pin, std::as_bytes(std::span(text)));
     }
     const lora::model_layout::place place = find_site(remote.layout(), options.site);
     const std::size_t group = place.group;

@@ -82,11 +82,11 @@ void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& tim
 void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
     const auto set = [name, &share](const std::string& text) {
         double value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, problem] = std::from_chars(text.data(), end, value);
         if (text == "none") {
             share.reset();
-        } else if (const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-                   read.ec == std::errc() && read.ptr == text.data() + text.size() && value > 0 &&
-                   value <= 1000) {
+        } else if (problem == std::errc() && stop == end && value > 0 && value <= 1000) {
             share = value;
         } else {
             throw CLI::ValidationError(

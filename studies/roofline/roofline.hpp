@@ -257,7 +257,7 @@ constexpr double relative_error_of_variance(double kept) {
         throw tensafe::parameter_error("roofline: variance kept: got " + std::to_string(kept) +
                                        ", expected 0 to 1");
     }
-    return tensafe::detail::square_root(1 - kept);
+    return tensafe::square_root(1 - kept);
 }
 
 // The formulas by numbers that were worked out by hand.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/rns/crt.hpp>
 #include <tensafe/rns/integer_rows.hpp>
@@ -53,13 +52,13 @@ bool limb_operations() {
     with_result(77, [&](auto out) { limb::add_constant(modulus, out, a, 3); });
     with_result(77, [&](auto out) { limb::scale(shoup, out, a, factor); });
     with_result(48, [&](auto out) {
-        limb::multiply_interleaved(barrett, a.data(), 5, b.data(), out.data(), 2, 3, 4);
+        ntt::multiply_interleaved(barrett, a.data(), 5, b.data(), out.data(), 2, 3, 4);
     });
     const auto& subring = rns::shared_subring_plan<12, Q>(3);
     with_result(64, [&](auto out) {
-        limb::transpose(a.data(), 9, 8, 8, out.data(), 8);
-        limb::forward_interleaved(subring, 1, out.data(), 8, out.data(), out.data(), 8);
-        limb::inverse_interleaved(subring, out.data(), 8, out.data());
+        ntt::transpose(a.data(), 9, 8, 8, out.data(), 8);
+        ntt::forward_interleaved(subring, 1, out.data(), 8, out.data(), out.data(), 8);
+        ntt::inverse_interleaved(subring, out.data(), 8, out.data());
     });
     for (const std::size_t blocks :
          {std::size_t{96}, std::size_t{24}, std::size_t{12}, std::size_t{3}, std::size_t{1}}) {
@@ -106,26 +105,26 @@ bool transforms() {
 /// Eight short polynomials at once, and the products of blocks of tokens: five rows, and eight of integers.
 template <arith::word Q>
 bool block_operations() {
-    constexpr std::size_t lanes = rns::limb::interleaved;
+    constexpr std::size_t lanes = ntt::interleaved;
     constexpr std::size_t d = 77;
     bool reached = true;
     for (int log_n = 1; log_n <= 6; ++log_n) {
         const ntt::plan<arith::shoup<rns::modulus_of<Q>>> plan(rns::fixed_arithmetic<Q>, log_n);
         words x = residues_below(Q, lanes * plan.degree());
-        rns::limb::forward_interleaved(plan, 1, x.data(), lanes, x.data(), x.data(), lanes);
+        ntt::forward_interleaved(plan, 1, x.data(), lanes, x.data(), x.data(), lanes);
         reached &= all_secret(x);
         x = residues_below(Q, lanes * plan.degree());
-        rns::limb::inverse_interleaved(plan, x.data(), lanes, x.data());
+        ntt::inverse_interleaved(plan, x.data(), lanes, x.data());
         reached &= all_secret(x);
     }
     const words rows = residues_below(Q, 5 * d);
     const words columns = residues_below(Q, d * lanes);
     words products(5 * lanes);
-    rns::limb::multiply_interleaved(rns::variable_arithmetic<Q>, rows.data(), d, columns.data(),
-                                    products.data(), 1, 5, d);
+    ntt::multiply_interleaved(rns::variable_arithmetic<Q>, rows.data(), d, columns.data(), products.data(), 1,
+                              5, d);
     reached &= all_secret(products);
     words transposed(columns.size());
-    rns::limb::transpose(columns.data(), lanes, d, lanes, transposed.data(), d);
+    ntt::transpose(columns.data(), lanes, d, lanes, transposed.data(), d);
     reached &= all_secret(transposed);
 
     std::vector<std::uint32_t> integers(d * lanes, rns::limb::integer_offset - 7);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/encrypt.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/encoding/norm.hpp>
 

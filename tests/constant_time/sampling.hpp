@@ -1,9 +1,9 @@
 #pragma once
 
-#include <tensafe/ckks/flooding.hpp>
+#include <tensafe/ckks/sanitize/flooding.hpp>
 #include <tensafe/dp/clip.hpp>
+#include <tensafe/dp/sample_discrete_gaussian.hpp>
 #include <tensafe/random/generator.hpp>
-#include <tensafe/random/sample_discrete_gaussian.hpp>
 #include <tensafe/random/samplers.hpp>
 
 #include "program.hpp"
@@ -33,7 +33,7 @@ inline void check_sampling(program& p) {
     });
     p.check("sample_discrete_gaussian", [] {
         std::vector<std::int64_t> out(8 * 5 + 3);
-        random::sample_discrete_gaussian(secret_seed(), random::stream_domain::privacy_noise, 0, out);
+        dp::sample_discrete_gaussian(secret_seed(), random::stream_domain::privacy_noise, 0, out);
         return all_secret(out);
     });
     p.check("clip_to_grid", [] {

@@ -4,8 +4,8 @@
 
 namespace {
 
-using tensafe::detail::power_of_two;
-using tensafe::detail::square_root;
+using tensafe::power_of_two;
+using tensafe::square_root;
 
 /// How many doubles away the square root is from the right one.
 std::int64_t distance_to_std(double x) {

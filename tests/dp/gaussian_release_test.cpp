@@ -67,7 +67,7 @@ TEST_CASE("the cost of a release is 2C / deviation, rounded up, and its slack") 
         const gaussian_release release(1, deviation, 2048);
         CHECK(release.mu() <= 2 / deviation * (1 + 1e-12));
         // A whole number of steps fits into C: up to one is lost.
-        CHECK(release.mu() > 2 / deviation - 3 / tensafe::random::discrete_gaussian_deviation);
+        CHECK(release.mu() > 2 / deviation - 3 / tensafe::dp::discrete_gaussian_deviation);
         CHECK(release.delta_slack() == dp::discrete_noise_slack(std::min(release.mu(), 16.0), 2048));
         CHECK(release.cost() == dp::release_cost{release.mu(), release.delta_slack()});
         CHECK(release.deviation() == deviation);
@@ -290,9 +290,9 @@ TEST_CASE("the noise is the sampler's under the generator's next seed, in a doma
     const std::vector<float> out = released(release, random, std::vector<float>(20));
     generator again(tests::numbered_seed(10));
     std::vector<std::int64_t> noise(20);
-    tensafe::random::sample_discrete_gaussian(again.next_seed(),
-                                              tensafe::random::stream_domain::privacy_noise, 0, noise);
-    const double step = 3 / tensafe::random::discrete_gaussian_deviation;
+    tensafe::dp::sample_discrete_gaussian(again.next_seed(), tensafe::random::stream_domain::privacy_noise, 0,
+                                          noise);
+    const double step = 3 / tensafe::dp::discrete_gaussian_deviation;
     for (std::size_t i = 0; i < out.size(); ++i) {
         CHECK(out[i] == static_cast<float>(static_cast<double>(noise[i]) * step));
     }

@@ -22,9 +22,8 @@ inline constexpr std::string_view cuda_umbrella = "tensafe/tensafe.cuh";
 inline bool is_opt_in(std::string_view path) {
     return path.starts_with("tensafe/io/") || path.starts_with("tensafe/keystore/") ||
            path.starts_with("tensafe/interop/") || path.ends_with(".cuh") ||
-           path == "tensafe/lora/adapter/svd.hpp" || path == "tensafe/exec/host_parallel.hpp" ||
-           path == "tensafe/serving/file_store.hpp" || path == "tensafe/serving/meter_json.hpp" ||
-           path == "tensafe/dp/ledger_file.hpp";
+           path == "tensafe/exec/host_parallel.hpp" || path == "tensafe/serving/file_store.hpp" ||
+           path == "tensafe/serving/meter_json.hpp" || path == "tensafe/dp/ledger_file.hpp";
 }
 
 /// Headers by their path below include/, with their text.

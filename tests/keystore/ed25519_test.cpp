@@ -205,7 +205,7 @@ TEST_CASE("key files of OpenSSL are read, and ours are the same text") {
     CHECK(verifying_key::read(folder.put("public.pem", "comment\n" + public_pem + "more")) ==
           key_of(0).verifying());
     key_of(0).write(folder.path() / "ours.pem");
-    const auto ours = read_private_file(folder.path() / "ours.pem", 1000);
+    const auto ours = tensafe::io::read_private_file(folder.path() / "ours.pem", 1000);
     CHECK(std::string(reinterpret_cast<const char*>(ours.data()), ours.size()) == private_pem);
 }
 
@@ -268,7 +268,7 @@ TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours 
     ERR_raise(ERR_LIB_USER, 8);
     use_all();
     {
-        const keystore::detail::openssl_reports reports;
+        const tensafe::keystore::openssl_reports reports;
         CHECK_THROWS_WITH(reports.fail("rest"), "OpenSSL: cannot rest: no reason given");
         ERR_raise(ERR_LIB_USER, 9);
         CHECK_THROWS_WITH(reports.check(0, "rest"), Contains("reason(9)"));

@@ -19,19 +19,18 @@ namespace {
 /// What a passphrase file with this text says.
 std::string read(const std::string& text) {
     const temporary_directory folder;
-    create_private_file(folder.path() / "phrase", to_bytes(text));
+    io::create_private_file(folder.path() / "phrase", to_bytes(text));
     return std::string(passphrase::read(folder.path() / "phrase").text());
 }
 
 /// A terminal of our own: `keyboard` is what a person has, `line` what a program opens.
 struct pseudo_terminal {
-    keystore::detail::owned_descriptor keyboard{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
-    keystore::detail::owned_descriptor line{-1};
+    io::owned_descriptor keyboard{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
+    io::owned_descriptor line{-1};
 
     pseudo_terminal() {
         if (keyboard.get() >= 0 && ::grantpt(keyboard.get()) == 0 && ::unlockpt(keyboard.get()) == 0) {
-            line = keystore::detail::owned_descriptor(
-                ::open(::ptsname(keyboard.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+            line = io::owned_descriptor(::open(::ptsname(keyboard.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
         }
         if (works()) {
             termios now = settings();
@@ -89,7 +88,7 @@ std::string asked(const char* terminal, Person person) {
         ::_exit(::write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
     }
     REQUIRE(child > 0);
-    const keystore::detail::owned_descriptor answer(ends[0]);
+    const io::owned_descriptor answer(ends[0]);
     ::close(ends[1]);
     person(child);
     std::array<char, 4096> said{};

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/ciphertext.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 
 #include "../small_sets.hpp"
 #include "wire_fixture.hpp"

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 /// Arithmetic of one residue at a time, with the members that x86/ gives to vectors of them: for bodies whose
 /// target has no vectors for a modulus, and for what is behind their last whole vector.
@@ -162,5 +163,29 @@ struct lanes_of {
     template <arith::modulus M>
     using reduction = scalar::factors<M>;
 };
+
+/// The arithmetic of a target for the modulus of a policy, or for a modulus.
+template <class Arithmetic, class Policy>
+TENSAFE_INLINE Arithmetic arithmetic_for(const Policy& p) noexcept {
+    if constexpr (arith::modulus<Policy>) {
+        return Arithmetic(p.value());
+    } else if constexpr (std::is_constructible_v<Arithmetic, Policy>) {
+        return Arithmetic(p);
+    } else if constexpr (std::is_constructible_v<Arithmetic, typename Policy::modulus_type>) {
+        return Arithmetic(p.modulus());
+    } else {
+        return Arithmetic(p.modulus().value());
+    }
+}
+/// As many residues as the arithmetic works on together.
+template <class Arithmetic>
+TENSAFE_INLINE auto load(const Arithmetic&, const word* from) noexcept {
+    return Arithmetic::words::load(from);
+}
+/// The same, as operands of products.
+template <class Arithmetic>
+TENSAFE_INLINE typename Arithmetic::operand load_operand(const Arithmetic& mod, const word* from) noexcept {
+    return mod.as_operand(load(mod, from));
+}
 
 }  // namespace tensafe::arith

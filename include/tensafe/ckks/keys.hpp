@@ -2,13 +2,13 @@
 
 #include <tensafe/ckks/ciphertext.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/ckks/toeplitz_row.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/samplers.hpp>
 #include <tensafe/rns/pointwise.hpp>
 #include <tensafe/rns/poly.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -58,7 +58,10 @@ class secret_key {
 
     /// Makes the key with the given coefficients, for known-answer tests and for keys made elsewhere.
     /// @throws shape_error unless there are N of them; parameter_error if one is not -1, 0 or 1
-    explicit secret_key(std::span<const std::int8_t> ternary) : value_(lift(ternary)), window_(ternary) {}
+    explicit secret_key(std::span<const std::int8_t> ternary)
+        : value_(lift(ternary)), ternary_(ternary.size(), memory::uninitialized) {
+        std::copy(ternary.begin(), ternary.end(), ternary_.begin());
+    }
 
     secret_key(secret_key&&) noexcept = default;
     secret_key& operator=(secret_key&&) noexcept = default;
@@ -66,8 +69,8 @@ class secret_key {
     secret_key& operator=(const secret_key&) = delete;
 
     const rns::secret_poly<typename P::basis, rns::evaluation_form>& value() const noexcept { return value_; }
-    /// The key laid out for single coefficients of products with it.
-    const toeplitz_row& window() const noexcept { return window_; }
+    /// Its N coefficients, each -1, 0 or 1. As secret as the key.
+    std::span<const std::int8_t> coefficients() const noexcept { return ternary_.span(); }
     /// The words by which random::generator::hedge knows the key; they are as secret as the key.
     std::span<const arith::word> identity() const noexcept { return value_.template limb<0>().first(8); }
 
@@ -109,7 +112,7 @@ class secret_key {
     }
 
     form value_;
-    toeplitz_row window_;
+    memory::secret_buffer<std::int8_t> ternary_;
 };
 
 namespace detail {

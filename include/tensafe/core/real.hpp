@@ -8,7 +8,7 @@
 #include <limits>
 
 // Functions of real numbers in constant expressions, where the standard library's are not allowed in C++20.
-namespace tensafe::detail {
+namespace tensafe {
 
 /// Returns 2^exponent, exactly.  @pre  exponent in [-1022, 1023]
 constexpr double power_of_two(int exponent) noexcept {
@@ -35,4 +35,4 @@ constexpr double square_root(double x) noexcept {
     return root * power_of_two(half);
 }
 
-}  // namespace tensafe::detail
+}  // namespace tensafe

@@ -6,10 +6,10 @@
 #include <tensafe/dp/gaussian_mechanism.hpp>
 #include <tensafe/dp/odometer.hpp>
 #include <tensafe/dp/round_up.hpp>
+#include <tensafe/dp/sample_discrete_gaussian.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/generator.hpp>
-#include <tensafe/random/sample_discrete_gaussian.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <algorithm>
@@ -25,10 +25,10 @@ namespace tensafe::dp {
 /// The largest mu: beyond, noise made of words of 126 bits does not reach far enough to hide a shift.
 inline constexpr double largest_release_mu = 16;
 
-/// The amount by which the noise of random::sample_discrete_gaussian falls short of rounded Gaussian noise: a
-/// release of d integers that it is added to, whose two neighbours differ by at most mu deviations, is a
-/// Gaussian mechanism of that mu but for this, added to delta. For every epsilon: no factor e^epsilon belongs
-/// to it. Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.
+/// By how much the noise of sample_discrete_gaussian falls short of rounded Gaussian noise: a release
+/// of d integers that it is added to, whose two neighbours differ by at most mu deviations, is a Gaussian
+/// mechanism of that mu but for this, added to delta. For every epsilon: no factor e^epsilon belongs to it.
+/// Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.
 ///
 /// Bounds the table's last digits, its end, and the smoothing of the sums:
 /// docs/design/differential-privacy.md.
@@ -136,19 +136,19 @@ class gaussian_release {
                                   shortest_text(clip_norm / 8) +
                                   ": smaller noise does not reach far enough to promise anything");
         }
-        step_ = deviation / random::discrete_gaussian_deviation;
+        step_ = deviation / discrete_gaussian_deviation;
         const double steps = std::floor(clip_norm / step_);
         const double least = 16 * std::sqrt(static_cast<double>(d));
         if (steps < least) {
             throw parameter_error("dp::gaussian_release: deviation: got " + shortest_text(deviation) +
                                   ", expected at most " +
-                                  shortest_text(clip_norm * random::discrete_gaussian_deviation / least) +
+                                  shortest_text(clip_norm * discrete_gaussian_deviation / least) +
                                   " for this clip norm and d: the clipped vector would be rounded away");
         }
         bound_ = static_cast<std::int64_t>(steps);
         // The integers of the noise have this deviation; rounding the quotient up covers that it is a double,
         // and that the rounded Gaussian's variance is less by 1/12.
-        const double shortest = detail::next_below(random::discrete_gaussian_deviation);
+        const double shortest = detail::next_below(discrete_gaussian_deviation);
         mu_ = detail::next_above(2 * steps / shortest);
         slack_ = discrete_noise_slack(std::min(mu_, largest_release_mu), d);
     }
@@ -192,7 +192,7 @@ class gaussian_release {
         random::seed key = random.next_seed();
         const memory::wipe_guard guard(key);
         charge.spend(cost());  // nothing throws from here on
-        random::sample_discrete_gaussian(key, random::stream_domain::privacy_noise, 0, noise_entries);
+        sample_discrete_gaussian(key, random::stream_domain::privacy_noise, 0, noise_entries);
         for (std::size_t i = 0; i < d_; ++i) {
             // Below 2^38: exact as a double. From here on nothing is secret.
             out[i] = static_cast<float>(static_cast<double>(clipped_entries[i] + noise_entries[i]) * step_);

@@ -5,7 +5,7 @@
 #include <tensafe/dp/ledger.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/keystore/private_file.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <nlohmann/json.hpp>
@@ -141,7 +141,7 @@ class ledger_file final : public ledger_store {
                          missing_ledger when_missing = missing_ledger::refuse)
         : path_(absolute(path)),
           name_(path_.filename().string()),
-          folder_(keystore::detail::open_folder_of(path_)),
+          folder_(io::open_folder_of(path_)),
           lock_(lock()) {
         if (is_there()) {
             return;
@@ -159,9 +159,9 @@ class ledger_file final : public ledger_store {
     /// @throws io_error if it cannot be read or others may; format_error if it is no ledger
     ledger_state load() override {
         static_cast<void>(is_there());
-        const auto bytes = keystore::detail::read_private(
-            keystore::detail::owned_descriptor(::openat(
-                folder_.get(), name_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
+        const auto bytes = io::read_private_file(
+            io::owned_descriptor(::openat(folder_.get(), name_.c_str(),
+                                          O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
             path_, detail::longest_ledger_file);
         return read_ledger_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_.string());
     }
@@ -172,17 +172,12 @@ class ledger_file final : public ledger_store {
     void replace(const ledger_state& state) override {
         check_lock();
         const std::string text = ledger_json(state);
-        keystore::detail::replace_private(folder_, path_, std::as_bytes(std::span(text)), "write",
-                                          [&] { static_cast<void>(is_there()); });
+        io::replace_private_file(folder_, path_, std::as_bytes(std::span(text)), "write",
+                                 [&] { static_cast<void>(is_there()); });
     }
 
     /// Forces the folder to the device.  @throws io_error if that cannot be done
-    void confirm() override {
-        // Not every file system can do this.
-        if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-            io::throw_io_error(path_, "force the folder to the device", errno);
-        }
-    }
+    void confirm() override { io::force_folder(folder_, path_); }
 
     /// The absolute path at which the ledger stood when this was made.
     const std::filesystem::path& path() const noexcept { return path_; }
@@ -198,12 +193,12 @@ class ledger_file final : public ledger_store {
         return result;
     }
 
-    keystore::detail::owned_descriptor lock() const {
+    io::owned_descriptor lock() const {
         const std::filesystem::path lock_path = path_.string() + ".lock";
-        keystore::detail::owned_descriptor file(
-            ::openat(folder_.get(), (name_ + ".lock").c_str(),
-                     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, S_IRUSR | S_IWUSR));
-        keystore::detail::check_owner(lock_path, keystore::detail::status_of(file, lock_path));
+        io::owned_descriptor file(::openat(folder_.get(), (name_ + ".lock").c_str(),
+                                           O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
+                                           S_IRUSR | S_IWUSR));
+        io::check_owner(lock_path, io::status_of(file, lock_path));
         while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 throw io_error(
@@ -258,9 +253,9 @@ class ledger_file final : public ledger_store {
 
     std::filesystem::path path_;
     std::string name_;
-    keystore::detail::owned_descriptor folder_;
+    io::owned_descriptor folder_;
     pid_t process_ = ::getpid();
-    keystore::detail::owned_descriptor lock_;
+    io::owned_descriptor lock_;
 };
 
 }  // namespace tensafe::dp

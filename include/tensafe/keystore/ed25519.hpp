@@ -3,8 +3,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/keystore/openssl.hpp>
-#include <tensafe/keystore/private_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/memory/buffer.hpp>
 
@@ -136,7 +136,7 @@ class verifying_key {
     static verifying_key read(const std::filesystem::path& path) {
         const auto text = io::read_file<std::string>(path, detail::max_key_file_bytes);
         const std::string what = quote(path.string());
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(std::as_bytes(std::span<const char>(text)), what);
         const detail::openssl_key key(
             PEM_read_bio_PUBKEY(bio.get(), nullptr, detail::no_passphrase, nullptr));
@@ -153,7 +153,7 @@ class verifying_key {
     /// meaning (S not reduced) are refused. Cost: some 0.1 ms and SHA-512 of the message.
     /// @throws error if OpenSSL fails for another reason, such as memory
     bool verifies(std::span<const std::byte> message, const ed25519_signature& signature) const {
-        const detail::openssl_reports reports;  // a signature that does not fit is no error of OpenSSL
+        const openssl_reports reports;  // a signature that does not fit is no error of OpenSSL
         const detail::openssl_key key(
             EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, detail::octets(bytes_), bytes_.size()));
         const detail::openssl_digest context(EVP_MD_CTX_new());
@@ -186,9 +186,9 @@ class signing_key {
   public:
     /// Makes a fresh key with OpenSSL's generator, which the operating system seeds.
     static signing_key generate() {
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         EVP_PKEY* made = nullptr;
-        const std::unique_ptr<EVP_PKEY_CTX, detail::openssl_release<&EVP_PKEY_CTX_free>> context(
+        const std::unique_ptr<EVP_PKEY_CTX, openssl_release<&EVP_PKEY_CTX_free>> context(
             EVP_PKEY_CTX_new_id(EVP_PKEY_ED25519, nullptr));
         if (context == nullptr || EVP_PKEY_keygen_init(context.get()) != 1 ||
             EVP_PKEY_keygen(context.get(), &made) != 1) {
@@ -199,7 +199,7 @@ class signing_key {
 
     /// Makes the key of a secret kept elsewhere: RFC 8032's private key of 32 bytes, which the caller wipes.
     static signing_key from_secret(std::span<const std::byte, 32> secret) {
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         detail::openssl_key key(
             EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, detail::octets(secret), secret.size()));
         if (key == nullptr) {
@@ -213,7 +213,7 @@ class signing_key {
     /// @throws io_error if it cannot be read or others than its owner have access, format_error if it holds
     ///         anything else, unsupported_error for another kind of key or one with a passphrase
     static signing_key read(const std::filesystem::path& path) {
-        const memory::secret_buffer<std::byte> text = read_private_file(path, detail::max_key_file_bytes);
+        const memory::secret_buffer<std::byte> text = io::read_private_file(path, detail::max_key_file_bytes);
         const std::string what = quote(path.string());
         const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
         if (view.find("ENCRYPTED") != view.npos) {
@@ -221,17 +221,18 @@ class signing_key {
                                     ": not supported: a key with a passphrase (openssl pkey -in with "
                                     "-out writes it without)");
         }
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(text.span(), what);
         detail::openssl_key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, detail::no_passphrase, nullptr));
         detail::check_ed25519(key, what, "a private key in PEM");
         return signing_key(std::move(key));
     }
 
-    /// Writes the key to a PEM file (PKCS #8, no passphrase) for its owner alone; see create_private_file.
+    /// Writes the key to a PEM file (PKCS #8, no passphrase) for its owner alone; see
+    /// io::create_private_file.
     /// @throws io_error if it cannot be written or something stands at `path` already
     void write(const std::filesystem::path& path) const {
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         const detail::openssl_bio bio(BIO_new(BIO_s_secmem()));  // wiped when it is freed
         if (bio == nullptr || PEM_write_bio_PKCS8PrivateKey(bio.get(), key_.get(), nullptr, nullptr, 0,
                                                             nullptr, nullptr) != 1) {
@@ -239,7 +240,7 @@ class signing_key {
         }
         char* text = nullptr;
         const long size = BIO_get_mem_data(bio.get(), &text);
-        create_private_file(path, std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
+        io::create_private_file(path, std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
     }
 
     /// The public half, to give away.
@@ -247,7 +248,7 @@ class signing_key {
 
     /// Signs a message. Cost: some 40 us and twice SHA-512 of the message.
     ed25519_signature sign(std::span<const std::byte> message) const {
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         const detail::openssl_digest context(EVP_MD_CTX_new());
         ed25519_signature signature{};
         std::size_t size = signature.size();

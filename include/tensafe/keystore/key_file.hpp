@@ -5,9 +5,9 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
 #include <tensafe/keystore/passphrase.hpp>
-#include <tensafe/keystore/private_file.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/entropy.hpp>
@@ -38,16 +38,16 @@ namespace tensafe::keystore {
 namespace detail {
 
 /// Opens a key file, at which nothing else may stand.
-inline owned_descriptor open_key_file(int folder, const std::filesystem::path& name,
-                                      const std::filesystem::path& path, int access) {
-    owned_descriptor file(
+inline io::owned_descriptor open_key_file(int folder, const std::filesystem::path& name,
+                                          const std::filesystem::path& path, int access) {
+    io::owned_descriptor file(
         ::openat(folder, name.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
     if (file.get() < 0 && errno == ELOOP) {
         throw io_error(quote(path.string()) + ": is a link; expected the path of the key file itself");
     }
-    const struct stat status = status_of(file, path);
+    const struct stat status = io::status_of(file, path);
     if (S_ISREG(status.st_mode) && (status.st_mode & 07777) != (S_IRUSR | S_IWUSR)) {
-        throw io_error(quote(path.string()) + ": got mode " + octal(status.st_mode) +
+        throw io_error(quote(path.string()) + ": got mode " + io::detail::octal(status.st_mode) +
                        ", expected 0600 (chmod 600): a key is for its owner alone");
     }
     return file;
@@ -59,8 +59,8 @@ struct read_key {
     key_info info;
 };
 
-inline read_key read_open_key(const owned_descriptor& file, const std::filesystem::path& path) {
-    memory::secret_buffer<std::byte> bytes = read_private(file, path, longest_key_file);
+inline read_key read_open_key(const io::owned_descriptor& file, const std::filesystem::path& path) {
+    memory::secret_buffer<std::byte> bytes = io::read_private_file(file, path, longest_key_file);
     const key_info info = parse_key_file(bytes.span(), quote(path.string()));
     return {std::move(bytes), info};
 }
@@ -74,7 +74,7 @@ inline read_key read_key_at(const std::filesystem::path& path) {
 class key_file_lock {
   public:
     explicit key_file_lock(const std::filesystem::path& path)
-        : path_(path), folder_(open_folder_of(path)), file_(open_file()) {
+        : path_(path), folder_(io::open_folder_of(path)), file_(open_file()) {
         while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 throw io_error(quote(path_.string()) + ": is being replaced by somebody else");
@@ -86,20 +86,16 @@ class key_file_lock {
         check_place();
     }
 
-    const owned_descriptor& file() const noexcept { return file_; }
+    const io::owned_descriptor& file() const noexcept { return file_; }
 
     /// Puts other bytes in the place of the file, as in docs/key-life-cycle.md.
     void replace(std::span<const std::byte> bytes) {
-        replace_private(folder_, path_, bytes, "replace", [&] { check_place(); });
-        // Not every file system can do this.
-        if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-            io::throw_io_error(path_, "force the folder to the device (the new key file stands there)",
-                               errno);
-        }
+        io::replace_private_file(folder_, path_, bytes, "replace", [&] { check_place(); });
+        io::force_folder(folder_, path_, "force the folder to the device (the new key file stands there)");
     }
 
   private:
-    owned_descriptor open_file() const {
+    io::owned_descriptor open_file() const {
         if (!path_.has_filename()) {
             throw io_error(quote(path_.string()) + ": names no file");
         }
@@ -124,8 +120,8 @@ class key_file_lock {
     }
 
     std::filesystem::path path_;
-    owned_descriptor folder_;
-    owned_descriptor file_;
+    io::owned_descriptor folder_;
+    io::owned_descriptor file_;
 };
 
 }  // namespace detail
@@ -200,7 +196,7 @@ key_info rotate_checked(const std::filesystem::path& path, const passphrase& phr
 }  // namespace detail
 
 /// Makes a key for a parameter set and puts it at `path`, of generation 1 and with an id of its own; see
-/// create_private_file. Nothing is written over, and the key is nowhere else.
+/// io::create_private_file. Nothing is written over, and the key is nowhere else.
 /// @param phrase  wraps the key; none leaves it to the mode of the file
 /// @throws parameter_error for a cost that is not allowed; io_error if it cannot be written or something
 ///         stands there; entropy_error
@@ -220,7 +216,7 @@ key_info create_key_file(const std::filesystem::path& path, const passphrase& ph
     const memory::wipe_guard guard(seed);
     memory::secret_buffer<std::byte> bytes(detail::key_file_bytes);
     detail::write_key_file_bytes(info, seed, phrase, cost, bytes.span().first<detail::key_file_bytes>());
-    create_private_file(path, bytes.span());
+    io::create_private_file(path, bytes.span());
     return info;
 }
 

@@ -9,11 +9,9 @@
 
 namespace tensafe::keystore {
 
-namespace detail {
-
-/// The reports of OpenSSL on this thread from construction on. At the end of the scope its queue of reports
-/// is again what it was: the application has the same queue, and what is left there would be taken for the
-/// reason of a later failure.
+/// What OpenSSL reports on this thread from construction on, for a function that calls OpenSSL. At the end of
+/// the scope its queue of reports is again what it was: the application has the same queue, and what is left
+/// there would be taken for the reason of a later failure.
 class openssl_reports {
   public:
     openssl_reports() noexcept : before_(ERR_peek_last_error()) { static_cast<void>(ERR_set_mark()); }
@@ -22,8 +20,8 @@ class openssl_reports {
     // Without a mark, which an empty queue cannot have, this empties the queue.
     ~openssl_reports() { static_cast<void>(ERR_pop_to_mark()); }
 
-    /// Throws the reason of the call that just failed.
-    /// @param action what was tried, as in "cannot <action>"
+    /// Throws a tensafe::error with OpenSSL's reason for the call that just failed.
+    /// @param action  what was tried, as in "OpenSSL: cannot <action>"
     [[noreturn]] void fail(const std::string& action) const {
         const unsigned long code = ERR_peek_last_error();
         std::array<char, 256> reason{"no reason given"};
@@ -33,7 +31,7 @@ class openssl_reports {
         throw error("OpenSSL: cannot " + action + ": " + reason.data());
     }
 
-    /// Checks a result of OpenSSL's, of which 1 is success and all else is failure.
+    /// Throws as `fail` unless a call of OpenSSL returned 1, which means success.
     void check(int result, const char* action) const {
         if (result != 1) {
             fail(action);
@@ -44,7 +42,8 @@ class openssl_reports {
     unsigned long before_;  ///< the last report of before, which is not ours
 };
 
-/// Frees what one of OpenSSL's functions made: `std::unique_ptr<BIO, openssl_release<&BIO_free_all>>`.
+/// The deleter for what one of OpenSSL's functions made: `std::unique_ptr<BIO,
+/// openssl_release<&BIO_free_all>>`.
 template <auto Release>
 struct openssl_release {
     template <class Object>
@@ -52,7 +51,5 @@ struct openssl_release {
         Release(object);
     }
 };
-
-}  // namespace detail
 
 }  // namespace tensafe::keystore

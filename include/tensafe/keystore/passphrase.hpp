@@ -3,8 +3,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/keystore/openssl.hpp>
-#include <tensafe/keystore/private_file.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/memory/wipe.hpp>
 
@@ -59,10 +59,10 @@ class passphrase {
 
     /// Reads the one line of a file that only its owner may read. Its line feed, if there is one, does not
     /// belong to the passphrase, nor does a carriage return before it.
-    /// @throws io_error as read_private_file; format_error if there are several lines, or not 1 to `longest`
-    ///         bytes in the one
+    /// @throws io_error as io::read_private_file; format_error if there are several lines, or not 1 to
+    ///         `longest` bytes in the one
     static passphrase read(const std::filesystem::path& path) {
-        const memory::secret_buffer<std::byte> bytes = read_private_file(path, longest + 2);
+        const memory::secret_buffer<std::byte> bytes = io::read_private_file(path, longest + 2);
         std::string_view line(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         if (line.ends_with('\n')) {
             line.remove_suffix(1);
@@ -103,14 +103,14 @@ class passphrase {
 inline passphrase ask_passphrase(const std::string& question) {
     {
         // Without a terminal OpenSSL would read the standard input.
-        const detail::owned_descriptor terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
+        const io::owned_descriptor terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
         // What was typed before the question was shown is no answer to it.
         if (terminal.get() < 0 || ::tcflush(terminal.get(), TCIFLUSH) != 0) {
             io::throw_io_error("/dev/tty", "open", errno);
         }
     }
-    const detail::openssl_reports reports;
-    const std::unique_ptr<UI, detail::openssl_release<&UI_free>> ui(UI_new_method(UI_OpenSSL()));
+    const openssl_reports reports;
+    const std::unique_ptr<UI, openssl_release<&UI_free>> ui(UI_new_method(UI_OpenSSL()));
     memory::secret_buffer<char> typed(8192);  // no line of a terminal is longer
     if (ui == nullptr || UI_add_input_string(ui.get(), question.c_str(), 0, typed.data(), 0,
                                              static_cast<int>(typed.size()) - 1) <= 0) {

@@ -67,7 +67,7 @@ using sha256_digest = std::array<std::byte, 32>;
 class sha256 {
   public:
     sha256() : context_(EVP_MD_CTX_new()) {
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         if (context_ == nullptr) {
             reports.fail("make a SHA-256 context");
         }
@@ -76,14 +76,14 @@ class sha256 {
 
     /// Appends `bytes` to the message.
     void update(std::span<const std::byte> bytes) {
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         reports.check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()), "continue SHA-256");
     }
 
     /// The digest of all that was given to `update` since construction or the last `finish`. A new message
     /// begins.
     sha256_digest finish() {
-        const detail::openssl_reports reports;
+        const openssl_reports reports;
         sha256_digest digest{};
         reports.check(
             EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr),
@@ -100,11 +100,11 @@ class sha256 {
     }
 
   private:
-    void begin(const detail::openssl_reports& reports) {
+    void begin(const openssl_reports& reports) {
         reports.check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr), "begin SHA-256");
     }
 
-    std::unique_ptr<EVP_MD_CTX, detail::openssl_release<&EVP_MD_CTX_free>> context_;
+    std::unique_ptr<EVP_MD_CTX, openssl_release<&EVP_MD_CTX_free>> context_;
 };
 
 }  // namespace tensafe::keystore

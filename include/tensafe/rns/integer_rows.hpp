@@ -3,7 +3,7 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
-#include <tensafe/rns/interleaved.hpp>
+#include <tensafe/ntt/interleaved.hpp>
 #include <tensafe/rns/limb_loops.hpp>
 #include <tensafe/simd/dispatch.hpp>
 
@@ -16,6 +16,9 @@
 
 /// Matrices of integers, eight rows at a time: entry t of eight rows stands at 8 * t, before the next eight.
 namespace tensafe::rns::limb {
+
+using arith::word;
+using ntt::interleaved;
 
 /// The offset that is added to stored integers, so that none is negative; magnitudes are below it.
 inline constexpr std::uint32_t integer_offset = std::uint32_t{1} << 27;
@@ -52,7 +55,7 @@ struct row_sums {
 
     template <arith::modulus M>
     TENSAFE_INLINE row_sums(const row_products<M>& p, std::size_t row) noexcept
-        : mod(make<Arithmetic>(p.policy)), from(p.from), to(p.to + row) {}
+        : mod(arithmetic_for<Arithmetic>(p.policy)), from(p.from), to(p.to + row) {}
 
     TENSAFE_INLINE void add(std::size_t t, const typename Arithmetic::words* rows) noexcept {
         const typename Arithmetic::operand x = Arithmetic::as_operand(Arithmetic::spread(from[t]));
@@ -128,7 +131,7 @@ template <class Target, arith::modulus M>
 TENSAFE_INLINE void scale_integers(arith::shoup<M> p, std::span<word> out, const std::uint32_t* a,
                                    typename arith::shoup<M>::factor w) noexcept {
     using arithmetic = typename lanes_of<Target>::template factors<M>;
-    const auto mod = make<arithmetic>(p);
+    const auto mod = arithmetic_for<arithmetic>(p);
     const auto offset = arithmetic::spread(integer_offset);
     const auto factor = mod.prepare(w);
     for (std::size_t k = 0; k < out.size(); k += interleaved, a -= interleaved) {

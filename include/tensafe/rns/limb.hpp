@@ -160,10 +160,10 @@ TENSAFE_INLINE void sum_blocks(arith::barrett<M> p, std::span<word> sums, std::s
     using arithmetic = typename lanes_of<Target>::template products<M>;
     using scalar = typename one_by_one::template products<M>;
     constexpr std::size_t width = arithmetic::words::width;
-    const block_terms<with_addends, scalar> single{make<scalar>(p), a, b, c};
+    const block_terms<with_addends, scalar> single{arithmetic_for<scalar>(p), a, b, c};
     std::size_t i = 0;
     if constexpr (width > 1) {
-        const block_terms<with_addends, arithmetic> terms{make<arithmetic>(p), a, b, c};
+        const block_terms<with_addends, arithmetic> terms{arithmetic_for<arithmetic>(p), a, b, c};
         const auto& mod = terms.mod;
         const std::size_t whole = block / width * width;
         if (block == 2) {

@@ -17,29 +17,11 @@
 /// whole vector is done one residue at a time.
 namespace tensafe::rns::limb::detail {
 
+using arith::arithmetic_for;
 using arith::lanes_of;
+using arith::load;
+using arith::load_operand;
 using arith::word;
-
-template <class Arithmetic, class Policy>
-TENSAFE_INLINE Arithmetic make(const Policy& p) noexcept {
-    if constexpr (arith::modulus<Policy>) {
-        return Arithmetic(p.value());
-    } else if constexpr (std::is_constructible_v<Arithmetic, Policy>) {
-        return Arithmetic(p);
-    } else if constexpr (std::is_constructible_v<Arithmetic, typename Policy::modulus_type>) {
-        return Arithmetic(p.modulus());
-    } else {
-        return Arithmetic(p.modulus().value());
-    }
-}
-template <class Arithmetic>
-TENSAFE_INLINE auto load(const Arithmetic&, const word* from) noexcept {
-    return Arithmetic::words::load(from);
-}
-template <class Arithmetic>
-TENSAFE_INLINE typename Arithmetic::operand load_operand(const Arithmetic& mod, const word* from) noexcept {
-    return mod.as_operand(load(mod, from));
-}
 
 // What is done with each vector: the functions of limb.hpp
 
@@ -139,7 +121,7 @@ using one_by_one = lanes_of<simd::scalar>;
 template <class Step, class Arithmetic, class Policy, class... Args>
 TENSAFE_INLINE std::size_t apply_from(std::size_t k, Policy p, std::span<word> out, Args... args) noexcept {
     constexpr std::size_t width = Arithmetic::words::width;
-    const auto mod = make<Arithmetic>(p);
+    const auto mod = arithmetic_for<Arithmetic>(p);
     for (; k + width <= out.size(); k += width) {
         Step::at(mod, k, args...).store(&out[k]);
     }

@@ -102,7 +102,7 @@ TENSAFE_INLINE typename Arithmetic::operand load_weights(const Arithmetic& mod, 
     if constexpr (weight_bytes<M> == 6) {
         return mod.as_operand(Target::load_48_bits(from));
     } else {
-        return limb::detail::load_operand(mod, reinterpret_cast<const word*>(from));
+        return arith::load_operand(mod, reinterpret_cast<const word*>(from));
     }
 }
 
@@ -111,7 +111,7 @@ template <class Target, class Arithmetic, arith::modulus M, std::size_t... g>
 TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p, const panel_view& panel,
                                      const ciphertext_views& in, const panel_results& out, block_range range,
                                      std::size_t first, std::index_sequence<g...>) noexcept {
-    using limb::detail::load_operand;
+    using arith::load_operand;
     constexpr std::size_t width = Arithmetic::words::width;
     static_assert(Arithmetic::terms >= 2, "multiply_panel: a sum has no room for a factor beside an input");
     const std::size_t inputs = panel.shape.inputs;
@@ -178,7 +178,7 @@ template <class Target, arith::modulus M>
 TENSAFE_INLINE void multiply_panel(arith::barrett<M> p, const panel_view& panel, const ciphertext_views& in,
                                    const panel_results& out, block_range range) noexcept {
     using arithmetic = typename arith::lanes_of<Target>::template products<M>;
-    const auto mod = limb::detail::make<arithmetic>(p);
+    const auto mod = arith::arithmetic_for<arithmetic>(p);
     std::size_t first = 0;
     // As many sums as the registers hold.
     if constexpr (arithmetic::words::width == 8 && M::bits <= 50) {

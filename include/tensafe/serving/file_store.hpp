@@ -3,8 +3,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
+#include <tensafe/io/private_file.hpp>
 #include <tensafe/keystore/openssl.hpp>
-#include <tensafe/keystore/private_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
@@ -43,8 +43,8 @@ namespace tensafe::serving {
 
 /// Holds a state folder for one server (flock) as long as the result lives.
 /// @throws io_error, also if another process or object holds it
-inline keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
-    keystore::detail::owned_descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+inline io::owned_descriptor lock_folder(const std::filesystem::path& folder) {
+    io::owned_descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (open.get() < 0) {
         io::throw_io_error(folder, "open this folder", errno);
     }
@@ -149,7 +149,7 @@ class query_counts {
     void rewrite(bool exact);
 
     std::filesystem::path folder_;
-    keystore::detail::owned_descriptor lock_;
+    io::owned_descriptor lock_;
     when_full full_;
     memory::secret_buffer<std::byte> key_;
 
@@ -161,7 +161,7 @@ class query_counts {
     std::condition_variable_any work_;
 
     std::mutex disk_;  // before mutex_; of all below
-    keystore::detail::owned_descriptor usage_{-1};
+    io::owned_descriptor usage_{-1};
     std::size_t length_ = 0;
     std::uint32_t sum_ = 0;
     std::size_t longest_ = 0;  // then it is written anew
@@ -200,7 +200,7 @@ inline std::string number_text(std::size_t group, std::uint64_t bits) {
 
 inline std::array<std::byte, hash_digits / 2> keyed_hash(std::span<const std::byte> key,
                                                          std::string_view text) {
-    const keystore::detail::openssl_reports reports;
+    const keystore::openssl_reports reports;
     std::array<std::byte, hash_digits / 2> hash{};
     if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
              reinterpret_cast<const unsigned char*>(text.data()), text.size(),
@@ -230,9 +230,8 @@ inline bool is_empty_table(std::string_view text) {
            text.find_first_not_of("0123456789", first_line.size()) == text.size() - 1;
 }
 
-inline keystore::detail::owned_descriptor open_or_throw(const std::filesystem::path& path, int how,
-                                                        const char* action) {
-    keystore::detail::owned_descriptor opened(::open(path.c_str(), how | O_CLOEXEC));
+inline io::owned_descriptor open_or_throw(const std::filesystem::path& path, int how, const char* action) {
+    io::owned_descriptor opened(::open(path.c_str(), how | O_CLOEXEC));
     if (opened.get() < 0) {
         io::throw_io_error(path, action, errno);
     }
@@ -259,8 +258,8 @@ inline void make_files(const std::filesystem::path& folder) {
         const auto made = std::as_bytes(std::span(fresh.bytes));
         const std::string nothing = empty_table(sum_of_key(made));
         io::replace_file(usage, std::as_bytes(std::span(nothing)));
-        keystore::detail::force_folder_of(usage);  // before the key
-        keystore::create_private_file(key, made);
+        io::force_folder_of(usage);  // before the key
+        io::create_private_file(key, made);
     }
 }
 
@@ -300,7 +299,7 @@ inline query_counts::query_counts(std::filesystem::path folder, when_full full)
     io::remove_partial_files(folder_, {"usage", "usage_key"});
     detail::make_files(folder_);
     const std::filesystem::path key = folder_ / "usage_key";
-    key_ = keystore::read_private_file(key, detail::key_bytes_of_hash);
+    key_ = io::read_private_file(key, detail::key_bytes_of_hash);
     require<format_error>(key_.size() == detail::key_bytes_of_hash,
                           {in_quotes(key.native()), ": got ", key_.size(), " bytes, expected a key of ",
                            detail::key_bytes_of_hash});
@@ -563,10 +562,10 @@ inline void query_counts::reserve() {
     std::string line;
     std::uint32_t sum = sum_;
     detail::add_line(line, sum, rows);
-    const int failure = keystore::detail::write_and_force(usage_, std::as_bytes(std::span<const char>(line)));
+    const int failure = io::write_and_force(usage_, std::as_bytes(std::span<const char>(line)));
     if (failure != 0) {
         if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
-            usage_ = keystore::detail::owned_descriptor(-1);
+            usage_ = io::owned_descriptor(-1);
         }
         io::throw_io_error(folder_ / "usage", "reserve counts", failure);
     }
@@ -613,8 +612,8 @@ inline void query_counts::rewrite(bool exact) {
     detail::add_line(text, sum, {});
     const std::filesystem::path usage = folder_ / "usage";
     io::replace_file(usage, std::as_bytes(std::span<const char>(text)));
-    usage_ = keystore::detail::owned_descriptor(-1);  // of the file that was replaced
-    keystore::detail::force_folder_of(usage);
+    usage_ = io::owned_descriptor(-1);  // of the file that was replaced
+    io::force_folder_of(usage);
     usage_ = detail::open_or_throw(usage, O_WRONLY | O_APPEND, "open for writing");
     length_ = text.size();
     longest_ = length_ + detail::longest_log;

@@ -2,7 +2,7 @@
 
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/seed.hpp>

@@ -8,7 +8,7 @@
 
 namespace tests::reply_checks {
 
-/// As ckks::toeplitz_row describes it: entry N + j - p meets coefficient j in coefficient p of the product.
+/// As lora::toeplitz_row describes it: entry N + j - p meets coefficient j in coefficient p of the product.
 inline void append_window(const std::vector<std::int8_t>& s, std::vector<std::int8_t>& windows) {
     const std::size_t n = s.size();
     const std::size_t first = windows.size();
@@ -67,8 +67,9 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
             const auto reply = replies.begin() + static_cast<std::ptrdiff_t>(t * stride);
             std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
             std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));
-            lora::decrypt_output<P>(keys[client_of[t]], bytes, subring_log_n, o.wanted, bits,
-                                    static_cast<int>(o.noise_bits), work, values);
+            lora::decrypt_output<P>(keys[client_of[t]], lora::toeplitz_row(keys[client_of[t]].coefficients()),
+                                    bytes, subring_log_n, o.wanted, bits, static_cast<int>(o.noise_bits),
+                                    work, values);
             expected.insert(expected.end(), values.begin(), values.end());
         }
     }

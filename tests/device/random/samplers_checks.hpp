@@ -2,7 +2,7 @@
 
 // What device::draw must do wherever it runs: the host's samplers say which values are right.
 
-#include <tensafe/ckks/flooding.hpp>
+#include <tensafe/ckks/sanitize/flooding.hpp>
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/random/samplers.hpp>
 

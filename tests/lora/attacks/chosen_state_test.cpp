@@ -3,7 +3,7 @@
 // query limits have to be counted in coefficients.
 
 #include <tensafe/encoding/slot_transform.hpp>
-#include <tensafe/lora/adapter/svd.hpp>
+#include <tensafe/interop/svd.hpp>
 
 #include <Eigen/Dense>
 
@@ -43,8 +43,9 @@ std::vector<double> target_coefficients(const Server& server, sides<P>& s, const
     lora::decryption_workspace<P> reading;
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         std::vector<double> values(std::size_t{1} << layout.subring_log_n());
-        lora::decrypt_output<P>(s.key, reply.outputs[o], layout.subring_log_n(), layout.targets(o),
-                                layout.reply_bits(budget, o), 0, reading, values);
+        lora::decrypt_output<P>(s.key, lora::toeplitz_row(s.key.coefficients()), reply.outputs[o],
+                                layout.subring_log_n(), layout.targets(o), layout.reply_bits(budget, o), 0,
+                                reading, values);
         result.insert(result.end(), values.begin(), values.end());
     }
     return result;

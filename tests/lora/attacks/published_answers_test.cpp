@@ -148,7 +148,7 @@ struct published {
         std::size_t right = 0;
         for (std::size_t k = 0; k < P::degree; ++k) {
             const std::uint32_t difference =
-                found[k] - static_cast<std::uint32_t>(s.key.window().coefficient_of_product(one, k));
+                found[k] - static_cast<std::uint32_t>(std::int32_t{s.key.coefficients()[k]});
             right += (difference << (32 - bits)) == 0 ? 1U : 0U;
         }
         return right;

@@ -1,8 +1,8 @@
 // What no packing can hide: answers are linear in h. A client that follows the protocol solves for A when it
 // has seen about d of them. No attack on the protection, but the reason for query limits: docs/security.md.
 
+#include <tensafe/interop/svd.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
-#include <tensafe/lora/adapter/svd.hpp>
 
 #include <Eigen/Dense>
 

@@ -42,7 +42,8 @@ std::vector<std::uint64_t> decrypted_c1(const ckks::secret_key<P>& key, const st
     output_bytes whole{std::vector<std::uint8_t>(tensafe::memory::packed_bytes(P::degree, bits)), c1};
     std::vector<double> values(P::degree);
     lora::decryption_workspace<P> work;
-    lora::decrypt_output<P>(key, whole, P::log_n, P::degree, bits, 0, work, values);
+    lora::decrypt_output<P>(key, lora::toeplitz_row(key.coefficients()), whole, P::log_n, P::degree, bits, 0,
+                            work, values);
     std::vector<std::uint64_t> result;
     const double unit = std::exp2(bits) / static_cast<double>(modulus<basis_of<P>>());
     for (const double x : values) {

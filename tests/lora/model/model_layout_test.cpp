@@ -32,7 +32,7 @@ lora::adapter one_layer() {
 }
 
 lora::model_layout valid() {
-    return lora::detail::group_sites(one_layer(), {}).layout;
+    return lora::group_sites(one_layer(), {}).layout;
 }
 
 template <class E, class Change>
@@ -81,7 +81,7 @@ TEST_CASE("a predicate chooses the sites, and a function of the user's their inp
     lora::model_options options;
     options.protect = [](const lora::adapter_site& s) { return s.d_in() == 30; };
     options.input_of = [](std::string_view) { return std::string("h"); };
-    const lora::model_layout l = lora::detail::group_sites(one_layer(), options).layout;
+    const lora::model_layout l = lora::group_sites(one_layer(), options).layout;
     REQUIRE(l.groups.size() == 1);
     CHECK(l.groups[0].input == "h");
     CHECK(l.groups[0].sites.size() == 5);
@@ -91,20 +91,20 @@ TEST_CASE("a predicate chooses the sites, and a function of the user's their inp
 TEST_CASE("sites of one input with hidden states of different lengths are refused, and both named") {
     lora::adapter from = one_layer();
     from.sites[2].a.columns = 31;
-    const std::string message = refusal<shape_error>([&] { lora::detail::group_sites(from, {}); });
+    const std::string message = refusal<shape_error>([&] { lora::group_sites(from, {}); });
     CHECK(contains(message, "self_attn.k_proj\" has 31 inputs"));
     CHECK(contains(message, "expected 30 as site \"model.layers.3.self_attn.q_proj\""));
     from = one_layer();
     from.sites[1].b.columns = 5;
-    CHECK_THROWS_WITH_AS(lora::detail::group_sites(from, {}),
-                         Contains("o_proj\" has a B of 5 columns, expected 4"), shape_error);
+    CHECK_THROWS_WITH_AS(lora::group_sites(from, {}), Contains("o_proj\" has a B of 5 columns, expected 4"),
+                         shape_error);
     from = one_layer();
     from.sites[1].name = from.sites[0].name;
     from.sites[1].a.columns = 30;
-    CHECK_THROWS_WITH_AS(lora::detail::group_sites(from, {}), Contains("twice"), parameter_error);
+    CHECK_THROWS_WITH_AS(lora::group_sites(from, {}), Contains("twice"), parameter_error);
     from = one_layer();
     from.sites[0].scale = not_a_number;
-    CHECK_THROWS_WITH_AS(lora::detail::group_sites(from, {}), Contains("scale"), parameter_error);
+    CHECK_THROWS_WITH_AS(lora::group_sites(from, {}), Contains("scale"), parameter_error);
 }
 
 TEST_CASE("in mode blind a scale is a power of two, and not beyond 2^256 either way") {
@@ -112,7 +112,7 @@ TEST_CASE("in mode blind a scale is a power of two, and not beyond 2^256 either 
     options.mode = lora::mode::blind;
     lora::adapter from = one_layer();
     from.sites[0].scale = 0.7;  // a LoRA scale: merged with B before the server takes a size out
-    lora::model_layout l = lora::detail::group_sites(from, options).layout;
+    lora::model_layout l = lora::group_sites(from, options).layout;
     CHECK(l.groups[0].sites[0].scale == 1);
     double& scale = l.groups[3].sites[0].scale;
     for (const double power : {0x1p-256, 0x1p-1, 1.0, 4.0, 0x1p256}) {
@@ -126,7 +126,7 @@ TEST_CASE("in mode blind a scale is a power of two, and not beyond 2^256 either 
         CHECK_THROWS_WITH_AS(l.check(), Contains("mlp.experts.7.down_proj\" has "), parameter_error);
     }
     from.sites[0].scale = infinity;
-    CHECK_THROWS_WITH_AS(lora::detail::group_sites(from, options), Contains("scale"), parameter_error);
+    CHECK_THROWS_WITH_AS(lora::group_sites(from, options), Contains("scale"), parameter_error);
 }
 
 TEST_CASE("a name that cannot be shown is refused, and never part of the message") {
@@ -143,7 +143,7 @@ TEST_CASE("a name that cannot be shown is refused, and never part of the message
         lora::adapter from = one_layer();
         from.sites[2].name = name;
         from.sites[2].b.columns = 99;
-        CHECK_FALSE(contains(refusal<parameter_error>([&] { lora::detail::group_sites(from, {}); }), "evil"));
+        CHECK_FALSE(contains(refusal<parameter_error>([&] { lora::group_sites(from, {}); }), "evil"));
     }
     lora::model_layout l = valid();
     l.groups[1].input = "\xC3\xA9 \xF0\x9F\x98\x80";
@@ -158,14 +158,14 @@ TEST_CASE("docs/serving.md separates experts: one input for gate and up of each"
                                           name[0] == 'd' ? 20 : 30, 20));
         }
     }
-    CHECK(lora::detail::group_sites(from, {}).layout.groups.size() == 3);
+    CHECK(lora::group_sites(from, {}).layout.groups.size() == 3);
     lora::model_options options;
     options.input_of = [](std::string_view site) {
         const bool is_of_expert = site.find(".experts.") != site.npos && !site.ends_with(".down_proj");
         return is_of_expert ? std::string(site.substr(0, site.rfind('.'))) + ".input"
                             : lora::shared_input(site);
     };
-    const lora::model_layout l = lora::detail::group_sites(from, options).layout;
+    const lora::model_layout l = lora::group_sites(from, options).layout;
     REQUIRE(l.groups.size() == 4);
     CHECK(l.groups[0].input == "model.layers.3.mlp.experts.6.input");
     CHECK(l.groups[0].sites.size() == 2);

@@ -1,3 +1,4 @@
+#include "../../../bench/phase_clock.hpp"
 #include "../tiles_fixture.hpp"
 
 using namespace tests;
@@ -144,7 +145,7 @@ TEST_CASE("an observer sees the phases in their order, and each of them has take
     CHECK(std::count(seen.begin(), seen.end(), server_phase::multiply) == (outputs + 3) / 4);
     CHECK(std::count(seen.begin(), seen.end(), server_phase::serialize) == outputs);
 
-    phase_clock clock;
+    bench::phase_clock clock;
     s.apply(query.request, with.pool, work, reply, clock);
     clock.stop();
     for (const server_phase p :

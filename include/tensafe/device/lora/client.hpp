@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/encrypt.hpp>
 #include <tensafe/device/encoding/reals.hpp>
@@ -12,6 +12,7 @@
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/device/rns/trace.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/protocol/toeplitz_row.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
@@ -209,8 +210,10 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
           windows_(keys.size() * 2 * P::degree, memory::uninitialized),
           places_(layout),
           outputs_(uploaded(where, places_.outputs)) {
+        std::vector<lora::toeplitz_row> rows;
         for (std::size_t c = 0; c < keys.size(); ++c) {
-            where.upload(keys[c]->window().entries(), windows_.data() + c * 2 * P::degree);
+            rows.emplace_back(keys[c]->coefficients());
+            where.upload(rows[c].entries(), windows_.data() + c * 2 * P::degree);
         }
         if constexpr (layout_type::can_overflow) {
             std::vector<double> weights;

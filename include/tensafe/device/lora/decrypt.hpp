@@ -177,7 +177,7 @@ struct decrypt_replies_kernel {
 /// additions of c1 selected by a ternary key: no transform. No branch or index depends on key or result.
 /// @param replies    one for each token, `stride` bytes apart, 16-byte aligned
 /// @param places     of each output; wanted <= 2^subring_log_n, bits in [1, 32]
-/// @param windows    2N bytes for each client, as ckks::toeplitz_row lays them out; 4-byte aligned
+/// @param windows    2N bytes for each client, as lora::toeplitz_row lays them out; 4-byte aligned
 /// @param client_of  of each token
 /// @param values     [token][output][2^subring_log_n], secret; wiped by the caller
 /// @param status     a word for each token, in which the bits `malformed` are set if unused bits of its reply

@@ -3,7 +3,7 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
-#include <tensafe/ckks/flooding.hpp>
+#include <tensafe/ckks/sanitize/flooding.hpp>
 #include <tensafe/device/ckks/encrypt.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/messages.hpp>

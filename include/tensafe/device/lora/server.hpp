@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/messages.hpp>
 #include <tensafe/device/lora/rerandomize.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/core/real.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
@@ -278,8 +278,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     static const layout_type& checked(const layout_type& layout) {
         layout.check();
         detail::throw_if<parameter_error>(
-            !(layout.budget().largest_norm * P::scale <
-              tensafe::detail::power_of_two(magnitude_bits<typename P::basis>)),
+            !(layout.budget().largest_norm * P::scale < power_of_two(magnitude_bits<typename P::basis>)),
             "device::client: hidden states may be longer than the device can encode; use rows of a "
             "larger "
             "norm");

@@ -2,7 +2,7 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/word.hpp>
-#include <tensafe/ckks/flooding.hpp>
+#include <tensafe/ckks/sanitize/flooding.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/rerandomize.hpp>
 #include <tensafe/device/lora/staging.hpp>

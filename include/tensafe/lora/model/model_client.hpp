@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -29,7 +29,7 @@ namespace tensafe::lora {
 /// adapter calls it, with the options of the model_server.
 /// @throws as normalize_rows, and as model_server for shapes and names
 inline adapter client_part(const adapter& from, const model_options& options = {}) {
-    static_cast<void>(detail::group_sites(from, options));  // checks
+    static_cast<void>(group_sites(from, options));  // checks
     adapter held;
     for (const adapter_site& site : from.sites) {
         if (!detail::is_protected(options, site)) {
@@ -79,7 +79,7 @@ class model_client {
         : keys_(std::move(keys)), layout_(std::move(layout)) {
         require<parameter_error>(keys_ != nullptr, {"model_client: got no keys, expected a lora::client"});
         layout_.check();
-        detail::check_tokens_ahead<P, Protection>(layout_.tokens_ahead, true);
+        check_tokens_ahead<P, Protection>(layout_.tokens_ahead, true);
         for (const auto& group : layout_.groups) {
             detail::naming_input("model_client", group, [&] {
                 const std::size_t rows = group.rows(layout_.mode);
@@ -99,7 +99,7 @@ class model_client {
     const model_layout& layout() const noexcept { return layout_; }
     const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
     /// The plan of single hidden states of a group.
-    /// @throws parameter_error if there is no such group
+    /// The group of this number.  @throws parameter_error if there is no such group
     const decode_plan& plan(std::size_t group) const {
         static_cast<void>(layout_.at(group));
         return decode_[group];

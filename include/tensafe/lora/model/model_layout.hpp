@@ -237,18 +237,31 @@ struct model_layout {
 
 namespace detail {
 
+/// Whether the server keeps this site.
+inline bool is_protected(const model_options& options, const adapter_site& site) {
+    return !options.protect || options.protect(site);
+}
+
+/// Calls f and names the input in what it throws. Costs nothing unless it throws.
+template <class F>
+decltype(auto) naming_input(const char* who, const model_layout::group& group, F&& f) {
+    try {
+        return f();
+    } catch (const error&) {
+        throw_again({who, ": input ", in_quotes(group.input), ": "});
+    }
+}
+
+}  // namespace detail
+
 /// The groups of an adapter, and which sites of it stand in them.
 struct grouped_sites {
     model_layout layout;                          ///< row norms of 1; LoRA scales, in mode blind 1
     std::vector<std::vector<std::size_t>> sites;  ///< the sites of each group, as places in the adapter
 };
 
-/// Whether the server keeps this site.
-inline bool is_protected(const model_options& options, const adapter_site& site) {
-    return !options.protect || options.protect(site);
-}
-
-/// Groups the sites of an adapter by names, shapes and scales: the matrices may be without values.
+/// Groups the protected sites of an adapter by their input, in the order in which inputs occur, as
+/// model_server does. Looks at names, shapes and scales only: the matrices may be without values.
 /// @throws as model_layout::check; shape_error also if sites of one input have other lengths of hidden
 ///         states, or B does not have rank columns
 inline grouped_sites group_sites(const adapter& from, const model_options& options) {
@@ -257,17 +270,17 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
     std::map<std::string, std::size_t> known;
     for (std::size_t i = 0; i < from.sites.size(); ++i) {
         const adapter_site& site = from.sites[i];
-        if (!is_protected(options, site)) {
+        if (!detail::is_protected(options, site)) {
             continue;
         }
-        check_name(site.name, "a site", model_layout::longest_name);
+        detail::check_name(site.name, "a site", model_layout::longest_name);
         require<shape_error>(site.b.columns == site.rank(),
                              {"model: site ", in_quotes(site.name), " has a B of ", site.b.columns,
                               " columns, expected ", site.rank(), ", the rank"});
         require<parameter_error>(std::isfinite(site.scale), {"model: site ", in_quotes(site.name),
                                                              " has a scale that is no finite number"});
         const std::string input = options.input_of ? options.input_of(site.name) : shared_input(site.name);
-        check_name(input, "an input", model_layout::longest_name);
+        detail::check_name(input, "an input", model_layout::longest_name);
         const auto [found, is_first] = known.try_emplace(input, known.size());
         if (is_first) {
             result.layout.groups.push_back({input, site.d_in(), 1, {}});
@@ -287,17 +300,5 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
     result.layout.check();
     return result;
 }
-
-/// Calls f and names the input in what it throws. Costs nothing unless it throws.
-template <class F>
-decltype(auto) naming_input(const char* who, const model_layout::group& group, F&& f) {
-    try {
-        return f();
-    } catch (const error&) {
-        throw_again({who, ": input ", in_quotes(group.input), ": "});
-    }
-}
-
-}  // namespace detail
 
 }  // namespace tensafe::lora

@@ -41,7 +41,11 @@ constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noex
     }
 }
 
-/// Checks the tokens_ahead of a model.  @throws parameter_error if no block can have so many
+}  // namespace detail
+
+/// Checks model_options::tokens_ahead, as model_server does: 0, or tokens of a block that this set has room
+/// for.
+/// @throws parameter_error for another number
 template <ckks::parameter_set P, class Protection>
 void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
     const std::size_t most = !offers_blocks<P, Protection> ? 0
@@ -54,8 +58,6 @@ void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
                               most == 0 ? text_part("") : text_part(most),
                               most == 0 || trusts_clients ? "" : "; more with trusts_clients"});
 }
-
-}  // namespace detail
 
 /// A whole adapter, packed: one server for each input that its sites share, and with tokens_ahead one more
 /// for blocks. Rows are normalized (client_held_b) or merged with B (blind) here: give it the adapter as it
@@ -87,7 +89,7 @@ class model_server {
     ///         for replies or a tokens_ahead that the set has no room for; what progress throws
     explicit model_server(const adapter& from, const model_options& options = {},
                           const pack_progress& progress = {}) {
-        const detail::grouped_sites groups = grouped(from, options);
+        const grouped_sites groups = grouped(from, options);
         layout_ = groups.layout;
         decode_.reserve(layout_.groups.size());
         blocks_.reserve(layout_.tokens_ahead > 0 ? layout_.groups.size() : 0);
@@ -125,7 +127,7 @@ class model_server {
     /// @throws as the constructor; what take throws
     template <class Take>
     static void visit_weights(const adapter& from, const model_options& options, Take&& take) {
-        detail::grouped_sites groups = grouped(from, options);
+        grouped_sites groups = grouped(from, options);
         for (std::size_t g = 0; g < groups.sites.size(); ++g) {
             const matrix rows = stack(from, groups.sites[g], options.mode, groups.layout.groups[g]);
             const typename decode_server::plan_type plan(rows.rows, rows.columns,
@@ -170,12 +172,12 @@ class model_server {
     using decode_layout = typename decode_server::layout_type;
     using block_layout = typename block_server::layout_type;
 
-    static detail::grouped_sites grouped(const adapter& from, const model_options& options) {
-        detail::grouped_sites groups = detail::group_sites(from, options);
+    static grouped_sites grouped(const adapter& from, const model_options& options) {
+        grouped_sites groups = group_sites(from, options);
         require<shape_error>(!groups.layout.groups.empty(),
                              {"model_server: none of the ", from.sites.size(),
                               " sites of the adapter is protected, expected at least one"});
-        detail::check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
+        check_tokens_ahead<P, Protection>(options.tokens_ahead, options.trusts_clients);
         groups.layout.tokens_ahead = options.tokens_ahead;
         return groups;
     }

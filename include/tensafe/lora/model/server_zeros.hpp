@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/model/model_layout.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/ckks/parameters.hpp>
+#include <tensafe/ckks/sanitize/flooding.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/real.hpp>
 #include <tensafe/random/error_groups.hpp>
@@ -14,11 +14,6 @@
 #include <type_traits>
 
 namespace tensafe::lora {
-
-namespace detail {
-using tensafe::detail::power_of_two;
-using tensafe::detail::square_root;
-}  // namespace detail
 
 /// Replies of one client, for one adapter, over which a guarantee holds unless another number is given.
 inline constexpr double default_replies = 0x1p20;
@@ -120,8 +115,7 @@ struct reply_budget {
 
     /// The root mean square, over target coefficients, of what a client can measure about A beside answers.
     constexpr double leak_deviation() const {
-        return detail::square_root(leak_share * noise_deviation * noise_deviation +
-                                   zero_deviation * zero_deviation);
+        return square_root(leak_share * noise_deviation * noise_deviation + zero_deviation * zero_deviation);
     }
     /// The bits that one target coefficient can carry to a client that cheats, at most: log2(modulus) less
     /// the entropy of the flood, 2.04 bits more than the logarithm of its deviation; never more than the
@@ -152,13 +146,13 @@ constexpr double modulus_of_basis() {
 
 /// The deviation of the rounding of c0 and c1 to integers, seen through a ternary secret.
 constexpr double switch_deviation(double degree) {
-    return detail::square_root(degree / 18 + 1.0 / 12);
+    return square_root(degree / 18 + 1.0 / 12);
 }
 
 /// The smallest width whose rounding, switch_deviation of the last bit, is at most this part of the modulus.
 constexpr int width_for(double degree, double largest) {
     int bits = 1;
-    while (bits < 60 && switch_deviation(degree) * detail::power_of_two(-bits) > largest) {
+    while (bits < 60 && switch_deviation(degree) * power_of_two(-bits) > largest) {
         ++bits;
     }
     return bits;

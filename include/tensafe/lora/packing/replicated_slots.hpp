@@ -192,7 +192,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
                 this->d,
                 static_cast<double>(Rows::rows_per_slot * s.stride),
                 static_cast<double>(s.inputs * P::degree),
-                detail::square_root(trace),
+                square_root(trace),
                 0};
     }
     /// The budget of replies of this layout.  @throws parameter_error as budget_for

@@ -1,11 +1,12 @@
 #pragma once
 
-#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/flooding.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/protocol/toeplitz_row.hpp>
 #include <tensafe/rns/pointwise.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
 
@@ -99,11 +100,13 @@ double centred_coefficient(arith::word sum, int bits, int noise_bits) noexcept {
 
 /// Computes out[k] = coefficient k*N/n of c1*s modulo 2^32, n = 2^subring_log_n, for k < out.size(). One NTT
 /// modulo the first prime of the chain if that is cheaper.
-/// @param c1  modulo 2^bits, bit-packed
+/// @param row  of the key
+/// @param c1   modulo 2^bits, bit-packed
 /// @throws format_error if c1 is 0, as in an erased reply
 template <ckks::parameter_set P>
-void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_t> c1, int bits,
-                     int subring_log_n, decryption_workspace<P>& work, std::span<arith::word> out) {
+void multiply_by_key(const ckks::secret_key<P>& key, const toeplitz_row& row,
+                     std::span<const std::uint8_t> c1, int bits, int subring_log_n,
+                     decryption_workspace<P>& work, std::span<arith::word> out) {
     const auto coefficients = make_room(work.c1, P::degree);
     memory::unpack_bits(c1, bits, coefficients);
     // Public, and ends at the first word of an honest reply.
@@ -113,7 +116,7 @@ void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_
     constexpr arith::word q = traced_product<P>::basis::template prime<0>;
     const std::size_t n = std::size_t{1} << subring_log_n;
     if (out.size() <= most_inner_products) {
-        return key.window().coefficients_of_product(coefficients, P::degree / n, out);
+        return row.coefficients_of_product(coefficients, P::degree / n, out);
     }
     // c1*s over the integers is below N * 2^bits, hence exact modulo q.
     const auto words = make_room(work.words, P::degree);
@@ -134,19 +137,20 @@ void multiply_by_key(const ckks::secret_key<P>& key, std::span<const std::uint8_
 
 /// Decrypts an output, the client's side: target coefficient k, in units of the integers modulo Q, with its
 /// noise; 2^subring_log_n of them, those beyond `wanted` 0. Allocates nothing.
+/// @param row         of the key
 /// @param noise_bits  each coefficient of the reply is rounded to a multiple of 2^noise_bits; with 0, what
 ///                    comes out is a linear equation in the key
 /// @throws shape_error or format_error unless the output has the bytes of this many values of this width;
 ///         format_error if c1 is 0, as in an erased reply
 template <ckks::parameter_set P, class Output>
-void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int subring_log_n,
-                    std::size_t wanted, int bits, int noise_bits, decryption_workspace<P>& work,
-                    std::span<double> values) {
+void decrypt_output(const ckks::secret_key<P>& key, const toeplitz_row& row, const Output& output,
+                    int subring_log_n, std::size_t wanted, int bits, int noise_bits,
+                    decryption_workspace<P>& work, std::span<double> values) {
     using basis = typename traced_product<P>::basis;
     const auto c0 = detail::make_room(work.c0, wanted);
     memory::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
     const auto products = detail::make_room(work.sums, std::size_t{1} << subring_log_n).first(wanted);
-    detail::multiply_by_key<P>(key, output.c1, bits, subring_log_n, work, products);
+    detail::multiply_by_key<P>(key, row, output.c1, bits, subring_log_n, work, products);
     for (std::size_t k = 0; k < wanted; ++k) {
         values[k] = detail::centred_coefficient<basis>(c0[k] + products[k], bits, noise_bits);
     }
@@ -176,7 +180,7 @@ void decrypt_output(const ckks::secret_key<P>& key, const traced_product<P>& pro
     std::copy(limbs.begin(), limbs.end(), residues.begin());
     rns::to_doubles<basis>(residues, values);
     // Sums of this size have no bits below 2^noise_bits; no value comes near it.
-    const double rounding = 0x1.8p52 * detail::power_of_two(noise_bits);
+    const double rounding = 0x1.8p52 * power_of_two(noise_bits);
     for (double& x : values.first(n)) {
         x = (x + rounding) - rounding;
     }

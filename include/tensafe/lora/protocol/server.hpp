@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/plan.hpp>

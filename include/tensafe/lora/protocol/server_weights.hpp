@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/evaluate.hpp>
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>

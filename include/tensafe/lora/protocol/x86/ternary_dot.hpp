@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #include <utility>
 
-namespace tensafe::ckks::avx2 {
+namespace tensafe::lora::avx2 {
 
 /// The sum of c[j] * t[j] modulo 2^32, for t[j] in {-1, 0, 1}.
 /// @pre  count is a multiple of 32
@@ -35,9 +35,9 @@ TENSAFE_AVX2 inline std::uint32_t ternary_dot(const std::uint32_t* c, const std:
     return static_cast<std::uint32_t>(_mm_cvtsi128_si32(half));
 }
 
-}  // namespace tensafe::ckks::avx2
+}  // namespace tensafe::lora::avx2
 
-namespace tensafe::ckks::avx512 {
+namespace tensafe::lora::avx512 {
 
 /// Computes inner products: out[t] = the sum of c[j] * s_t[j] modulo 2^32, for ternary s_t given by two bits
 /// for each entry: those of 1 and, at the same places, those of -1. The bits of s_t stand t * step bytes
@@ -66,6 +66,6 @@ TENSAFE_AVX512 inline void ternary_dots(const std::uint32_t* c, const std::uint8
     ((out[t] = simd::add_lanes(of_sums[t])), ...);
 }
 
-}  // namespace tensafe::ckks::avx512
+}  // namespace tensafe::lora::avx512
 
 #endif

@@ -19,7 +19,7 @@
 // Smaller ranks for adapters whose product scale * B * A has little weight in its last directions: pure
 // functions, in double precision. Costs are for d = max(d_in, d_out) and rank r.
 
-namespace tensafe::lora {
+namespace tensafe::interop {
 
 /// The report of a truncation. The singular values are those of the product scale * B * A.
 struct svd_report {
@@ -30,7 +30,7 @@ struct svd_report {
 
 /// A site of smaller rank, and what the truncation did to it.
 struct svd_truncation {
-    adapter_site site;
+    lora::adapter_site site;
     svd_report report;
 };
 
@@ -46,7 +46,7 @@ namespace detail {
 using svd_matrix = Eigen::MatrixXd;
 using svd_floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-inline void check_finite(const char* what, const matrix& m) {
+inline void check_finite(const char* what, const lora::matrix& m) {
     m.check(what);
     for (std::size_t i = 0; i < m.values.size(); ++i) {
         if (!std::isfinite(m.values[i])) {
@@ -56,7 +56,7 @@ inline void check_finite(const char* what, const matrix& m) {
     }
 }
 
-inline void check_site(const adapter_site& site) {
+inline void check_site(const lora::adapter_site& site) {
     require<shape_error>(
         site.a.rows == site.b.columns && site.a.rows != 0 && site.a.columns != 0 && site.b.rows != 0,
         {"svd: got A ", site.a.rows, " x ", site.a.columns, " and B ", site.b.rows, " x ", site.b.columns,
@@ -67,10 +67,10 @@ inline void check_site(const adapter_site& site) {
                              {"svd: got the scale ", site.scale, ", expected a finite number"});
 }
 
-inline Eigen::Map<const svd_floats> weights_of(const matrix& m) {
+inline Eigen::Map<const svd_floats> weights_of(const lora::matrix& m) {
     return {m.values.data(), static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.columns)};
 }
-inline Eigen::Map<svd_floats> writable(matrix& m) {
+inline Eigen::Map<svd_floats> writable(lora::matrix& m) {
     return {m.values.data(), static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.columns)};
 }
 
@@ -90,7 +90,7 @@ struct thin_qr {
 /// give B A = Q_B (R_B R_A^T) Q_A^T, and the core in the middle is at most r x r.
 class site_svd {
   public:
-    explicit site_svd(const adapter_site& site) : site_(site) {
+    explicit site_svd(const lora::adapter_site& site) : site_(site) {
         check_site(site);
         const thin_qr b(weights_of(site.b).cast<double>());
         const thin_qr a(weights_of(site.a).transpose().cast<double>());
@@ -122,7 +122,8 @@ class site_svd {
     /// The site with its first `rank` directions, 1 <= rank <= size().
     svd_truncation keep(std::size_t rank) const {
         svd_truncation result{
-            {site_.name, matrix(rank, site_.d_in()), matrix(site_.d_out(), rank), site_.scale}, {}};
+            {site_.name, lora::matrix(rank, site_.d_in()), lora::matrix(site_.d_out(), rank), site_.scale},
+            {}};
         const auto kept = static_cast<Eigen::Index>(rank);
         const Eigen::VectorXd half = values_.head(kept).cwiseSqrt();
         writable(result.site.a) = (right_.leftCols(kept) * half.asDiagonal()).transpose().cast<float>();
@@ -137,7 +138,7 @@ class site_svd {
     }
 
   private:
-    const adapter_site& site_;
+    const lora::adapter_site& site_;
     svd_matrix left_;          // d_out x size()
     svd_matrix right_;         // d_in x size()
     Eigen::VectorXd values_;   // of B * A
@@ -157,7 +158,7 @@ class site_svd {
 /// @throws parameter_error for another rank, what is no finite number, or a product that is 0 as far as
 ///         double precision can tell, or too large for weights in float; shape_error if A or B is empty or
 ///         they do not fit each other
-inline svd_truncation truncate_to_rank(const adapter_site& site, std::size_t rank) {
+inline svd_truncation truncate_to_rank(const lora::adapter_site& site, std::size_t rank) {
     require<parameter_error>(rank != 0 && rank <= site.rank(),
                              {"truncate_to_rank: got rank ", rank, ", expected 1 to ", site.rank()});
     const detail::site_svd svd(site);
@@ -169,7 +170,7 @@ inline svd_truncation truncate_to_rank(const adapter_site& site, std::size_t ran
 /// count as kept: with kept = 1 singular values below 6e-8 of the norm may go.
 /// @param kept  in (0, 1]
 /// @throws parameter_error for another `kept`; otherwise as truncate_to_rank
-inline svd_truncation truncate_to_variance(const adapter_site& site, double kept) {
+inline svd_truncation truncate_to_variance(const lora::adapter_site& site, double kept) {
     require<parameter_error>(kept > 0 && kept <= 1,
                              {"truncate_to_variance: got ", kept,
                               " as the part of the variance to keep, expected more than 0 and at most 1"});
@@ -188,8 +189,9 @@ inline svd_truncation truncate_to_variance(const adapter_site& site, double kept
 /// @param activations  count x d_in, one hidden state in each row
 /// @throws shape_error if there is no activation, or the dimensions do not agree; parameter_error if a value
 ///         is NaN or infinite
-inline activation_report activation_error(const adapter_site& original, const adapter_site& truncated,
-                                          const matrix& activations) {
+inline activation_report activation_error(const lora::adapter_site& original,
+                                          const lora::adapter_site& truncated,
+                                          const lora::matrix& activations) {
     detail::check_site(original);
     detail::check_site(truncated);
     require<shape_error>(
@@ -202,7 +204,7 @@ inline activation_report activation_error(const adapter_site& original, const ad
     detail::check_finite("activation_error: activations", activations);
 
     // A h for every activation, then one delta at a time.
-    const auto products = [&](const adapter_site& site) -> detail::svd_matrix {
+    const auto products = [&](const lora::adapter_site& site) -> detail::svd_matrix {
         return site.scale * (detail::weights_of(site.a).cast<double>() *
                              detail::weights_of(activations).cast<double>().transpose());
     };
@@ -227,4 +229,4 @@ inline activation_report activation_error(const adapter_site& original, const ad
     return report;
 }
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::interop

@@ -1,6 +1,6 @@
+#include <tensafe/ntt/interleaved.hpp>
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
-#include <tensafe/rns/interleaved.hpp>
 
 #include "../backends.hpp"
 #include "../test.hpp"
@@ -8,9 +8,10 @@
 namespace {
 
 using tensafe::arith::word;
+namespace ntt = tensafe::ntt;
 namespace rns = tensafe::rns;
 
-constexpr std::size_t lanes = rns::limb::interleaved;
+constexpr std::size_t lanes = ntt::interleaved;
 
 /// Against one transform at a time, with gaps between entries.
 template <word Q>
@@ -36,7 +37,7 @@ void check_interleaved(int log_n, std::size_t gap) {
     }
     std::vector<word> scratch(n * lanes);
     std::vector<word> forward(n * stride, Q);
-    rns::limb::forward_interleaved(plan, 1, data.data(), stride, scratch.data(), forward.data(), stride);
+    ntt::forward_interleaved(plan, 1, data.data(), stride, scratch.data(), forward.data(), stride);
     CHECK(forward == expected);
 
     // The halves by themselves, after the first stage.
@@ -49,12 +50,12 @@ void check_interleaved(int log_n, std::size_t gap) {
                 static_cast<word>(tensafe::arith::uint128{data[at + n / 2 * stride]} * w % Q);
             half[k] = (data[at] + (upper ? Q - product : product)) % Q;
         }
-        rns::limb::forward_interleaved(plan, 2 + upper, half.data(), lanes, half.data(),
-                                       forward.data() + upper * n / 2 * stride, stride);
+        ntt::forward_interleaved(plan, 2 + upper, half.data(), lanes, half.data(),
+                                 forward.data() + upper * n / 2 * stride, stride);
     }
     CHECK((n == 2 || forward == expected));
 
-    rns::limb::inverse_interleaved(plan, expected.data(), stride, scratch.data());
+    ntt::inverse_interleaved(plan, expected.data(), stride, scratch.data());
     for (std::size_t k = 0; k < scratch.size(); ++k) {
         const word x = data[k / lanes * stride + k % lanes];
         CHECK(scratch[k] == static_cast<word>(tensafe::arith::uint128{x} * n % Q));
@@ -103,7 +104,7 @@ void check_products(std::size_t rows, std::size_t terms) {
         }
     }
     const tensafe::arith::barrett policy(m);
-    rns::limb::multiply_interleaved(policy, a.data(), stride, b.data(), out.data(), 2, rows, terms);
+    ntt::multiply_interleaved(policy, a.data(), stride, b.data(), out.data(), 2, rows, terms);
     CHECK(out == products);
 }
 
@@ -129,7 +130,7 @@ TEST_CASE("a transposed matrix has its columns as rows") {
             for (std::size_t k = 0; k < in.size(); ++k) {
                 in[k] = k;
             }
-            rns::limb::transpose(in.data(), 20, rows, 16, out.data(), rows + 3);
+            ntt::transpose(in.data(), 20, rows, 16, out.data(), rows + 3);
             for (std::size_t c = 0; c < 16; ++c) {
                 for (std::size_t r = 0; r < rows; ++r) {
                     CHECK(out[c * (rows + 3) + r] == in[r * 20 + c]);

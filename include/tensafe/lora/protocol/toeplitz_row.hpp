@@ -1,10 +1,10 @@
 #pragma once
 
-#include <tensafe/ckks/x86/ternary_dot.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/exec/backend.hpp>
+#include <tensafe/lora/protocol/x86/ternary_dot.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-namespace tensafe::ckks {
+namespace tensafe::lora {
 
 /// A ternary polynomial s, laid out so that single coefficients of products with it are inner products.
 /// Secret: wiped on release, and neither branch nor index depends on it. Move-only; thread-safe for reads.
@@ -104,4 +104,4 @@ class toeplitz_row {
     std::size_t degree_;
 };
 
-}  // namespace tensafe::ckks
+}  // namespace tensafe::lora

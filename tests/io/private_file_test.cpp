@@ -1,4 +1,4 @@
-#include <tensafe/keystore/private_file.hpp>
+#include <tensafe/io/private_file.hpp>
 
 #include <cerrno>
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../io/file_builder.hpp"
+#include "file_builder.hpp"
 
 using namespace tests;
 
@@ -15,7 +15,7 @@ namespace {
 
 /// What the library reads.
 std::string secret_of(const std::filesystem::path& path, std::size_t largest = 1000) {
-    const auto bytes = keystore::read_private_file(path, largest);
+    const auto bytes = io::read_private_file(path, largest);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -29,13 +29,13 @@ struct key_folder {
 
 TEST_CASE_FIXTURE(key_folder,
                   "a private file comes back as it was written, and only its owner may touch it") {
-    keystore::create_private_file(path, to_bytes("a secret"));
+    io::create_private_file(path, to_bytes("a secret"));
     CHECK(secret_of(path) == "a secret");
     CHECK(mode_of(path) == 0600);
     CHECK(std::filesystem::hard_link_count(path) == 1);
     CHECK(entries(folder.path()) == 1);
 
-    keystore::create_private_file(folder.path() / "empty", {});
+    io::create_private_file(folder.path() / "empty", {});
     CHECK(secret_of(folder.path() / "empty").empty());
 }
 
@@ -47,11 +47,11 @@ TEST_CASE("a private file moves to its name, so that whoever is killed meanwhile
         MESSAGE("skipped: this file system does not rename without replacing");
         return;
     }
-    const keystore::detail::owned_descriptor events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    const io::owned_descriptor events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     REQUIRE(events.get() >= 0);
     REQUIRE(::inotify_add_watch(events.get(), folder.path().c_str(), IN_CREATE | IN_MOVED_TO | IN_DELETE) >=
             0);
-    keystore::create_private_file(folder.path() / "key", to_bytes("a secret"));
+    io::create_private_file(folder.path() / "key", to_bytes("a secret"));
     alignas(inotify_event) std::array<char, 4096> buffer{};
     const ssize_t size = ::read(events.get(), buffer.data(), buffer.size());
     REQUIRE(size > 0);
@@ -69,9 +69,9 @@ TEST_CASE("where files cannot be moved so, hard links give them a name that noth
     const temporary_directory folder;
     const auto from = folder.put("from", "a secret");
     const auto taken = folder.put("taken", "another");
-    CHECK(keystore::detail::link_to_free_name(from, taken) == EEXIST);
+    CHECK(io::detail::link_to_free_name(from, taken) == EEXIST);
     CHECK(entries(folder.path()) == 2);
-    CHECK(keystore::detail::link_to_free_name(from, folder.path() / "key") == 0);
+    CHECK(io::detail::link_to_free_name(from, folder.path() / "key") == 0);
     CHECK(entries(folder.path()) == 2);
     CHECK(std::filesystem::hard_link_count(folder.path() / "key") == 1);
 }
@@ -79,7 +79,7 @@ TEST_CASE("where files cannot be moved so, hard links give them a name that noth
 TEST_CASE("a private file has mode 0600 whatever the process takes away from new files") {
     const temporary_directory folder;
     const mode_t before = ::umask(0277);
-    CHECK_NOTHROW(keystore::create_private_file(folder.path() / "key", to_bytes("a secret")));
+    CHECK_NOTHROW(io::create_private_file(folder.path() / "key", to_bytes("a secret")));
     ::umask(before);
     CHECK(mode_of((folder.path() / "key")) == 0600);
 }
@@ -87,16 +87,16 @@ TEST_CASE("a private file has mode 0600 whatever the process takes away from new
 TEST_CASE("a private file is never written over, whatever stands there") {
     const temporary_directory folder;
     const auto path = folder.put("key", "the old key");
-    CHECK_THROWS_AS(keystore::create_private_file(path, to_bytes("another")), io_error);
+    CHECK_THROWS_AS(io::create_private_file(path, to_bytes("another")), io_error);
     std::filesystem::permissions(path, std::filesystem::perms::owner_read);
     CHECK(secret_of(path) == "the old key");
 
     const auto link = folder.path() / "link";
     std::filesystem::create_symlink(folder.path() / "nowhere", link);
-    CHECK_THROWS_AS(keystore::create_private_file(link, to_bytes("another")), io_error);
+    CHECK_THROWS_AS(io::create_private_file(link, to_bytes("another")), io_error);
     CHECK_FALSE(std::filesystem::exists(folder.path() / "nowhere"));
-    CHECK_THROWS_AS(keystore::create_private_file(folder.path(), to_bytes("another")), io_error);
-    CHECK_THROWS_AS(keystore::create_private_file(folder.path() / "missing" / "key", {}), io_error);
+    CHECK_THROWS_AS(io::create_private_file(folder.path(), to_bytes("another")), io_error);
+    CHECK_THROWS_AS(io::create_private_file(folder.path() / "missing" / "key", {}), io_error);
     CHECK(entries(folder.path()) == 2);  // no temporary file stays
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("what writers of the same process number left does not keep a private 
         folder.put("key.partial-" + std::to_string(::getpid()) + "-" + std::to_string(i), "left");
     }
     const auto path = folder.path() / "key";
-    keystore::create_private_file(path, to_bytes("a secret"));
+    io::create_private_file(path, to_bytes("a secret"));
     CHECK(secret_of(path) == "a secret");
     CHECK(entries(folder.path()) == 101);
 }
@@ -115,13 +115,13 @@ TEST_CASE("a private file is created in the working folder too, by its name alon
     const temporary_directory folder;
     const auto before = std::filesystem::current_path();
     std::filesystem::current_path(folder.path());
-    CHECK_NOTHROW(keystore::create_private_file("key", to_bytes("a secret")));
+    CHECK_NOTHROW(io::create_private_file("key", to_bytes("a secret")));
     std::filesystem::current_path(before);
     CHECK(secret_of(folder.path() / "key") == "a secret");
 }
 
 TEST_CASE_FIXTURE(key_folder, "a secret that another user owns is not read, one of this user is") {
-    keystore::create_private_file(path, to_bytes("a secret"));
+    io::create_private_file(path, to_bytes("a secret"));
     CHECK(secret_of(path) == "a secret");
     if (::geteuid() != 0) {
         return;  // only root can give a file away
@@ -138,7 +138,7 @@ TEST_CASE_FIXTURE(key_folder, "of several that create the same private file one 
     std::vector<int> succeeded(4, 0);
     on_threads(succeeded.size(), [&](std::size_t i) {
         try {
-            keystore::create_private_file(path, to_bytes(std::to_string(i)));
+            io::create_private_file(path, to_bytes(std::to_string(i)));
             succeeded[i] = 1;
         } catch (const io_error&) {
             succeeded[i] = 0;
@@ -176,7 +176,7 @@ TEST_CASE("a secret that is missing, no regular file or too long is refused") {
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     CHECK_THROWS_AS(secret_of(pipe), io_error);
     const auto path = folder.path() / "key";
-    keystore::create_private_file(path, to_bytes("12345"));
+    io::create_private_file(path, to_bytes("12345"));
     CHECK(secret_of(path, 5) == "12345");
     CHECK_THROWS_AS(secret_of(path, 4), format_error);
 }

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <span>
 
-namespace tensafe::random {
+namespace tensafe::dp {
 
 namespace detail {
 
@@ -180,13 +180,13 @@ inline constexpr std::int64_t discrete_gaussian_largest = 89 * (5LL * 19 * 257 *
 /// docs/design/differential-privacy.md has the proof, random-streams.md the bytes.
 /// @pre  out.size() <= 2^30
 /// Cost: 256 bytes of key stream per value.
-TENSAFE_COMPILED_INLINE void sample_discrete_gaussian(const seed& key, stream_domain domain,
+TENSAFE_COMPILED_INLINE void sample_discrete_gaussian(const random::seed& key, random::stream_domain domain,
                                                       std::uint32_t lane,
                                                       std::span<std::int64_t> out) noexcept {
     TENSAFE_PRECONDITION(out.size() <= std::uint64_t{1} << 30);
     constexpr std::size_t group = detail::gaussian_group;
-    detail::for_each_chunk<detail::gaussian_group_words, 4>(
-        chacha20_stream(key, domain, lane), 0, (out.size() + group - 1) / group,
+    random::detail::for_each_chunk<detail::gaussian_group_words, 4>(
+        random::chacha20_stream(key, domain, lane), 0, (out.size() + group - 1) / group,
         [&](const std::uint64_t* words, std::size_t first, std::size_t count) {
             const auto to = out.subspan(first * group);
             const std::size_t whole = std::min(count, to.size() / group);
@@ -200,4 +200,4 @@ TENSAFE_COMPILED_INLINE void sample_discrete_gaussian(const seed& key, stream_do
         });
 }
 
-}  // namespace tensafe::random
+}  // namespace tensafe::dp

@@ -18,13 +18,13 @@
 #include <unistd.h>
 #include <utility>
 
-// Files that hold something secret: descriptors instead of streams, whose buffers would keep it.
+// Files that hold something secret, and the steps of which writing one consists: descriptors instead of
+// streams, whose buffers would keep the secret.
 
-namespace tensafe::keystore {
+namespace tensafe::io {
 
-namespace detail {
-
-/// An open file that closes itself.
+/// An open file or folder, which is closed when this object is destroyed. Move-only; it may hold no file,
+/// which a negative number says.
 class owned_descriptor {
   public:
     explicit owned_descriptor(int value) noexcept : value_(value) {}
@@ -39,34 +39,16 @@ class owned_descriptor {
             static_cast<void>(::close(value_));
         }
     }
+    /// The descriptor, negative if there is none.
     int get() const noexcept { return value_; }
-    /// Closes the file now.  Returns errno or 0.
+    /// Closes the file now. Returns errno or 0.
     int close() noexcept { return ::close(std::exchange(value_, -1)) == 0 ? 0 : errno; }
 
   private:
     int value_;
 };
 
-/// Creates a new file for its owner alone (mode 0600), to be written and then given its name.
-/// @param name  ends in XXXXXX, which becomes what no file has: also after a process of the same number died
-///              here. Empty if this throws
-/// @throws io_error if it cannot be created
-inline owned_descriptor create_temporary(std::string& name) {
-    // Exclusive, and with mode 0600 whatever the process gives other files.
-    const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
-    if (descriptor < 0) {
-        const int failure = errno;
-        io::throw_io_error(std::exchange(name, {}), "create", failure);
-    }
-    return owned_descriptor(descriptor);
-}
-
-/// Checks the owner.  @throws io_error if anybody but this user, or root, decides what stands there
-inline void check_owner(const std::filesystem::path& path, const struct stat& status) {
-    if ((status.st_uid != ::geteuid() && status.st_uid != 0) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        throw io_error(quote(path.string()) + ": is not used: another user owns it or may write it");
-    }
-}
+namespace detail {
 
 /// The bits of the file mode that give its group or others anything.
 inline constexpr mode_t not_the_owner = 077;
@@ -75,46 +57,6 @@ inline std::string octal(mode_t mode) {
     std::array<char, 16> text{};
     static_cast<void>(std::snprintf(text.data(), text.size(), "%04o", static_cast<unsigned>(mode) & 07777u));
     return text.data();
-}
-
-/// Opens the folder of a file.  @throws io_error if it cannot be opened for reading
-inline owned_descriptor open_folder_of(const std::filesystem::path& path) {
-    const std::filesystem::path name = path.has_parent_path() ? path.parent_path() : ".";
-    owned_descriptor folder(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (folder.get() < 0) {
-        io::throw_io_error(name, "open", errno);
-    }
-    return folder;
-}
-
-/// Forces the names in a file's folder to the device.
-inline void force_folder_of(const std::filesystem::path& path) {
-    const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-    const owned_descriptor names(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // Whoever may write in a folder need not be allowed to read it, and not every file system can do this.
-    if (names.get() >= 0 && ::fsync(names.get()) != 0 && errno != EINVAL && errno != ENOTSUP &&
-        errno != EROFS) {
-        io::throw_io_error(path, "force the folder to the device", errno);
-    }
-}
-
-/// Writes all bytes, for the file's owner alone, and forces them to the device.  Returns errno or 0.
-inline int write_and_force(const owned_descriptor& file, std::span<const std::byte> bytes) noexcept {
-    // An unusual umask may have taken something away.
-    if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) {
-        return errno;
-    }
-    for (std::size_t done = 0; done < bytes.size();) {
-        const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
-        if (count > 0) {
-            done += static_cast<std::size_t>(count);
-        } else if (count == 0) {
-            return EIO;  // again and again it would be the same
-        } else if (errno != EINTR) {
-            return errno;
-        }
-    }
-    return ::fsync(file.get()) == 0 ? 0 : errno;
 }
 
 /// Gives a file a name that nothing has, by hard links.  Returns errno or 0.
@@ -139,14 +81,96 @@ inline int move_to_free_name(const std::string& from, const std::filesystem::pat
     return link_to_free_name(from, to);
 }
 
-/// Puts a file of mode 0600 in the place of the one at `path`, whose folder is open: written beside it, as
-/// <path>.partial, forced to the device, and renamed. For whoever has a lock on that name.
+inline std::filesystem::path name_of_folder(const std::filesystem::path& path) {
+    return path.has_parent_path() ? path.parent_path() : ".";
+}
+/// Open, if this user may read it; errno says why not.
+inline owned_descriptor folder_of(const std::filesystem::path& path) {
+    return owned_descriptor(::open(name_of_folder(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+}  // namespace detail
+
+/// Creates a file for its owner alone (mode 0600), which is to be written and then renamed.
+/// @param name  ends in XXXXXX, which are replaced so that no file had this name; empty if this throws
+/// @throws io_error if the file cannot be created
+inline owned_descriptor create_temporary(std::string& name) {
+    // Exclusive, and with mode 0600 whatever the process gives other files.
+    const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor < 0) {
+        const int failure = errno;
+        throw_io_error(std::exchange(name, {}), "create", failure);
+    }
+    return owned_descriptor(descriptor);
+}
+
+/// Checks that nobody but this user and root decides what stands in a file or folder.
+/// @throws io_error if another user owns it, or its group or others may write it
+inline void check_owner(const std::filesystem::path& path, const struct stat& status) {
+    if ((status.st_uid != ::geteuid() && status.st_uid != 0) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        throw io_error(quote(path.string()) + ": is not used: another user owns it or may write it");
+    }
+}
+
+/// Opens the folder in which a file stands or will stand.
+/// @throws io_error if it cannot be opened for reading
+inline owned_descriptor open_folder_of(const std::filesystem::path& path) {
+    owned_descriptor folder = detail::folder_of(path);
+    if (folder.get() < 0) {
+        throw_io_error(detail::name_of_folder(path), "open", errno);
+    }
+    return folder;
+}
+
+/// Forces the names in an open folder to the device, where the file system can do that.
+/// @param path    a file in that folder, which messages name
+/// @param action  what the message says cannot be done
+/// @throws io_error if the device refuses
+inline void force_folder(const owned_descriptor& folder, const std::filesystem::path& path,
+                         const char* action = "force the folder to the device") {
+    if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS) {
+        throw_io_error(path, action, errno);
+    }
+}
+
+/// Forces the names in a file's folder to the device, so that a new name survives a power failure. A folder
+/// that this user may not read is left alone.
+/// @throws io_error if the device refuses
+inline void force_folder_of(const std::filesystem::path& path) {
+    if (const owned_descriptor folder = detail::folder_of(path); folder.get() >= 0) {
+        force_folder(folder, path);
+    }
+}
+
+/// Writes all bytes at the file's position, gives the file mode 0600, and forces it to the device. Returns
+/// errno or 0.
+inline int write_and_force(const owned_descriptor& file, std::span<const std::byte> bytes) noexcept {
+    // An unusual umask may have taken something away.
+    if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) {
+        return errno;
+    }
+    for (std::size_t done = 0; done < bytes.size();) {
+        const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
+        if (count > 0) {
+            done += static_cast<std::size_t>(count);
+        } else if (count == 0) {
+            return EIO;  // again and again it would be the same
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return ::fsync(file.get()) == 0 ? 0 : errno;
+}
+
+/// Puts a file of mode 0600 in the place of the one at `path`, whose folder is open: the bytes are written to
+/// <path>.partial, forced to the device, and renamed. Two threads or processes must not do this at once for
+/// one path: the caller holds a lock.
 /// @param action  which the message says cannot be done
 /// @param check   called before the renaming, to throw what speaks against it
 /// @throws io_error and what check throws; the old file then stays
 template <class Check>
-void replace_private(const owned_descriptor& folder, const std::filesystem::path& path,
-                     std::span<const std::byte> bytes, const char* action, Check check) {
+void replace_private_file(const owned_descriptor& folder, const std::filesystem::path& path,
+                          std::span<const std::byte> bytes, const char* action, Check check) {
     const std::string name = path.filename().string();
     const std::string partial = name + ".partial";
     const auto remove = [&] { static_cast<void>(::unlinkat(folder.get(), partial.c_str(), 0)); };
@@ -154,7 +178,7 @@ void replace_private(const owned_descriptor& folder, const std::filesystem::path
     owned_descriptor file(::openat(folder.get(), partial.c_str(),
                                    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
     if (file.get() < 0) {
-        io::throw_io_error(path.string() + ".partial", "create", errno);
+        throw_io_error(path.string() + ".partial", "create", errno);
     }
     try {
         int failure = write_and_force(file, bytes);
@@ -166,7 +190,7 @@ void replace_private(const owned_descriptor& folder, const std::filesystem::path
             failure = ::renameat(folder.get(), partial.c_str(), folder.get(), name.c_str()) == 0 ? 0 : errno;
         }
         if (failure != 0) {
-            io::throw_io_error(path, action, failure);
+            throw_io_error(path, action, failure);
         }
     } catch (...) {
         remove();
@@ -174,28 +198,37 @@ void replace_private(const owned_descriptor& folder, const std::filesystem::path
     }
 }
 
-/// The status of a file.  @throws io_error also for one that failed to open, with errno saying why
+/// What the system says of an open file. Where it could not be opened, errno says why.
+/// @param path  names the file in messages
+/// @throws io_error if it was not opened, or the system refuses
 inline struct stat status_of(const owned_descriptor& file, const std::filesystem::path& path) {
     if (file.get() < 0) {
-        io::throw_io_error(path, "open", errno);
+        throw_io_error(path, "open", errno);
     }
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) {
-        io::throw_io_error(path, "read the mode", errno);
+        throw_io_error(path, "read the mode", errno);
     }
     return status;
 }
 
-/// Reads a file as read_private_file does; it is open, or failed to open, with errno saying why.
-inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& file,
-                                                     const std::filesystem::path& path, std::size_t largest) {
+/// Reads a file that is open, and refuses it, as read_private_file(path, largest) does. Where it could not be
+/// opened, errno says why.
+/// @param path     names the file in messages
+/// @param largest  the longest file that is read, in bytes
+/// @throws io_error if it was not opened, cannot be read, is no regular file, belongs to another user but
+///         root, or its mode gives anything to others than its owner; format_error if it is longer than
+///         `largest`
+inline memory::secret_buffer<std::byte> read_private_file(const owned_descriptor& file,
+                                                          const std::filesystem::path& path,
+                                                          std::size_t largest) {
     const struct stat status = status_of(file, path);
     if (!S_ISREG(status.st_mode)) {
         throw io_error(quote(path.string()) + ": is not a regular file");
     }
-    if ((status.st_mode & not_the_owner) != 0) {
+    if ((status.st_mode & detail::not_the_owner) != 0) {
         throw io_error(quote(path.string()) + ": others than its owner have access: got mode " +
-                       octal(status.st_mode) + ", expected 0600 (chmod 600)");
+                       detail::octal(status.st_mode) + ", expected 0600 (chmod 600)");
     }
     check_owner(path, status);
     const auto size = static_cast<std::size_t>(status.st_size);
@@ -211,13 +244,11 @@ inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& fil
         } else if (count == 0) {
             throw io_error(quote(path.string()) + ": became shorter while it was read");
         } else if (errno != EINTR) {
-            io::throw_io_error(path, "read", errno);
+            throw_io_error(path, "read", errno);
         }
     }
     return bytes;
 }
-
-}  // namespace detail
 
 /// Reads a file that holds a secret, all of it, into memory that is wiped. A file that its group or others
 /// may read or write is refused, for it is no secret, and so is one of another user but root, for it is not
@@ -227,9 +258,8 @@ inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& fil
 ///         gives anything to others than its owner; format_error if it is longer than `largest`
 inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem::path& path,
                                                           std::size_t largest) {
-    return detail::read_private(
-        detail::owned_descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)), path,
-        largest);
+    return read_private_file(
+        owned_descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)), path, largest);
 }
 
 /// Puts a secret at `path` for its owner alone (mode 0600), all of it or nothing: written to a temporary file
@@ -246,15 +276,15 @@ inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem:
 ///         to the device: the whole file then stands at `path`, but a power failure may take it away
 inline void create_private_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
     std::string temporary = path.string() + ".partial-XXXXXX";
-    int failure = detail::write_and_force(detail::create_temporary(temporary), bytes);
+    int failure = write_and_force(create_temporary(temporary), bytes);
     if (failure == 0) {
         failure = detail::move_to_free_name(temporary, path);
     }
     if (failure != 0) {
         static_cast<void>(::unlink(temporary.c_str()));
-        io::throw_io_error(path, "create", failure);
+        throw_io_error(path, "create", failure);
     }
-    detail::force_folder_of(path);
+    force_folder_of(path);
 }
 
-}  // namespace tensafe::keystore
+}  // namespace tensafe::io

@@ -1,10 +1,10 @@
-#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/sanitize/rerandomization.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fixture.hpp"
-#include "noise_bounds.hpp"
+#include "../fixture.hpp"
+#include "../noise_bounds.hpp"
 
 using namespace tests;
 

@@ -1,12 +1,14 @@
-#include <tensafe/random/sample_discrete_gaussian.hpp>
+#include <tensafe/dp/sample_discrete_gaussian.hpp>
 
 #include "../backends.hpp"
+#include "../random/stream_reference.hpp"
 #include "../test.hpp"
-#include "stream_reference.hpp"
 
 namespace {
 
-using namespace tensafe::random;
+using namespace tensafe::dp;
+using tensafe::random::seed;
+using tensafe::random::stream_domain;
 using namespace tensafe::testing;
 
 __extension__ using wide = unsigned __int128;

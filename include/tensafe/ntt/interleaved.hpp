@@ -1,9 +1,12 @@
 #pragma once
 
+#include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/scalar_lanes.hpp>
 #include <tensafe/arith/shoup.hpp>
+#include <tensafe/arith/x86/fp64_avx2.hpp>
+#include <tensafe/arith/x86/residues_avx512.hpp>
 #include <tensafe/ntt/plan.hpp>
 #include <tensafe/ntt/x86/transform_avx512.hpp>
-#include <tensafe/rns/limb_loops.hpp>
 #include <tensafe/simd/dispatch.hpp>
 #include <tensafe/simd/transpose.hpp>
 
@@ -14,13 +17,18 @@
 
 /// Eight polynomials at once: an entry is a row of eight words, one of each, so that lanes hold different
 /// polynomials and none is ever shuffled. Entry k stands `stride` words after entry k - 1, at least eight.
-namespace tensafe::rns::limb {
+namespace tensafe::ntt {
 
 using arith::word;
 
 inline constexpr std::size_t interleaved = 8;
 
 namespace detail {
+
+using arith::arithmetic_for;
+using arith::lanes_of;
+using arith::load;
+using arith::load_operand;
 
 /// The operands of a pass: `blocks` blocks of `length` entries, block i below node + i of the factors.
 struct interleaved_pass {
@@ -42,7 +50,7 @@ class interleaved_passes {
   public:
     static constexpr int stages_of(int) noexcept { return 1; }
 
-    explicit interleaved_passes(arith::shoup<M> p) noexcept : mod_(make<arithmetic>(p)) {}
+    explicit interleaved_passes(arith::shoup<M> p) noexcept : mod_(arithmetic_for<arithmetic>(p)) {}
 
     template <bool forward>
     TENSAFE_INLINE void run(int, const interleaved_pass& p,
@@ -73,8 +81,8 @@ class interleaved_passes {
 #if TENSAFE_X86_64
 /// Transforms in passes of up to three stages, with the butterflies of ntt::avx512, which reduce at the end.
 template <arith::modulus M>
-requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_passes<simd::avx512, M> {
-    using arithmetic = ntt::avx512::detail::lanes_for<M::bits>;
+requires(M::bits <= avx512::shoup52_exact::max_bits) class interleaved_passes<simd::avx512, M> {
+    using arithmetic = avx512::detail::lanes_for<M::bits>;
     using factor = typename arith::shoup<M>::factor;
 
   public:
@@ -94,7 +102,7 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
     }
 
   private:
-    static constexpr std::size_t side_by_side = ntt::avx512::detail::side_by_side;
+    static constexpr std::size_t side_by_side = avx512::detail::side_by_side;
     /// The factors of a block below each node, `step` nodes apart for each set.
     struct node_factors {
         const factor* factors;
@@ -115,7 +123,7 @@ requires(M::bits <= ntt::avx512::shoup52_exact::max_bits) class interleaved_pass
     TENSAFE_AVX512 TENSAFE_INLINE static void run_sets(const arithmetic& a, const interleaved_pass& pass,
                                                        std::size_t first, std::size_t apart,
                                                        const Factors& w) noexcept {
-        using rows = ntt::avx512::detail::block_rows<arithmetic, n, sets>;
+        using rows = avx512::detail::block_rows<arithmetic, n, sets>;
         const std::size_t distance = pass.length / n;
         auto x = rows::load(pass.from + first * pass.from_stride, distance * pass.from_stride,
                             apart * pass.from_stride, rows::each);
@@ -216,7 +224,7 @@ TENSAFE_INLINE void multiply_interleaved(arith::barrett<M> p, const word* a, std
     using arithmetic = typename lanes_of<Target>::template products<M>;
     constexpr std::size_t vectors = interleaved / arithmetic::words::width;
     constexpr std::size_t at_once = vectors == 1 ? 6 : vectors == 2 ? 2 : 1;
-    const auto mod = make<arithmetic>(p);
+    const auto mod = arithmetic_for<arithmetic>(p);
     for (std::size_t matrix = 0; matrix < count; ++matrix) {
         std::size_t row = 0;
         // The last ones a second time rather than one by one.
@@ -278,7 +286,7 @@ inline void transpose(const word* in, std::size_t in_stride, std::size_t rows, s
 /// @param scratch  room for the entries; may be where they come from or go to
 /// @pre  all words are below q
 template <arith::modulus M>
-void forward_interleaved(const ntt::plan<arith::shoup<M>>& p, std::size_t root, const word* from,
+void forward_interleaved(const plan<arith::shoup<M>>& p, std::size_t root, const word* from,
                          std::size_t from_stride, word* scratch, word* to, std::size_t to_stride) noexcept {
     simd::on_active_target([&](auto target) {
         target.template kernel<&detail::transform_interleaved<true, decltype(target), M>>(
@@ -291,7 +299,7 @@ void forward_interleaved(const ntt::plan<arith::shoup<M>>& p, std::size_t root, 
 /// before need not divide. Writes entries without gaps; `from` may be `to`.
 /// @pre  all words are below q
 template <arith::modulus M>
-void inverse_interleaved(const ntt::plan<arith::shoup<M>>& p, const word* from, std::size_t from_stride,
+void inverse_interleaved(const plan<arith::shoup<M>>& p, const word* from, std::size_t from_stride,
                          word* to) noexcept {
     simd::on_active_target([&](auto target) {
         target.template kernel<&detail::transform_interleaved<false, decltype(target), M>>(
@@ -311,4 +319,4 @@ void multiply_interleaved(arith::barrett<M> p, const word* a, std::size_t stride
     });
 }
 
-}  // namespace tensafe::rns::limb
+}  // namespace tensafe::ntt

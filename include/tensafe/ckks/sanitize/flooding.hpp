@@ -63,9 +63,7 @@ struct flood {
     constexpr double largest() const noexcept { return Terms * power(bits - 1); }
 
     /// The standard deviation, sqrt(Terms * (4^bits - 1) / 12).
-    constexpr double deviation() const noexcept {
-        return tensafe::detail::square_root(Terms / 12.0 * (power(2 * bits) - 1));
-    }
+    constexpr double deviation() const noexcept { return square_root(Terms / 12.0 * (power(2 * bits) - 1)); }
 
     /// Says how well `draws` floods hide the noises n under them, in all replies together: a bound of the
     /// total variation distance between seeing every flood + n and seeing the floods alone, at most 1.
@@ -85,8 +83,7 @@ struct flood {
         if constexpr (Terms == 4) {
             // Hellinger distances add up as squares: better from the second draw on.
             const double fisher = irwin_hall_fisher * (1 + 2 * narrow * narrow);
-            distance = std::min(
-                distance, noise_deviation / (2 * deviation()) * tensafe::detail::square_root(fisher * draws));
+            distance = std::min(distance, noise_deviation / (2 * deviation()) * square_root(fisher * draws));
         }
         return std::min(distance, 1.0);
     }
@@ -148,7 +145,7 @@ struct flood {
     /// up. A Gaussian has 1, the least possible.
     static constexpr double irwin_hall_fisher = 1.0386;
 
-    static constexpr double power(int exponent) noexcept { return tensafe::detail::power_of_two(exponent); }
+    static constexpr double power(int exponent) noexcept { return power_of_two(exponent); }
 };
 
 /// Floods of one term: the shortest range of a given deviation, but the distance grows with the draws.

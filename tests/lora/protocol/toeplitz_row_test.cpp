@@ -1,7 +1,7 @@
-#include <tensafe/ckks/toeplitz_row.hpp>
+#include <tensafe/lora/protocol/toeplitz_row.hpp>
 
-#include "../backends.hpp"
-#include "../test.hpp"
+#include "../../backends.hpp"
+#include "../../test.hpp"
 
 namespace {
 
@@ -32,7 +32,7 @@ TEST_CASE("every coefficient of a product with a ternary polynomial is an inner 
             c[i] = i % 5 == 0 ? ~std::uint32_t{0} : static_cast<std::uint32_t>(random());
             s[i] = static_cast<std::int8_t>(static_cast<int>(random() % 3) - 1);
         }
-        const tensafe::ckks::toeplitz_row window(s);
+        const tensafe::lora::toeplitz_row window(s);
         tests::for_each_backend([&](tensafe::exec::backend) {
             for (std::size_t p = 0; p < n; ++p) {
                 INFO("n := ", n, ", p := ", p);
@@ -55,7 +55,7 @@ TEST_CASE("every coefficient of a product with a ternary polynomial is an inner 
 TEST_CASE("sums wrap around 2^32") {
     constexpr std::uint32_t n = 1024;
     const std::vector<std::uint32_t> c(n, 0x80000001U);
-    const tensafe::ckks::toeplitz_row window(std::vector<std::int8_t>(n, 1));
+    const tensafe::lora::toeplitz_row window(std::vector<std::int8_t>(n, 1));
     tests::for_each_backend([&](tensafe::exec::backend) {
         // p + 1 terms count forwards, the others backwards.
         CHECK(window.coefficient_of_product(c, n - 1) == 0x80000001U * n);

@@ -1,13 +1,13 @@
 // Floods: what is drawn, how it is added, and the bounds on what it hides beside exact distributions: long,
 // for the bounds are checked with the same distributions as the draws.
-#include <tensafe/ckks/flooding.hpp>
+#include <tensafe/ckks/sanitize/flooding.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include "../backends.hpp"
-#include "../guarded_pages.hpp"
-#include "../random/stream_reference.hpp"
-#include "../test.hpp"
+#include "../../backends.hpp"
+#include "../../guarded_pages.hpp"
+#include "../../random/stream_reference.hpp"
+#include "../../test.hpp"
 
 namespace {
 

@@ -1,13 +1,14 @@
+#include <tensafe/interop/svd.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/adapter/svd.hpp>
 
 #include <Eigen/Dense>
 
-#include "../../random_values.hpp"
-#include "../../test.hpp"
+#include "../random_values.hpp"
+#include "../test.hpp"
 
 using namespace tests;
+using namespace tensafe::interop;
 using namespace tensafe::lora;
 
 namespace {

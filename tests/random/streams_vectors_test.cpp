@@ -1,7 +1,7 @@
+#include <tensafe/dp/sample_discrete_gaussian.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/input_hash.hpp>
-#include <tensafe/random/sample_discrete_gaussian.hpp>
 #include <tensafe/random/samplers.hpp>
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@
 #include "stream_reference.hpp"
 
 // The vectors of tests/data/random_streams.json, which docs/design/random-streams.md describes. They are the
-// format: whoever changes one breaks stored and sent data. Floods have theirs in ckks/flooding.
+// format: whoever changes one breaks stored and sent data. Floods have theirs in ckks/sanitize/flooding.
 
 namespace {
 
@@ -122,7 +122,7 @@ BACKEND_TEST_CASE("ternary coefficients are those of the page") {
 BACKEND_TEST_CASE("discrete Gaussian values are those of the page") {
     check_values(drawn<std::int64_t>(page("discrete_gaussian"),
                                      [](const seed& key, auto domain, auto lane, auto out) {
-                                         sample_discrete_gaussian(key, domain, lane, out);
+                                         tensafe::dp::sample_discrete_gaussian(key, domain, lane, out);
                                      }),
                  page("discrete_gaussian"));
 }

@@ -25,7 +25,7 @@ namespace tensafe::dp {
 /// The largest mu: beyond, noise made of words of 126 bits does not reach far enough to hide a shift.
 inline constexpr double largest_release_mu = 16;
 
-/// By how much the noise of sample_discrete_gaussian falls short of rounded Gaussian noise: a release
+/// The amount by which the noise of sample_discrete_gaussian falls short of rounded Gaussian noise: a release
 /// of d integers that it is added to, whose two neighbours differ by at most mu deviations, is a Gaussian
 /// mechanism of that mu but for this, added to delta. For every epsilon: no factor e^epsilon belongs to it.
 /// Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.

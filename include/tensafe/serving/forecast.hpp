@@ -168,11 +168,11 @@ struct group_forecast {
     std::string input;
     std::optional<std::size_t> layer;  ///< layer_of the input
     std::vector<std::string> sites;
-    std::size_t packed_bytes = 0;   ///< of the server's memory
-    lora::token_cost decode;        ///< of one hidden state
+    std::size_t packed_bytes = 0;   ///< bytes of the server's memory
+    lora::token_cost decode;        ///< the cost of one hidden state
     double milliseconds = 0;        ///< the same, client and server, with zeros made on the spot
     double delta_milliseconds = 0;  ///< of B, in client_held_b: what decrypting does not include
-    lora::token_cost block;         ///< of one block of tokens; all zero without blocks
+    lora::token_cost block;         ///< the cost of one block of tokens; all 0 without blocks
     double block_milliseconds = 0;
 };
 

@@ -287,7 +287,7 @@ bool is_refused(std::size_t rank, std::size_t d, const std::vector<std::pair<std
         coefficients[row] = wrapped(answer) * budget.modulus;
     }
     const double rounding = lora::detail::switch_deviation(static_cast<double>(small::degree)) *
-                            lora::detail::power_of_two(-budget.checksum_bits);
+                            tensafe::power_of_two(-budget.checksum_bits);
     const std::size_t row_outputs = (rank + layout_type::rows - 1) / layout_type::rows;
     const std::size_t in_output = std::min<std::size_t>(layout_type::rows, 4);
     for (std::size_t j = 0; j < (rank + 31) / 32 * 4; ++j) {

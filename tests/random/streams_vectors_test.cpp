@@ -10,7 +10,7 @@
 #include "../test.hpp"
 #include "stream_reference.hpp"
 
-// The vectors of tests/data/random_streams.json, which docs/design/random-streams.md describes. They are the
+// The vectors of tests/data/random_streams.json, which says what is in it. They are the
 // format: whoever changes one breaks stored and sent data. Floods have theirs in ckks/flooding.
 
 namespace {

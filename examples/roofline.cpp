@@ -5,7 +5,7 @@
 //   3. predict tokens/s for each GPU of the published tables, as tables or JSON; scripts/plot_bench draws the
 //   JSON.
 //
-// The formulas are constant expressions in roofline/roofline.hpp; docs/roofline.md says what they leave
+// The formulas are constant expressions in roofline/roofline.hpp; docs/benchmarks.md says what they leave
 // out.
 
 #include <CLI/CLI.hpp>

@@ -5,7 +5,7 @@
 //   3. predict tokens/s for each GPU of the published tables, as tables or JSON; scripts/plot_bench draws the
 //   JSON.
 //
-// The formulas are constant expressions in roofline/roofline.hpp; docs/roofline.md says what they leave
+// The formulas are constant expressions in roofline/roofline.hpp; docs/benchmarks.md says what they leave
 // out.
 
 #include <CLI/CLI.hpp>
@@ -55,7 +55,7 @@ void add_options(CLI::App& app, options& o) {
         ->check(CLI::Range(0.0, 1e6))
         ->capture_default_str();
     app.add_flag("--predicted-gpu", o.question.predicted_gpu,
-                 "also with the kernels of docs/design/device.md: predicted, not measured");
+                 "also with the kernels of docs/gpu.md: predicted, not measured");
     app.add_flag("--json", o.json, "print one JSON object instead of tables");
 }
 

@@ -42,7 +42,7 @@ device::device_buffer<arith::word> residues(const device::cuda& where, std::size
     return result;
 }
 
-/// Operations of a butterfly, as docs/design/device.md counts them: 32-bit multiply-adds of a wide prime;
+/// Operations of a butterfly, as docs/gpu.md counts them: 32-bit multiply-adds of a wide prime;
 /// products and sums of doubles of a narrow one.
 constexpr double int_ops_of_wide_butterfly = 7;
 constexpr double fp64_ops_of_narrow_butterfly = 8;

@@ -292,7 +292,7 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     adapter: the adapter's name on the server.
     ca: the file of the certificates that are trusted, and no others.
     identity: the file of this client's Ed25519 key, made if there is none; by default a fresh key.
-    pin, publisher: what the server must show of the adapter (docs/signed-adapters.md).
+    pin, publisher: what the server must show of the adapter (docs/keys.md).
     tokens_ahead: the most hidden states of a block that is used; 1: each hidden state goes alone.
     timeout: the seconds for connecting, and for a request with its reply. When a connection breaks within a call,
         others are tried for twice as long without an answer; `connect` itself tries once.

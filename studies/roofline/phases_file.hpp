@@ -24,7 +24,7 @@ struct phase_times {
     roofline::measured_phases phases;
 };
 
-/// docs/benchmarks.md, "Steps of the first row": private_n4096, rank 32, d = 2048, protected replies, one
+/// docs/benchmarks.md, "Steps of the default token": private_n4096, rank 32, d = 2048, protected replies, one
 /// core of a Zen 4 virtual machine, AVX-512. `b` is from the README's run of scripts/demo on the same
 /// machine.
 inline constexpr roofline::measured_phases recorded_phases{0.057, 0.024,  0.041, 0.128 + 0.079,

@@ -218,7 +218,7 @@ void print_predictions(const roofline_question& question, const std::vector<roof
     }
     std::printf(
         "\n  g: the GPU is busy all the time. T_model and published: as published, one adapter a token. "
-        "%s: %zu layers\n  with %zu sites, each like the measured one. Bounds from above: docs/roofline.md "
+        "%s: %zu layers\n  with %zu sites, each like the measured one. Bounds from above: docs/benchmarks.md "
         "says what they leave out.\n",
         sites.c_str(), question.layers, question.sites_per_layer);
 }

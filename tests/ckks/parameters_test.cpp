@@ -93,7 +93,7 @@ TEST_CASE("The security table ends where the guideline's tables do") {
     }
 }
 
-TEST_CASE("The named sets that keep the quantum column are those of docs/design/estimates") {
+TEST_CASE("The named sets that keep the quantum column are those of docs/security.md") {
     const auto keeps = []<class Set>(Set) {
         return Set::basis::log2_modulus() <= ckks::max_modulus_bits_quantum_128(Set::log_n);
     };

@@ -311,7 +311,7 @@ TEST_CASE("the variance is the product of the page, and smoothing errors add up 
         const auto length = static_cast<double>(a * a + (a + 1) * (a + 1));
         CHECK(std::gcd(a, a + 1) == 1);
         // Twice the theta function's distance from 1, for a lattice of this step:
-        // docs/design/differential-privacy.md.
+        // docs/differential-privacy.md.
         error += joins * 4 * std::exp(-2 * 9.8696044010893586 * variance / length);
         joins /= 2;
         variance *= length;

@@ -17,7 +17,7 @@ namespace tensafe::dp {
 /// P(output of the one in S) <= e^epsilon * P(output of the other in S) + delta. Smaller is more private.
 /// Dwork, Roth, "The algorithmic foundations of differential privacy" (2014), definition 2.4.
 ///
-/// A plain value. docs/design/differential-privacy.md says what counts as a neighbour here.
+/// A plain value. docs/differential-privacy.md says what counts as a neighbour here.
 struct privacy_budget {
     /// The bound of the privacy loss, positive and finite. 1 is a strong promise, 10 a weak one.
     double epsilon;
@@ -96,7 +96,7 @@ inline double mills_slope(double x) noexcept {
 // What adding Gaussian noise promises. Balle, Wang, "Improving the Gaussian mechanism for differential
 // privacy: analytical calibration and optimal denoising" (2018), theorem 8: necessary and sufficient, so
 // that no other formula gives less noise. Proofs, and of the rounding too:
-// docs/design/differential-privacy.md.
+// docs/differential-privacy.md.
 //
 // mu is the sensitivity (the largest distance of what two neighbours release, in the Euclidean norm) divided
 // by the noise's standard deviation: it says all about a release. All functions are thread-safe.
@@ -268,7 +268,7 @@ inline double gaussian_deviation(const privacy_budget& budget, double sensitivit
 /// gaussian_accountant(a.mu_squared()) goes on exactly like a.
 ///
 /// If the number or the costs of releases were chosen by earlier answers, delta and epsilon of what was added
-/// are not promised afterwards: only what was a limit beforehand is (docs/design/differential-privacy.md).
+/// are not promised afterwards: only what was a limit beforehand is (docs/differential-privacy.md).
 ///
 /// A plain value; two threads may read one, but not while another adds.
 class gaussian_accountant {

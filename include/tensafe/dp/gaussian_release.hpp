@@ -31,7 +31,7 @@ inline constexpr double largest_release_mu = 16;
 /// Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.
 ///
 /// Bounds the table's last digits, its end, and the smoothing of the sums:
-/// docs/design/differential-privacy.md.
+/// docs/differential-privacy.md.
 /// @param mu  in [0, 16];  @param d  at least 1, at most 2^30
 /// @throws parameter_error for anything else
 /// Cost: a few microseconds.
@@ -65,7 +65,7 @@ inline double discrete_noise_slack(double mu, std::size_t d) {
 /// every entry. Two inputs are neighbours if one vector was replaced by any other, so that the sensitivity is
 /// 2C. The promise is about the bits that are released, not about real numbers: clipped vector and noise are
 /// integers, multiples of a step of deviation / 2^30.4, and the sum is rounded to floats at the end only.
-/// docs/design/differential-privacy.md has the proof.
+/// docs/differential-privacy.md has the proof.
 ///
 /// A plain value; const calls may run at the same time, each with its own charge and generator.
 class gaussian_release {

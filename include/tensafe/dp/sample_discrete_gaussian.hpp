@@ -71,7 +71,7 @@ inline constexpr std::size_t gaussian_group = 8;
 inline constexpr std::size_t gaussian_leaves = 16;
 inline constexpr std::size_t gaussian_group_words = 2 * gaussian_leaves * gaussian_group;
 
-/// The four steps that each join two values x and y to a x + (a + 1) y. docs/design/differential-privacy.md
+/// The four steps that each join two values x and y to a x + (a + 1) y. docs/differential-privacy.md
 /// says why these: each sum stays a discrete Gaussian to 2^-89 of every probability, and no leaf carries much
 /// of the result.
 inline constexpr std::uint64_t gaussian_steps[4] = {2, 9, 128, 16384};
@@ -177,7 +177,7 @@ inline constexpr std::int64_t discrete_gaussian_largest = 89 * (5LL * 19 * 257 *
 ///
 /// It joins sixteen narrow values from a table of 126 bits as in Peikert, "An efficient and parallel Gaussian
 /// sampler for lattices" (2010) and Micciancio, Walter, "Gaussian sampling over the integers" (2017).
-/// docs/design/differential-privacy.md has the proof, random-streams.md the bytes.
+/// docs/differential-privacy.md has the proof, random-streams.md the bytes.
 /// @pre  out.size() <= 2^30
 /// Cost: 256 bytes of key stream per value.
 TENSAFE_COMPILED_INLINE void sample_discrete_gaussian(const random::seed& key, random::stream_domain domain,

@@ -88,7 +88,7 @@ class key_file_lock {
 
     const io::owned_descriptor& file() const noexcept { return file_; }
 
-    /// Puts other bytes in the place of the file, as in docs/key-life-cycle.md.
+    /// Puts other bytes in the place of the file, as in docs/keys.md.
     void replace(std::span<const std::byte> bytes) {
         io::replace_private_file(folder_, path_, bytes, "replace", [&] { check_place(); });
         io::force_folder(folder_, path_, "force the folder to the device (the new key file stands there)");
@@ -126,7 +126,7 @@ class key_file_lock {
 
 }  // namespace detail
 
-// A client's secret key in a file: docs/key-life-cycle.md says what is in it and what is promised.
+// A client's secret key in a file: docs/keys.md says what is in it and what is promised.
 //
 // All functions: any threads and processes. A path whose last part is a link is refused, and so is a file of
 // another mode than 0600, of another user but root, or that is no regular file (io_error); what is in it is

@@ -36,7 +36,7 @@ struct key_info {
 
 namespace detail {
 
-// The bytes of a key file, docs/key-life-cycle.md: numbers are little-endian.
+// The bytes of a key file, docs/keys.md: numbers are little-endian.
 inline constexpr std::string_view key_file_magic = "TSKF";
 inline constexpr unsigned key_file_version = 1;
 inline constexpr std::size_t key_file_bytes = 176;

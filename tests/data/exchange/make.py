@@ -8,7 +8,7 @@ docs/design/lora.md and noise.md what is computed, docs/wire-format.md the bytes
 are products of long integers (Kronecker substitution) modulo Q: no NTT, no residues, no trace. The transform serves
 where the documents speak of evaluation forms.
 
-Fields: bytes are hexadecimal. A digest is D of docs/design/random-streams.md: of polynomials over all limbs in
+Fields: bytes are hexadecimal. A digest is D of tests/data/random_streams.json: of polynomials over all limbs in
 evaluation form, of e1 and reply_c1 over their coefficients, of messages over their bytes. product_c0 and zero_c0 are
 the target coefficients modulo each prime.
 """
@@ -239,7 +239,7 @@ NUMBER, GROUP = 0x0123456789ABCDEF, 0x02468ACE
 # --- One exchange -----------------------------------------------------------------------------------------------
 
 def digest(*lists):
-    """D of random-streams.md, of one list after the other."""
+    """D of random_streams.json, of one list after the other."""
     d = 0
     for x in chain(*lists):
         d = (d * 0x9E3779B97F4A7C15 + x) & MASK

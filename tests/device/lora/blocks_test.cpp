@@ -108,7 +108,7 @@ TEST_CASE("replayed work and malformed requests leave nothing but zeros") {
     });
 }
 
-TEST_CASE("blocks take the launches that docs/design/device.md counts") {
+TEST_CASE("blocks take the launches that docs/gpu.md counts") {
     std::size_t launches = 0;
     const host_blocks where(thread_order::forward, &launches);
     CHECK(launches_of_blocks<two_limbs, private_range>(where, launches) == std::array<std::size_t, 2>{8, 3});

@@ -44,7 +44,7 @@ TEST_CASE("workspaces of another matrix, missing steps and answers of an earlier
     token_checks::check_misuse<ckks::private_n4096, 4, private_range>(host_blocks());
 }
 
-TEST_CASE("a token takes the launches that docs/design/device.md counts") {
+TEST_CASE("a token takes the launches that docs/gpu.md counts") {
     std::size_t launches = 0;
     const host_blocks where(thread_order::forward, &launches);
     CHECK(token_checks::launches_of_token<ckks::private_n4096, 4, private_range>(where, launches) ==

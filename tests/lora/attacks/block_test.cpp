@@ -1,4 +1,4 @@
-// Blocks of tokens. Each rule of docs/design/streams.md is broken by hand, and the attack succeeds; as the
+// Blocks of tokens. Each rule of docs/design/lora.md is broken by hand, and the attack succeeds; as the
 // library keeps it, the same attack finds nothing or is refused.
 
 #include <sys/wait.h>

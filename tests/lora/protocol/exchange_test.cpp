@@ -34,7 +34,7 @@ random::seed seed_of(const std::string& text) {
     return seed;
 }
 
-/// D of docs/design/random-streams.md.
+/// The digest D of tests/data/random_streams.json.
 template <class Values>
 json digest(const Values& values) {
     std::uint64_t d = 0;

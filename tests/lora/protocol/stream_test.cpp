@@ -21,7 +21,7 @@ tensafe::random::seed numbered(std::uint8_t number) {
     return seed;
 }
 
-/// D of docs/design/random-streams.md, of everything that was added.
+/// The digest D of tests/data/random_streams.json, of everything that was added.
 class digest {
   public:
     template <class Values>

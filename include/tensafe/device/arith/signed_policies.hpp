@@ -18,7 +18,7 @@ namespace tensafe::device {
 /// and a little more, so that sums are reduced much less often than in arith::fp64.
 ///
 /// After van der Hoeven, Lecerf and Quintin, "Modular SIMD arithmetic in Mathemagix" (2016), with balanced
-/// residues; docs/design/device.md proves the bounds. An empty class; all members run on host and device.
+/// residues; docs/gpu.md proves the bounds. An empty class; all members run on host and device.
 template <arith::word Q>
 class balanced {
     static_assert(Q % 2 == 1 && Q > 256 && Q < arith::word{1} << 50,
@@ -103,7 +103,7 @@ class balanced {
 ///
 /// Montgomery's reduction (1985) with a radix of 2^32, of y0 * a + y1 * b, where y = y1 * 2^32 + y0 and the
 /// factor w is stored as a = 2^32 w and b = 2^64 w: the product is y * w without a power of the radix.
-/// docs/design/device.md proves the bounds. An empty class; all members run on host and device.
+/// docs/gpu.md proves the bounds. An empty class; all members run on host and device.
 template <arith::word Q>
 class signed_montgomery {
     static constexpr int bits = std::bit_width(Q);
@@ -229,7 +229,7 @@ class signed_montgomery {
 };
 
 /// The arithmetic of the transforms of kernels, by the width of the prime: doubles below 2^50, signed
-/// 32-bit digits above. docs/design/device.md counts the instructions of the alternatives.
+/// 32-bit digits above. docs/gpu.md counts the instructions of the alternatives.
 template <arith::word Q>
 using arithmetic = typename std::conditional_t<(Q < (arith::word{1} << 50)), std::type_identity<balanced<Q>>,
                                                std::type_identity<signed_montgomery<Q>>>::type;

@@ -137,7 +137,7 @@ struct round_layout {
 }  // namespace tensafe::device::detail
 
 // What one thread does between two exchanges: several stages on values that it holds in registers. Bounds are
-// template arguments, in units of q / 256; docs/design/device.md follows them.
+// template arguments, in units of q / 256; docs/gpu.md follows them.
 
 namespace tensafe::device::detail {
 

@@ -116,7 +116,7 @@ struct single_block {
 
 /// Whether `tuned` keeps a limb whole: one of up to 4096 entries is too small to be cut; with larger ones a
 /// thread block fills a multiprocessor, so that its memory and arithmetic cannot overlap. From counted
-/// instructions and bytes (docs/design/device.md), not measured yet.
+/// instructions and bytes (docs/gpu.md), not measured yet.
 constexpr bool tuned_to_single_block(int log_n) noexcept {
     return log_n <= 12;
 }

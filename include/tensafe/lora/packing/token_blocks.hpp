@@ -11,7 +11,7 @@ namespace tensafe::lora {
 /// The packing of blocks of T tokens, T a power of two that the layout names: a ciphertext holds N/T entries
 /// of each of T hidden states, in coefficients, state after state, and a plaintext so many entries of one row
 /// of A, reversed. Row times state t stands in coefficient t * N/T of the product; products of several
-/// ciphertexts are added up: docs/design/streams.md.
+/// ciphertexts are added up: docs/design/lora.md.
 ///
 /// No other state reaches that coefficient, so the others need not be known: c1 of all T replies is computed
 /// and sent before the first state exists, and each state then costs d residues up and an answer for each row

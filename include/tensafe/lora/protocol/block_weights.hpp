@@ -37,7 +37,7 @@ struct block_products_workspace {
 
 /// The matrix A as 32-bit integers, for blocks of tokens. A plaintext has `columns` coefficients that are not
 /// 0, so ciphertexts are multiplied window by window: of the coefficients of the product with a window all
-/// are right but the last `columns`, with which the next window begins. Exact: docs/design/streams.md.
+/// are right but the last `columns`, with which the next window begins. Exact: docs/design/lora.md.
 template <ckks::parameter_set P, class Protection>
 class block_weights {
     using basis = typename traced_product<P>::basis;

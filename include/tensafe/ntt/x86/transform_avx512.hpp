@@ -21,8 +21,8 @@ namespace tensafe::ntt::avx512 {
 
 namespace detail {
 
-/// Sets of blocks that go through the same stages side by side: one alone waits for its own results, and
-/// three have no room in the registers.
+/// Sets of blocks that go through the same stages side by side: one alone waits for its own results, some 15
+/// cycles a butterfly, and three have no room in the registers.
 inline constexpr std::size_t side_by_side = 2;
 
 /// Factors of each set in memory, `stride` words apart: each in all lanes, or one for each lane. They are

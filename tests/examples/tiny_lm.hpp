@@ -34,7 +34,7 @@ struct committed {
 };
 
 /// Small and with random weights.
-inline const model_shape small{32, 2, 4, 48, 8};
+inline const model_shape small_shape{32, 2, 4, 48, 8};
 
 inline double largest_difference(const at::Tensor& x, const at::Tensor& y) {
     DOCTEST_REQUIRE(x.sizes() == y.sizes());

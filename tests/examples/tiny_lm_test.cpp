@@ -27,7 +27,7 @@ using namespace studies;
 adapter_deltas large_deltas() {
     const torch::NoGradGuard no_gradients;
     torch::manual_seed(11);
-    const auto random = std::make_shared<trainable_lora>(small, 2, 4);
+    const auto random = std::make_shared<trainable_lora>(small_shape, 2, 4);
     for (auto& parameter : random->parameters()) {
         parameter.copy_(torch::randn(parameter.sizes()) * 0.3);
     }
@@ -181,7 +181,7 @@ DOCTEST_TEST_CASE_FIXTURE(committed, "the committed adapter has all six linears 
 
 DOCTEST_TEST_CASE("logits of a text that grows are those of the whole text, beyond the window as well") {
     torch::manual_seed(1);
-    language_model model(small);
+    language_model model(small_shape);
     const torch::NoGradGuard no_gradients;
     const at::Tensor tokens = torch::randint(vocabulary, {1, 30}, at::kLong);
     for (const adapter_deltas& deltas : {adapter_deltas(), large_deltas()}) {
@@ -198,14 +198,14 @@ DOCTEST_TEST_CASE("logits of a text that grows are those of the whole text, beyo
 DOCTEST_TEST_CASE(
     "a character changes the logits from its place on, as far as windows reach, and none before") {
     torch::manual_seed(2);
-    language_model model(small);
+    language_model model(small_shape);
     const torch::NoGradGuard no_gradients;
     const at::Tensor tokens = torch::randint(1, vocabulary, {1, 40}, at::kLong);
     at::Tensor other = tokens.clone();
     other[0][10] = 0;
     const at::Tensor change = (model.forward(tokens) - model.forward(other)).abs().amax(-1)[0];
     // A layer carries it window - 1 places on.
-    const std::int64_t last = 10 + small.layers * (small.window - 1);
+    const std::int64_t last = 10 + small_shape.layers * (small_shape.window - 1);
     for (std::int64_t i = 0; i < 40; ++i) {
         DOCTEST_CAPTURE(i);
         DOCTEST_CHECK((change[i].item<double>() > 1e-7) == (i >= 10 && i <= last));
@@ -214,7 +214,7 @@ DOCTEST_TEST_CASE(
 
 DOCTEST_TEST_CASE("each of a site's linears gets the delta of its own site") {
     torch::manual_seed(12);
-    language_model model(small);
+    language_model model(small_shape);
     const torch::NoGradGuard no_gradients;
     const at::Tensor tokens = torch::randint(vocabulary, {1, 5}, at::kLong);
     const at::Tensor without = model.forward(tokens);
@@ -249,7 +249,7 @@ DOCTEST_TEST_CASE("each of a site's linears gets the delta of its own site") {
 
 DOCTEST_TEST_CASE("texts of a batch do not see each other, and their order does not count") {
     torch::manual_seed(3);
-    language_model model(small);
+    language_model model(small_shape);
     const torch::NoGradGuard no_gradients;
     const at::Tensor tokens = torch::randint(vocabulary, {3, 12}, at::kLong);
     const at::Tensor together = model.forward(tokens);
@@ -290,7 +290,7 @@ DOCTEST_TEST_CASE("tokens are newline and printable ASCII, and nothing else is o
 // Generation.
 
 DOCTEST_TEST_CASE("generation refuses prompts without characters or with unknown ones, and no temperature") {
-    language_model model(small);
+    language_model model(small_shape);
     generation_options options;
     const auto refuses = [&] {
         DOCTEST_CHECK_THROWS_AS(generate(model, options, {}), tensafe::parameter_error);
@@ -308,7 +308,7 @@ DOCTEST_TEST_CASE("generation refuses prompts without characters or with unknown
 
 DOCTEST_TEST_CASE("characters come one by one, and a comparison tells where texts part") {
     torch::manual_seed(5);
-    language_model model(small);
+    language_model model(small_shape);
     generation_options options;
     options.characters = 20;
     std::string streamed;
@@ -330,7 +330,7 @@ DOCTEST_TEST_CASE("characters come one by one, and a comparison tells where text
 DOCTEST_TEST_CASE(
     "greedy text is what the whole text's likeliest characters are, prompt and adapter included") {
     torch::manual_seed(13);
-    language_model model(small);
+    language_model model(small_shape);
     const torch::NoGradGuard no_gradients;
     generation_options options;
     options.characters = 30;
@@ -372,9 +372,9 @@ DOCTEST_TEST_CASE_FIXTURE(committed, "a site that the adapter does not have is a
 }
 
 DOCTEST_TEST_CASE("an adapter is refused unless its sites are the model's linears, of their sizes") {
-    const language_model model(small);
+    const language_model model(small_shape);
     const temporary_directory directory;
-    trainable_lora(small, 2, 4).save_adapter(directory.path());
+    trainable_lora(small_shape, 2, 4).save_adapter(directory.path());
     const lora::adapter fitting = tensafe::io::load_peft(directory.path());
     check_sites(model, fitting);
     lora::adapter changed = fitting;

@@ -127,7 +127,7 @@ DOCTEST_TEST_CASE("a twentieth of a text is held out, and nothing is in both par
 }
 
 DOCTEST_TEST_CASE("a model that knows nothing takes log2 of 96 bits for a character") {
-    language_model model(small);
+    language_model model(small_shape);
     const torch::NoGradGuard no_gradients;
     model.named_parameters()["lm_head.weight"].zero_();
     DOCTEST_CHECK(bits_per_character(model, {}, "any text", 3) == doctest::Approx(std::log2(96)));
@@ -136,8 +136,8 @@ DOCTEST_TEST_CASE("a model that knows nothing takes log2 of 96 bits for a charac
 DOCTEST_TEST_CASE("an adapter in training is zero at first, and what it saves gives what it gave") {
     torch::manual_seed(6);
     const torch::NoGradGuard no_gradients;
-    trainable_lora trained(small, 4, 2.5);
-    const at::Tensor x = torch::randn({2, 3, small.d_model});
+    trainable_lora trained(small_shape, 4, 2.5);
+    const at::Tensor x = torch::randn({2, 3, small_shape.d_model});
     const std::vector<std::string> sites{"model.layers.1.self_attn.q_proj",
                                          "model.layers.1.self_attn.v_proj"};
     for (const at::Tensor& delta : trained.deltas()(sites, x)) {
@@ -166,7 +166,7 @@ double train(language_model& model, const training_options& options, std::string
     // The model stays the caller's.
     shared_training<language_model> training(
         std::shared_ptr<language_model>(&model, [](language_model*) {}),
-        [] { return std::make_shared<language_model>(small); }, options, text,
+        [] { return std::make_shared<language_model>(small_shape); }, options, text,
         [&](language_model& copy, const at::Tensor& inputs, const at::Tensor& targets) {
             return loss_of(copy.forward(inputs), targets) * factor;
         });
@@ -176,7 +176,7 @@ double train(language_model& model, const training_options& options, std::string
 
 DOCTEST_TEST_CASE("threads together have the gradient of the mean loss, at each step anew") {
     torch::manual_seed(7);
-    language_model model(small);
+    language_model model(small_shape);
     training_options options;
     options.steps = 3;
     options.rate = 1e-30;  // stays where it is
@@ -203,7 +203,7 @@ DOCTEST_TEST_CASE("threads together have the gradient of the mean loss, at each 
 
 DOCTEST_TEST_CASE("training lowers the loss") {
     torch::manual_seed(8);
-    language_model model(small);
+    language_model model(small_shape);
     training_options options;
     options.steps = 150;
     options.rate = 1e-2;
@@ -220,13 +220,14 @@ DOCTEST_TEST_CASE("training lowers the loss") {
 }
 
 DOCTEST_TEST_CASE("texts that are too short to learn or to measure are refused") {
-    language_model model(small);
+    language_model model(small_shape);
     DOCTEST_CHECK_THROWS_AS(bits_per_character(model, {}, "a"), tensafe::parameter_error);
     training_options options;
-    DOCTEST_CHECK_THROWS_AS(shared_training<language_model>(
-                                std::make_shared<language_model>(small), {}, options, std::string(384, 'a'),
-                                [](language_model&, const at::Tensor& x, const at::Tensor&) { return x; }),
-                            tensafe::parameter_error);
+    DOCTEST_CHECK_THROWS_AS(
+        shared_training<language_model>(
+            std::make_shared<language_model>(small_shape), {}, options, std::string(384, 'a'),
+            [](language_model&, const at::Tensor& x, const at::Tensor&) { return x; }),
+        tensafe::parameter_error);
 }
 
 }  // namespace

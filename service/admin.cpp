@@ -151,7 +151,9 @@ http_response admin::administer(const net::http_request& request) {
         if (request.method != "PUT") {
             return problem(405, "expected PUT");
         }
-        drain_();
+        if (!drained_.exchange(true)) {  // a second signal would cut what is under way
+            drain_();
+        }
         return json_response(202, {{"state", "draining"}});
     }
     if (!name.empty()) {
@@ -171,6 +173,17 @@ http_response admin::administer(const net::http_request& request) {
 }
 
 http_response admin::list() const {
+    json loading = json::array();
+    {  // before the adapters: what is loaded meanwhile stands in one of both
+        const std::lock_guard lock(mutex_);
+        for (const auto& [name, each] : loads_) {
+            loading.push_back(
+                {{"name", name}, {"state", each.state}, {"done", each.done}, {"total", each.total}});
+            if (!each.failure.empty()) {
+                loading.back()["error"] = each.failure;
+            }
+        }
+    }
     json adapters_told = json::array();
     auto sessions = of_.sessions().count_by_version();
     for (const auto& each : of_.adapters().entries()) {
@@ -189,15 +202,6 @@ http_response admin::list() const {
                                  {"version", version.second},
                                  {"state", "retired"},
                                  {"sessions", count}});
-    }
-    json loading = json::array();
-    const std::lock_guard lock(mutex_);
-    for (const auto& [name, each] : loads_) {
-        loading.push_back(
-            {{"name", name}, {"state", each.state}, {"done", each.done}, {"total", each.total}});
-        if (!each.failure.empty()) {
-            loading.back()["error"] = each.failure;
-        }
     }
     return json_response(200, {{"state", of_.draining() ? "draining" : "serving"},
                                {"adapters", adapters_told},

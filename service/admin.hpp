@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <filesystem>
@@ -28,8 +29,9 @@ class admin {
     ///                            not, both are refused
     /// @param drain  begins to end the program, and returns at once
     /// @throws tensafe::io_error or format_error for a token file that is not ours
-    admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
-          bool token_stays_secret = true, std::function<void()> drain = [] {});
+    admin(
+        service& of, const std::filesystem::path& state, std::filesystem::path root,
+        bool token_stays_secret = true, std::function<void()> drain = [] {});
     ~admin();
     admin(const admin&) = delete;
     admin& operator=(const admin&) = delete;
@@ -60,6 +62,7 @@ class admin {
     std::filesystem::path root_;
     const bool token_stays_secret_;
     const std::function<void()> drain_;
+    std::atomic<bool> drained_ = false;
     std::string token_digest_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;

@@ -36,7 +36,8 @@ static_assert(protection::protects, "query limits count the target coefficients 
 /// would be B A, and the entropies of A and B together.
 /// @throws parameter_error if a limit is below one request: nobody would ever be answered
 std::vector<serving::query_limits> bits_of(std::string_view name, const lora::adapter& from,
-                                const lora::model_options& options, const of_each_scope<double>& shares) {
+                                           const lora::model_options& options,
+                                           const of_each_scope<double>& shares) {
     const auto grouped = lora::group_sites(from, options);
     std::vector<serving::query_limits> result;
     for (std::size_t g = 0; g < grouped.sites.size(); ++g) {
@@ -50,7 +51,7 @@ std::vector<serving::query_limits> bits_of(std::string_view name, const lora::ad
                 lora::cost_of(lora::packing_plan<params, packing, protection>(rows, group.d, 1));
             bits.request = static_cast<std::uint64_t>(
                 std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
-        } catch (const tensafe::parameter_error& e) {
+        } catch (const tensafe::error& e) {
             throw tensafe::parameter_error(
                 {"model_store: input ", tensafe::in_quotes(group.input), ": ", e.what()});
         }

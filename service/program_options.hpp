@@ -16,9 +16,9 @@
 #include <memory>
 #include <string>
 
-#include "progress_bar.hpp"
 #include "net/websocket_client.hpp"
 #include "params.hpp"
+#include "progress_bar.hpp"
 #include "remote_model.hpp"
 
 namespace split {

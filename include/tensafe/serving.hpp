@@ -2,7 +2,7 @@
 
 // What a serving engineer needs around client and server, with everything of tensafe.hpp: whole models, many
 // adapters, many sequences, counting and predicting. No third-party dependency. Opt-in headers stay outside:
-// io/ has files and signatures; device/lora/engine.hpp is for GPUs.
+// io/ has files, keystore/ signatures; device/lora/engine.hpp is for GPUs.
 
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>

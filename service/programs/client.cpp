@@ -33,8 +33,8 @@
 #include <utility>
 #include <vector>
 
-#include "../progress_bar.hpp"
 #include "../program_options.hpp"
+#include "../progress_bar.hpp"
 #include "../remote_model.hpp"
 
 namespace {
@@ -368,10 +368,13 @@ int main(int argc, char** argv) {
         "tensafe-client");
     app.footer(
         "Signals:\n"
-        "  SIGINT, SIGTERM and SIGHUP end it after the answers on their way; what was paid for is at --out. A "
+        "  SIGINT, SIGTERM and SIGHUP end it after the answers on their way; what was paid for is at --out. "
+        "A "
         "second one ends it at once.\n"
         "Exit status:\n"
-        "  0 if every hidden state was answered, 1 if not, more than 100 for wrong options.\n"
+        "  0 if every hidden state was answered and no delta is off by more than --tolerance, 1 if not, more "
+        "than "
+        "100 for wrong options.\n"
         "Example:\n"
         "  tensafe-client --server wss://localhost:8443 --trust certificate.pem --adapter qwen \\\n"
         "      --site self_attn.q_proj --states hidden_states.safetensors --out deltas.safetensors");

@@ -110,7 +110,8 @@ constexpr const char* description =
 
 constexpr const char* footer =
     "Files:\n"
-    "  STATE/certificate.pem, certificate_key.pem  made at the first start; clients trust the first (--trust)\n"
+    "  STATE/certificate.pem, certificate_key.pem  made at the first start; clients trust the first "
+    "(--trust)\n"
     "  STATE/admin_token                           what /metrics and /admin/ ask for\n"
     "  STATE/usage, usage_key                      counts of query limits: back up both together\n"
     "Signals:\n"
@@ -121,10 +122,12 @@ constexpr const char* footer =
     "Log:\n"
     "  JSON lines on standard error.\n"
     "Example:\n"
-    "  tensafe-server --adapter qwen=DIRECTORY --clients clients.txt --listen 0.0.0.0:8443 --host example.org";
+    "  tensafe-server --adapter qwen=DIRECTORY --clients clients.txt --listen 0.0.0.0:8443 --host "
+    "example.org";
 
 void add_options(CLI::App& app, arguments& a) {
-    app.set_config("--config", "", "TOML file of these options by their names without --; the command line wins");
+    app.set_config("--config", "",
+                   "TOML file of these options by their names without --; the command line wins");
     app.allow_config_extras(CLI::config_extras_mode::error);  // a misspelled limit is no limit
     app.option_defaults()->group("What is served, and to whom");
     app.add_option("--listen", a.listen, "address:port, also localhost; port 0 is any")

@@ -35,7 +35,8 @@ struct administered {
                 return now += 1s;
             });
         of.emplace(std::move(options));
-        admin.emplace(*of, state, with_root ? root : std::filesystem::path(), token_stays_secret);
+        admin.emplace(*of, state, with_root ? root : std::filesystem::path(), token_stays_secret,
+                      [this] { ++drains; });
         std::ifstream(state / "admin_token") >> token;
     }
 
@@ -62,6 +63,7 @@ struct administered {
     std::filesystem::path state = folder / "state";
     std::filesystem::path root = folder / "root";
     std::string token;
+    int drains = 0;
     std::mutex mutex;
     std::vector<std::string> lines;
     split::time_point now;
@@ -135,6 +137,28 @@ TEST_CASE_FIXTURE(administered, "the log has the names of admin routes, not what
         CAPTURE(line);
         CHECK(line.find(token.substr(0, 16)) == line.npos);
     }
+}
+
+TEST_CASE_FIXTURE(administered, "a drain begins once, by PUT, for who has the token") {
+    CHECK(ask("GET", "/admin/drain").status == 405);
+    CHECK(admin->answer({"PUT", "/admin/drain", "Bearer " + std::string(64, '0'), {}, "10.0.0.2"}).status ==
+          401);
+    CHECK(drains == 0);
+    CHECK(ask("PUT", "/admin/drain").status == 202);
+    CHECK(ask("PUT", "/admin/drain").status == 202);
+    CHECK(drains == 1);
+}
+
+TEST_CASE("what a process left of the server's files that died while it wrote is removed") {
+    const tests::temporary_directory folder;
+    for (const char* const name : {"admin_token.partial-1", "certificate.pem.partial-2",
+                                   "certificate_key.pem.new.partial-aB3xYz", "notes.partial-1"}) {
+        folder.put(name, "x");
+    }
+    split::service_options options;
+    options.state = folder.path();
+    const split::service one(std::move(options));
+    CHECK(tests::entries(folder.path()) == 3);  // usage, usage_key and what is somebody's
 }
 
 TEST_CASE_FIXTURE(administered, "an adapter is loaded, replaced and removed") {

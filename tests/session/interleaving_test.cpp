@@ -184,6 +184,8 @@ class run {
                 try {
                     went_on += what();
                 } catch (const unsupported_error&) {  // says so
+                } catch (...) {
+                    ::_exit(100);
                 }
             };
             try_to([&] { return client_->next() != nullptr; });

@@ -153,15 +153,23 @@ inline void replace_file(const std::filesystem::path& path, std::span<const std:
 
 /// Removes what a process left in a folder that died while it wrote one of the files `names`: NAME.partial-X.
 /// For whoever has the folder alone.
-/// @throws std::filesystem::filesystem_error if the folder cannot be read or a file not removed
+/// @throws io_error if the folder cannot be read or a file not removed
 inline void remove_partial_files(const std::filesystem::path& folder,
                                  std::initializer_list<std::string_view> names) {
-    for (const auto& each : std::filesystem::directory_iterator(folder)) {
-        const std::string name = each.path().filename().string();
-        const std::size_t end = name.find(".partial-");
-        if (end != name.npos && std::ranges::count(names, std::string_view(name).substr(0, end)) > 0) {
-            std::filesystem::remove(each.path());
+    std::error_code failure;
+    std::filesystem::directory_iterator each(folder, failure);
+    for (const std::filesystem::directory_iterator end; !failure && each != end; each.increment(failure)) {
+        const std::string name = each->path().filename().string();
+        const std::size_t stem = name.find(".partial-");
+        if (stem != name.npos && std::ranges::count(names, std::string_view(name).substr(0, stem)) > 0) {
+            std::filesystem::remove(each->path(), failure);
+            if (failure) {
+                throw_io_error(each->path(), "remove", failure.value());
+            }
         }
+    }
+    if (failure) {
+        throw_io_error(folder, "read this folder", failure.value());
     }
 }
 

@@ -115,9 +115,10 @@ inline void check_owner(const std::filesystem::path& path, const struct stat& st
 /// Opens the folder in which a file stands or will stand.
 /// @throws io_error if it cannot be opened for reading
 inline owned_descriptor open_folder_of(const std::filesystem::path& path) {
-    owned_descriptor folder = detail::folder_of(path);
+    const std::filesystem::path name = detail::name_of_folder(path);
+    owned_descriptor folder(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.get() < 0) {
-        throw_io_error(detail::name_of_folder(path), "open", errno);
+        throw_io_error(name, "open", errno);
     }
     return folder;
 }
@@ -128,7 +129,7 @@ inline owned_descriptor open_folder_of(const std::filesystem::path& path) {
 /// @throws io_error if the device refuses
 inline void force_folder(const owned_descriptor& folder, const std::filesystem::path& path,
                          const char* action = "force the folder to the device") {
-    if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS) {
+    if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
         throw_io_error(path, action, errno);
     }
 }

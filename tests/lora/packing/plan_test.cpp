@@ -1,3 +1,6 @@
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/packing/plan.hpp>
+
 #include "../tiles_fixture.hpp"
 
 using namespace tests;

@@ -161,7 +161,8 @@ inline void remove_partial_files(const std::filesystem::path& folder,
     for (const std::filesystem::directory_iterator end; !failure && each != end; each.increment(failure)) {
         const std::string name = each->path().filename().string();
         const std::size_t stem = name.find(".partial-");
-        if (stem != name.npos && std::ranges::count(names, std::string_view(name).substr(0, stem)) > 0) {
+        if (stem != name.npos &&
+            std::count(names.begin(), names.end(), std::string_view(name).substr(0, stem)) > 0) {
             std::filesystem::remove(each->path(), failure);
             if (failure) {
                 throw_io_error(each->path(), "remove", failure.value());

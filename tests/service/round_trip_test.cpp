@@ -177,16 +177,30 @@ struct both_sides {
     void ask(split::remote_model& remote, unsigned tokens, std::size_t group = 0) const;
 };
 
+std::vector<double> plain_of(const split::remote_model& remote, const lora::adapter& adapter,
+                             std::size_t group, const std::vector<float>& h) {
+    return lora::plain_delta(adapter.site(remote.layout().groups[group].sites[0].name), h);
+}
+/// A hidden state whose delta is no shorter than a third of the usual: noise is as long for a short one, so
+/// that its relative error says nothing.
+std::vector<float> state_of(const split::remote_model& remote, const lora::adapter& adapter,
+                            std::size_t group, unsigned seed) {
+    for (;; seed += 10'000) {
+        auto h = random_state(remote.layout().groups[group].d, seed);
+        if (norm(plain_of(remote, adapter, group, h)) > 0.1) {
+            return h;
+        }
+    }
+}
+
 /// Of the delta of a group's site against plaintext LoRA.
 double relative_error(split::remote_model& remote, const lora::adapter& adapter, std::size_t group,
                       std::span<const double> product, const std::vector<float>& h) {
     const auto deltas = remote.client()->deltas(group, product);
-    const auto plain = lora::plain_delta(adapter.site(remote.layout().groups[group].sites[0].name), h);
-    // What is as short by chance is measured as if it were of 0.1: here a third of what is usual.
-    return ckks::measure_precision(plain, deltas.at(0)).relative_error * std::min(1.0, norm(plain) / 0.1);
+    return ckks::measure_precision(plain_of(remote, adapter, group, h), deltas.at(0)).relative_error;
 }
 double error_of(split::remote_model& remote, const lora::adapter& adapter, std::size_t group, unsigned seed) {
-    const auto h = random_state(remote.layout().groups[group].d, seed);
+    const auto h = state_of(remote, adapter, group, seed);
     std::vector<double> product;
     remote.ask(group, h, product);
     return relative_error(remote, adapter, group, product, h);
@@ -202,7 +216,7 @@ void check_call(split::remote_model& remote, const lora::adapter& adapter, std::
                 std::size_t rows) {
     std::vector<std::vector<float>> states;
     for (unsigned seed = 0; seed < rows; ++seed) {
-        states.push_back(random_state(remote.layout().groups[group].d, seed));
+        states.push_back(state_of(remote, adapter, group, seed));
     }
     session::call call(group, rows, [&](std::size_t row) { return std::span<const float>(states[row]); });
     remote.ask(call);

@@ -18,19 +18,19 @@ int main() {
                             .read_matrix("self_attn.q_proj");  // one hidden state per row
     const auto h = states.row(0);
 
-    const lora::server<params> server(site.a);       // packs A once; cannot be given a secret key
-    const lora::packing_plan plan(server.layout());  // the layout travels: rank, d and a norm
-    lora::client<params> client;  // a fresh secret key; docs/guide.md tells how to keep one
+    const lora::server<params> server(site.a);       // server: packs A once; no member takes a secret key
+    const lora::packing_plan plan(server.layout());  // client: of rank, d and a norm, which are public
+    lora::client<params> client;  // client: a fresh secret key; docs/guide.md tells how to keep one
 
-    // Once per session: the server's nonce, the client's re-randomization key; then the server can hide what
-    // it replies.
+    // Once per session the server sends a nonce and the client a key, with which the server makes the
+    // encryptions of zero that hide A.
     const auto nonce = tensafe::random::fresh_seed();
     auto pool = server.pool(nonce, client.rerandomization_key(nonce));
 
-    const auto query = client.encrypt(plan, h);                      // query.request goes up
-    const auto reply = server.apply(query.request, pool);            // no rotation, no evaluation key
-    const auto product = client.decrypt(plan, reply, query);         // A*h
-    const std::vector<double> delta = lora::apply_b(site, product);  // scale * B * A * h
+    const auto query = client.encrypt(plan, h);                      // client: query.request goes up
+    const auto reply = server.apply(query.request, pool);            // server: no rotation, no evaluation key
+    const auto product = client.decrypt(plan, reply, query);         // client: A*h
+    const std::vector<double> delta = lora::apply_b(site, product);  // client: scale * B * A * h
 
     const auto plain = lora::plain_delta(site, h);
     std::cout << query.request.bytes() << " bytes up, " << reply.bytes() << " down, "

@@ -24,7 +24,7 @@ int main() {
 
     // Once per session: the server's nonce, the client's re-randomization key; then the server can hide what
     // it replies.
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     auto pool = server.pool(nonce, client.rerandomization_key(nonce));
 
     const auto query = client.encrypt(plan, h);                      // query.request goes up

@@ -2,6 +2,7 @@
 // has the network. Messages are those of docs/wire-format.md. One client an instance, one call at a time.
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/real.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/wire/held_adapter.hpp>
@@ -259,7 +260,7 @@ TENSAFE_EXPORT(deltas) int deltas(std::size_t row) {
         c.answer.clear();
         for (const auto& site : c.deltas) {
             for (const double x : site) {
-                c.answer.push_back(static_cast<float>(std::clamp(x, -largest_float, largest_float)));
+                c.answer.push_back(static_cast<float>(tensafe::flushed(std::clamp(x, -largest_float, largest_float))));
             }
         }
         show(std::as_bytes(std::span(c.answer)));

@@ -174,7 +174,7 @@ TEST_CASE("zeros are encrypted for a state that is no number, and its answers ar
     const lora::adapter from = one_site();
     const lora::model_server<P> server(from);
     model_client client(server.layout(), lora::client_part(from));
-    const random::seed nonce = random::fresh_seed();
+    const random::seed nonce = random::fresh_nonce();
     auto pool = lora::server<P>(from.sites[0].a).pool(nonce, client.rerandomization_key(nonce));
     std::vector<float> h = random_state(d, 55);
     for (const float bad :

@@ -254,7 +254,7 @@ lora::model_client<P, Packing> least_client(lora::mode mode) {
     options.mode = mode;
     auto layout = lora::model_server<P, Packing>(one_site(), options).layout();
     layout.groups[0].row_norm = 0x1p-100;
-    layout.groups[0].sites[0].scale = 0x1p-64;
+    layout.groups[0].sites[0].scale = mode == lora::mode::blind ? 0x1p-256 : 0x1p-64;
     lora::adapter held = lora::client_part(one_site(), options);
     for (lora::adapter_site& site : held.sites) {
         site.scale = 0x1p-64;

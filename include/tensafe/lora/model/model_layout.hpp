@@ -68,7 +68,7 @@ namespace detail {
 
 /// Whether a merged site can have this scale: a power of two that matrices of floats lead to.
 inline bool is_scale_of_merged(double scale) noexcept {
-    constexpr int largest_exponent = 64;
+    constexpr int largest_exponent = 256;
     int exponent = 0;
     return std::isfinite(scale) && std::frexp(scale, &exponent) == 0.5 && exponent - 1 >= -largest_exponent &&
            exponent - 1 <= largest_exponent;
@@ -227,12 +227,12 @@ struct model_layout {
                                  s.d_out <= detail::largest_dimension,
                              {"model_layout: site ", in_quotes(s.name), " has rank ", s.rank, " and ",
                               s.d_out, " outputs, expected 1 to ", detail::largest_dimension, " of both"});
-        require<parameter_error>(detail::is_scale(s.scale),
+        require<parameter_error>(mode == lora::mode::blind || detail::is_scale(s.scale),
                                  {"model_layout: site ", in_quotes(s.name), " has the scale ", s.scale,
                                   ", expected 0 or a magnitude from 2^-64 to 2^64"});
         require<parameter_error>(mode != lora::mode::blind || detail::is_scale_of_merged(s.scale),
                                  {"model_layout: site ", in_quotes(s.name), " has the scale ", s.scale,
-                                  ", expected a power of two from 2^-64 to 2^64 in mode blind"});
+                                  ", expected a power of two from 2^-256 to 2^256 in mode blind"});
     }
 };
 

@@ -7,7 +7,6 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -224,9 +223,8 @@ class model_server {
         return rows;
     }
 
-    /// Divides by the power of two with which the largest row gets a norm of 1/2 to 1, or the nearest from
-    /// 2^-64 to 2^64, and returns it: one scale of integers then serves all sites of a group. Exact, but for
-    /// entries below 2^-126.
+    /// Divides by the power of two with which the largest row gets a norm of 1/2 to 1, and returns it: one
+    /// scale of integers then serves all sites of a group. Exact, but for entries below 2^-126.
     static double take_size_out(matrix& m) {
         const double norm = detail::largest_row_norm(m);
         if (!(norm > 0)) {
@@ -234,7 +232,6 @@ class model_server {
         }
         int exponent = 0;
         static_cast<void>(std::frexp(norm, &exponent));
-        exponent = std::clamp(exponent, -64, 64);
         for (float& x : m.values) {
             x = static_cast<float>(std::ldexp(static_cast<double>(x), -exponent));
         }

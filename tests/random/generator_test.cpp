@@ -163,7 +163,8 @@ TEST_CASE("many seeds at once from a generator that was moved from are refused")
     CHECK_THROWS_AS(source.next_seeds(seeds), tensafe::error);
 }
 
-TEST_CASE("what is sent says nothing of the seed that it stands for, and of an explicit start it is the seed") {
+TEST_CASE(
+    "what is sent says nothing of the seed that it stands for, and of an explicit start it is the seed") {
     // By the ChaCha20 of tests/data/exchange/make.py.
     constexpr std::string_view known = "49c253ced439ad97ab1a2f4b559d1d1e3e94ea41c1de290b9e93d0af68bf286f";
     const seed sent = published(counting_seed());

@@ -231,9 +231,9 @@ TEST_CASE("many answers at a position average the flood away") {
 
 namespace {
 
-/// Asks for single entries of a row of A with four bits each, for each at all positions of a block, with a key
-/// that is 0. Tries all that the sum of an answer can be before the flood, the entry's 16 values and what is
-/// left of the encryption of zero, and takes the likeliest value. Returns how many of 8 entries are right.
+/// Asks for single entries of a row of A with four bits each, for each at all positions of a block, with a
+/// key that is 0. Tries all that the sum of an answer can be before the flood, the entry's 16 values and what
+/// is left of the encryption of zero, and takes the likeliest value. Returns how many of 8 entries are right.
 /// @param secret_is_sent  whether the floods come from the block's request, which everybody has
 std::size_t entries_read(const block_server& server, const matrix& a, bool secret_is_sent) {
     constexpr std::int64_t largest_rest = 12;  // a coefficient of v and one of e0
@@ -297,7 +297,7 @@ std::size_t entries_read(const block_server& server, const matrix& a, bool secre
             }
         }
         const auto best = std::ranges::max_element(likelihood) - likelihood.begin();
-        right += static_cast<float>(best - 8) / 8 == a.row(0)[entry] ? 1 : 0;
+        right += static_cast<float>(best - 8) / 8 == a.row(0)[entry] ? 1U : 0U;
     }
     return right;
 }

@@ -152,7 +152,7 @@ std::size_t states_read(const recorded& from, std::size_t states, const recorded
             auto read = centred(fractions_of(std::move(opened.c0[0])));
             read.resize(d);
             const std::vector<float> h = state_of_session(i / states);
-            result += correlation(read, std::vector<double>(h.begin(), h.end())) > 0.999 ? 1 : 0;
+            result += correlation(read, std::vector<double>(h.begin(), h.end())) > 0.999 ? 1U : 0U;
         }
     }
     return result;
@@ -197,7 +197,7 @@ TEST_CASE("what one copy of a server sends does not make the zeros that another 
         std::size_t result = 0;
         for (const random::seed& first : sent) {
             for (const random::seed& second : sent) {
-                result += is_made_of(first, second) ? 1 : 0;
+                result += is_made_of(first, second) ? 1U : 0U;
             }
         }
         return result;

@@ -288,8 +288,7 @@ void check_no_answer_is_subnormal(lora::mode mode) {
     std::size_t not_zero = 0;
     for (const auto& h : states_of_all_sizes()) {
         typename lora::model_client<P, Packing>::query_type query;
-        const bool while_encrypted =
-            meets_subnormal([&] { CHECK(client.encrypt_or_zeros(0, h, query)); });
+        const bool while_encrypted = meets_subnormal([&] { CHECK(client.encrypt_or_zeros(0, h, query)); });
         CHECK_FALSE(while_encrypted);
         const auto least = std::uint32_t{1} << plan.noise_bits(0);
         for (const std::uint32_t constant : {least, 3 * least, std::uint32_t{1}}) {
@@ -302,14 +301,14 @@ void check_no_answer_is_subnormal(lora::mode mode) {
                 CHECK_FALSE(meets_subnormal([&] {
                     deltas = client.deltas(0, reply, query);
                     for (const double x : deltas[0]) {
-                        floats.push_back(static_cast<float>(flushed(
-                            std::clamp(x, -0x1.fffffep127, 0x1.fffffep127))));
+                        floats.push_back(
+                            static_cast<float>(flushed(std::clamp(x, -0x1.fffffep127, 0x1.fffffep127))));
                     }
                 }));
                 for (std::size_t k = 0; k < deltas[0].size(); ++k) {
                     CHECK((deltas[0][k] == 0 || std::isnormal(deltas[0][k])));
                     CHECK((floats[k] == 0 || std::fabs(floats[k]) >= 0x1p-100F));
-                    not_zero += deltas[0][k] != 0 ? 1 : 0;
+                    not_zero += deltas[0][k] != 0 ? 1U : 0U;
                 }
             }
         }
@@ -319,7 +318,8 @@ void check_no_answer_is_subnormal(lora::mode mode) {
 
 }  // namespace
 
-TEST_CASE("no product of what is decrypted is subnormal, whatever row norm, scale, B and reply a server plants") {
+TEST_CASE(
+    "no product of what is decrypted is subnormal, whatever row norm, scale, B and reply a server plants") {
     using packings = lora::coefficient_tiles<4>;
     check_no_answer_is_subnormal<packings>(lora::mode::client_held_b);
     check_no_answer_is_subnormal<packings>(lora::mode::blind);
@@ -331,8 +331,8 @@ TEST_CASE("no product of what is decrypted is subnormal, whatever row norm, scal
     matrix one(1, 1);
     for (const auto& [entry, scale] : {std::pair{1.0F, 1e-305}, {1e-42F, 1.0}}) {
         one.values[0] = entry;
-        CHECK(meets_subnormal(
-            [&] { lora::detail::multiply(one, scale, std::span(answer), std::span(out)); }));
+        CHECK(
+            meets_subnormal([&] { lora::detail::multiply(one, scale, std::span(answer), std::span(out)); }));
     }
     CHECK(meets_subnormal([&] {
         volatile float narrow = static_cast<float>(answer[0] * 1e-30);
@@ -367,7 +367,8 @@ TEST_CASE("answers of a block are never subnormal either") {
     }
 }
 
-TEST_CASE("scales and row norms with which products would be subnormal are refused, such entries of B are 0") {
+TEST_CASE(
+    "scales and row norms with which products would be subnormal are refused, such entries of B are 0") {
     const lora::model_layout layout = lora::model_server<P>(one_site()).layout();
     const auto with = [&](double scale, double row_norm) {
         lora::model_layout changed = layout;

@@ -93,10 +93,14 @@ std::vector<double> state_of(const json& known) {
 template <class Plan>
 json numbers_of(const Plan& plan) {
     const auto& budget = plan.budget();
-    return {{"row_norm", plan.layout().row_norm},    {"weight_norm", budget.weight_norm},
-            {"range", budget.range},                 {"reply_bits", budget.reply_bits},
-            {"checksum_bits", budget.checksum_bits}, {"flood_bits", budget.flood.bits},
-            {"inputs", plan.inputs()},               {"outputs", plan.outputs()}};
+    return {{"row_norm", plan.layout().row_norm},
+            {"weight_norm", budget.weight_norm},
+            {"range", budget.range},
+            {"reply_bits", budget.reply_bits},
+            {"checksum_bits", budget.checksum_bits},
+            {"flood_bits", budget.flood.bits},
+            {"inputs", plan.inputs()},
+            {"outputs", plan.outputs()}};
 }
 
 template <class Plan>

@@ -137,9 +137,9 @@ struct masked_norm {
 // No time depends on a decrypted number because it is subnormal, whatever a server planted. An answer is an
 // integer, or what the transform of slots leaves of integers, at least 1 or else 0; times row norm over scale
 // and the norm of an integer row, at least 2^-100 2^-627 2^-35: 2^-762 or 0, with 53 bits, so a multiple of
-// 2^-814. An entry of B is 0 or at least 2^-100, with 24 bits: their product is 0 or a multiple of 2^-914, and
-// so is any sum of such. Times the scale, at least 2^-64, that is at least 2^-978; in mode blind an answer
-// times 2^-256 at least 2^-1018. The least normal double is 2^-1022.
+// 2^-814. An entry of B is 0 or at least 2^-100, with 24 bits: their product is 0 or a multiple of 2^-914,
+// and so is any sum of such. Times the scale, at least 2^-64, that is at least 2^-978; in mode blind an
+// answer times 2^-256 at least 2^-1018. The least normal double is 2^-1022.
 
 /// The least magnitude of what a server names and a client multiplies decrypted numbers with, beside 0.
 inline constexpr double least_entry = 0x1p-100;

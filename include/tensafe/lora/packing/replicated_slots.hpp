@@ -231,9 +231,9 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
                  std::span<double> answers) const {
         const auto s = this->slots();
         const auto values = detail::make_room(work.slots, s.stride);
-        // After the transform, within which integers stay above 2^-612: at most nine roots, multiples of 2^-68,
-        // are multiplied with one. What is below 1 then is rounding.
-        // A matrix that is 0 has the row_norm 0, and its answers are 0 rather than the flood.
+        // After the transform, within which integers stay above 2^-612: at most nine roots, multiples of
+        // 2^-68, are multiplied with one. What is below 1 then is rounding. A matrix that is 0 has the
+        // row_norm 0, and its answers are 0 rather than the flood.
         const double unit = static_cast<double>(P::degree / (2 * s.stride)) * this->row_norm /
                             (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
         for (std::size_t o = 0; o < s.outputs; ++o) {

@@ -51,7 +51,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
         const lora::adapter_site site = lora::normalize_rows(original);
         const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
         lora::client<P> client;
-        const auto nonce = tensafe::random::fresh_seed();
+        const auto nonce = tensafe::random::fresh_nonce();
         auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
         typename decltype(server)::workspace work;
         typename decltype(server)::reply_type reply;

@@ -43,7 +43,7 @@ double measure_block(std::size_t rows, std::size_t d, std::size_t tokens) {
                                                                  lora::trusts_clients{});
     const std::vector<float> state(d, 1.0F);
     lora::client<P> client;
-    const tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    const tensafe::random::seed nonce = tensafe::random::fresh_nonce();
     auto pool = server.pool(nonce, client.rerandomization_key(nonce));
     lora::block_workspace<P> work;
     lora::token_query query;
@@ -93,7 +93,7 @@ serving::unit_times measure_units(std::size_t rows, std::size_t d) {
     const auto& plan = server.plan();
     const lora::matrix states = ones(1, d);
     lora::client<P> client;
-    const tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    const tensafe::random::seed nonce = tensafe::random::fresh_nonce();
     lora::rerandomization_pool<P> pool = server.pool(nonce, client.rerandomization_key(nonce));
     typename server_type::plan_type::query_type query;
     typename server_type::workspace work;

@@ -42,7 +42,7 @@ struct setting {
         : server(std::make_shared<const lora::model_server<params>>(from, options)),
           client(std::make_shared<lora::model_client<params>>(server->layout(),
                                                               lora::client_part(from, options))),
-          nonce(tensafe::random::fresh_seed()),
+          nonce(tensafe::random::fresh_nonce()),
           mine(client, {std::numeric_limits<std::size_t>::max(), options.tokens_ahead}),
           theirs(server, nonce, client->rerandomization_key(nonce)) {
         for (const auto& group : server->layout().groups) {

@@ -37,7 +37,7 @@ struct setting {
           h(bench::random_matrix(1, static_cast<std::size_t>(state.range(1)), 3)),
           key_seed(tensafe::random::fresh_seed()),
           client(ckks::secret_key<P>(key_seed)),
-          nonce(tensafe::random::fresh_seed()),
+          nonce(tensafe::random::fresh_nonce()),
           zeros(nonce, client.rerandomization_key(nonce), server.layout().subring_log_n()) {}
 
     server_type server;
@@ -135,7 +135,7 @@ struct block_setting {
     block_setting(std::size_t count, std::size_t rank, std::size_t d, std::size_t tokens,
                   std::size_t sessions = 1)
         : h(bench::random_matrix(1, d, 3)),
-          nonce(tensafe::random::fresh_seed()),
+          nonce(tensafe::random::fresh_nonce()),
           zeros(nonce, client.rerandomization_key(nonce), std::countr_zero(tokens)),
           queries(sessions),
           replies(sessions),

@@ -42,7 +42,7 @@ void tokens_of_sequences(benchmark::State& state) {
     const auto model = std::make_shared<const lora::model_server<params>>(adapter, options);
     const auto keys =
         std::make_shared<lora::model_client<params>>(model->layout(), lora::client_part(adapter, options));
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     session::basic_server_session<protocol> server(model, nonce, keys->rerandomization_key(nonce));
     session::basic_client_session<protocol> client(keys);
     session::in_process answers(client, server, 1, protocol::workspace(threads));

@@ -77,7 +77,7 @@ using server_session = session::server_session<params, packing, protection>;
 endpoint in_this_process(std::shared_ptr<const server_session::model_type> server,
                          const lora::adapter& held) {
     const auto client = std::make_shared<remote_model::client_type>(server->layout(), held);
-    const tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    const tensafe::random::seed nonce = tensafe::random::fresh_nonce();
     const auto asks = std::make_shared<remote_model::session_type>(client);
     const auto answers =
         std::make_shared<server_session>(std::move(server), nonce, client->rerandomization_key(nonce));

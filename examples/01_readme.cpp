@@ -24,7 +24,7 @@ int main() {
 
     // Once per session the server sends a nonce and the client a key, with which the server makes the
     // encryptions of zero that hide A.
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     auto pool = server.pool(nonce, client.rerandomization_key(nonce));
 
     const auto query = client.encrypt(plan, h);                      // client: query.request goes up

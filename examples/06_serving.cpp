@@ -78,7 +78,7 @@ struct user {
     }
 
     std::shared_ptr<lora::client<params>> keys = std::make_shared<lora::client<params>>();
-    tensafe::random::seed nonce = tensafe::random::fresh_seed();  // the server draws it
+    tensafe::random::seed nonce = tensafe::random::fresh_nonce();  // the server draws it
     lora::server_zeros<params> session{nonce, keys->rerandomization_key(nonce)};
     model::decode_server::reply_type reply;
     double worst = 0;  ///< relative error against plaintext LoRA of the version that answered

@@ -42,7 +42,7 @@ int main() {
         const auto model = std::make_shared<const lora::model_server<params>>(adapter, options);
         const auto keys = std::make_shared<lora::model_client<params>>(model->layout(),
                                                                        lora::client_part(adapter, options));
-        const auto nonce = tensafe::random::fresh_seed();
+        const auto nonce = tensafe::random::fresh_nonce();
         session::server_session<params> theirs(model, nonce, keys->rerandomization_key(nonce));
         session::client_session<params> mine(keys);
         session::in_process answers(mine, theirs);

@@ -84,7 +84,7 @@ void run(const serving::transformer_shape& shape, lora::model_options options, s
     const auto server = std::make_shared<const lora::model_server<params>>(adapter, options);
     const auto client =
         std::make_shared<lora::model_client<params>>(server->layout(), lora::client_part(adapter, options));
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     // One key for all groups. Blocks are asked for where they cost fewer bytes, before they are needed.
     const session::block_policy policy{tokens, tokens_ahead};
     session::client_session<params> mine(client, policy);

@@ -63,7 +63,7 @@ bool run(const std::string& folder, const std::string& name) {
     const auto server = std::make_shared<const lora::model_server<params>>(adapter);
     const auto client =
         std::make_shared<lora::model_client<params>>(server->layout(), lora::client_part(adapter));
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     session::server_session<params> theirs(server, nonce, client->rerandomization_key(nonce));
     session::server_session<params>::workspace work;
 

@@ -125,7 +125,7 @@ session_protocol::session_protocol(service& of, std::string address,
       address_(std::move(address)),
       control_(std::move(control)),
       number_(number),
-      nonce_(tensafe::random::fresh_seed()) {
+      nonce_(tensafe::random::fresh_nonce()) {
     ++of_.counters_.connections;
 }
 

@@ -4,6 +4,7 @@
 #include <tensafe/random/entropy.hpp>
 
 #include <algorithm>
+#include <span>
 
 #include "model_store.hpp"
 
@@ -16,8 +17,9 @@ bool session_table::is_over(const session& s, time_point now) const noexcept {
 std::shared_ptr<const session> session_table::open(session made, std::uint64_t connection, control holder,
                                                    time_point now) {
     const auto added = std::make_shared<session>(std::move(made));
+    const tensafe::random::seed drawn = tensafe::random::fresh_nonce();
     session_id id{};
-    tensafe::random::os_entropy({reinterpret_cast<std::uint8_t*>(id.data()), id.size()});
+    std::copy_n(std::as_bytes(std::span(drawn.bytes)).begin(), id.size(), id.begin());
     added->id = tensafe::keystore::hex(id);
     added->connection_ = connection;
     added->control_ = std::move(holder);

@@ -18,6 +18,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <span>
@@ -67,7 +68,8 @@ certificate_pointer self_signed(EVP_PKEY* key, const std::vector<std::string>& h
     }
     const auto* const title = reinterpret_cast<const unsigned char*>("tensafe split inference (development)");
     std::uint64_t serial = 0;
-    tensafe::random::os_entropy({reinterpret_cast<std::uint8_t*>(&serial), sizeof(serial) - 1});
+    const tensafe::random::seed drawn = tensafe::random::fresh_nonce();
+    std::memcpy(&serial, drawn.bytes.data(), sizeof serial - 1);
     certificate_pointer made(X509_new());
     X509* const c = made.get();
     X509_NAME* const name = c == nullptr ? nullptr : X509_get_subject_name(c);

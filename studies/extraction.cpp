@@ -59,7 +59,7 @@ class encrypted_adapter {
     explicit encrypted_adapter(const lora::adapter& adapter)
         : server_(std::make_shared<const server_type>(adapter)),
           client_(std::make_shared<client_type>(server_->layout(), lora::client_part(adapter))),
-          nonce_(tensafe::random::fresh_seed()),
+          nonce_(tensafe::random::fresh_nonce()),
           mine_(client_),
           theirs_(server_, nonce_, client_->rerandomization_key(nonce_)),
           lora_(client_, [this](session::call& rows) {
@@ -197,7 +197,7 @@ json chosen_requests(const char* name, int largest) {
     const few_bit_matrix wanted(4, 2048, largest, 1);
     const lora::server<params, tiles, protection<Precision>> server(wanted.a);
     lora::client<params> client;
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     lora::rerandomization_pool<params> zeros(nonce, client.rerandomization_key(nonce),
                                              server.layout().subring_log_n());
     const double stored = lora::entropy_bits(wanted.a);

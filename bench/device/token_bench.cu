@@ -66,7 +66,7 @@ class pair_of_sides {
         }
         where.upload(std::span<const float>(host_states_), states_.data());
         if constexpr (protects) {
-            const auto nonce = random_source::fresh_seed();
+            const auto nonce = random_source::fresh_nonce();
             random_source::generator generator;
             server_.add_client(
                 where, nonce, ckks::make_rerandomization_key<lora::request_level<P>>(key_, nonce, generator));

@@ -170,7 +170,7 @@ void protected_token(benchmark::State& state) {
     const server_type server(bench::random_matrix(rank, d, 2));
     lora::client<set> client;
     const lora::matrix h = bench::random_matrix(1, d, 3);
-    const tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    const tensafe::random::seed nonce = tensafe::random::fresh_nonce();
     lora::rerandomization_pool<set> zeros(nonce, client.rerandomization_key(nonce),
                                           server.layout().subring_log_n());
     server_type::workspace work;

@@ -31,7 +31,7 @@ int main(int, char** argv) {
     adapter.sites.push_back({"q_proj", matrix(32, d), matrix(d, 32), 1.0});
     const lora::model_server<P, tiles, protection> server(adapter, {});
     lora::model_client<P, tiles, protection> client(server.layout(), lora::client_part(adapter, {}));
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     lora::server_zeros<P> session(nonce, client.rerandomization_key(nonce));
     std::vector<float> h(rows * d);
     for (float& x : h) {

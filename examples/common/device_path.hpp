@@ -35,7 +35,7 @@ double encrypted_batch(const Where& where, const lora::adapter_site& site, const
     device::client<params, Where> client(where, server.layout(), keys);
 
     // Once per session: the server's nonce goes to the client, its re-randomization key comes back.
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     const std::uint32_t number =
         server.add_client(where, nonce, device::make_rerandomization_key(key, nonce));
 

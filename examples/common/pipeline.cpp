@@ -70,7 +70,7 @@ struct session {
     lora::client<params> client;  // a fresh secret key
     // The server's nonce, the client's re-randomization key: from then on the server can make encryptions of
     // zero, and hides each product under a fresh one.
-    tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    tensafe::random::seed nonce = tensafe::random::fresh_nonce();
     lora::rerandomization_pool<params> pool = server.pool(nonce, client.rerandomization_key(nonce));
     // Workspace and messages keep their memory from token to token.
     typename Server::workspace work;

@@ -64,7 +64,7 @@ class adapter {
           server_work_(server_, most_tokens),
           requests_(server_.layout(), most_tokens),
           replies_(server_.layout(), most_tokens) {
-        const auto nonce = tensafe::random::fresh_seed();
+        const auto nonce = tensafe::random::fresh_nonce();
         number_ = server_.add_client(where, nonce, device::make_rerandomization_key(key_, nonce));
     }
 

@@ -57,7 +57,7 @@ class adapter_side {
 
     explicit adapter_side(const tensafe::lora::adapter& adapter)
         : model_(std::make_shared<const tensafe::lora::model_server<params>>(adapter)),
-          nonce_(tensafe::random::fresh_seed()) {}
+          nonce_(tensafe::random::fresh_nonce()) {}
 
     /// For the client: which linears have an adapter, and of what rank.
     const tensafe::lora::model_layout& layout() const noexcept { return model_->layout(); }

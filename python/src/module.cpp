@@ -2,6 +2,7 @@
 // tensafe/*.py.
 #include "module.hpp"
 
+#include <tensafe/core/real.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/core/version.hpp>
 #include <tensafe/io/half.hpp>
@@ -86,7 +87,8 @@ auto with_type(number type, F f) {
                      0x1.fep127);
         case number::float32:
             return f(
-                float{}, [](float x) { return x; }, [](double x) { return static_cast<float>(x); },
+                float{}, [](float x) { return x; },
+                [](double x) { return static_cast<float>(tensafe::flushed(x)); },
                 static_cast<double>(std::numeric_limits<float>::max()));
         case number::float64:
             break;
@@ -503,7 +505,7 @@ PYBIND11_MODULE(_core, m) {
     m.attr("__version__") =
         std::to_string(v.major) + "." + std::to_string(v.minor) + "." + std::to_string(v.patch);
     m.def("load_peft", load_peft);
-    m.def("fresh_nonce", [] { return to_python(tensafe::random::fresh_seed().bytes); });
+    m.def("fresh_nonce", [] { return to_python(tensafe::random::fresh_nonce().bytes); });
     py::list names;
     for (const parameter_set* set : all_sets) {
         names.append(set->name);

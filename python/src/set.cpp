@@ -229,7 +229,7 @@ class key_holder final : public client {
                                                    {"client: got a server of another parameter set, packing "
                                                     "or adapter, expected the one whose layout "
                                                     "this client has"});
-        const auto nonce = tensafe::random::fresh_seed();
+        const auto nonce = tensafe::random::fresh_nonce();
         return std::make_unique<asking_here<Rows>>(model_, own->model(), nonce,
                                                    model_->rerandomization_key(nonce));
     }

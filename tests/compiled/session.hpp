@@ -24,7 +24,7 @@ double relative_error_of_a_token() {
     const std::vector<float> h(64, 0.5F);
     const lora::server<params> server(site.a);
     lora::client<params> client;
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
     const auto query = client.encrypt(server.plan(), h);
     const auto reply = server.apply(query.request, zeros);

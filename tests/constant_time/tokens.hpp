@@ -21,7 +21,7 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     const lora::server<lora_params, Packing, Protection> server(a);
     lora::client<lora_params> client;
     entropy::next_are_public(1);
-    const random::seed nonce = random::fresh_seed();
+    const random::seed nonce = random::fresh_nonce();
 
     entropy::next_are_public(1);
     auto rerandomization_key = client.rerandomization_key(nonce);
@@ -82,7 +82,7 @@ inline void check_block(program& p, std::size_t tokens, const std::string& name)
     make_secret(integers_of(lora::detail::server_internals::weights(server)));
     lora::client<lora_params> client;
     entropy::next_are_public(1);
-    const random::seed nonce = random::fresh_seed();
+    const random::seed nonce = random::fresh_nonce();
     entropy::next_are_public(1);
     auto rerandomization_key = client.rerandomization_key(nonce);
     make_public(rerandomization_key.b.words());

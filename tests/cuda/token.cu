@@ -27,7 +27,7 @@ void token(const device::cuda& where, const lora::matrix& a, std::span<double> a
     const std::array<const ckks::secret_key<P>*, 1> keys{&key};
     device::client<P, device::cuda, packing, Protection> client(where, server.layout(), keys);
     random::generator generator;
-    const random::seed nonce = random::fresh_seed();
+    const random::seed nonce = random::fresh_nonce();
     const std::uint32_t number = server.add_client(
         where, nonce, ckks::make_rerandomization_key<lora::request_level<P>>(key, nonce, generator));
     typename decltype(client)::workspace client_work(client, 1);

@@ -65,7 +65,7 @@ struct served {
     lora::adapter adapter;
     std::shared_ptr<const lora::model_server<small>> server;
     std::shared_ptr<model_client> client;
-    random::seed nonce = random::fresh_seed();
+    random::seed nonce = random::fresh_nonce();
     client_session mine;
     server_session theirs;
     workspace work;
@@ -381,7 +381,7 @@ DOCTEST_TEST_CASE(
     const auto server = std::make_shared<const lora::model_server<small, tiles, narrow>>(adapter);
     const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(
         server->layout(), lora::client_part(adapter));
-    const auto nonce = random::fresh_seed();
+    const auto nonce = random::fresh_nonce();
     session::client_session<small, tiles, narrow> mine(client);
     session::server_session<small, tiles, narrow> theirs(server, nonce, client->rerandomization_key(nonce));
     session::server_session<small, tiles, narrow>::workspace work;

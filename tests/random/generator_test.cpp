@@ -162,3 +162,25 @@ TEST_CASE("many seeds at once from a generator that was moved from are refused")
     std::vector<seed> seeds(3);
     CHECK_THROWS_AS(source.next_seeds(seeds), tensafe::error);
 }
+
+TEST_CASE(
+    "what is sent says nothing of the seed that it stands for, and of an explicit start it is the seed") {
+    // By the ChaCha20 of tests/data/exchange/make.py.
+    constexpr std::string_view known = "49c253ced439ad97ab1a2f4b559d1d1e3e94ea41c1de290b9e93d0af68bf286f";
+    const seed sent = published(counting_seed());
+    for (std::size_t i = 0; i < seed_bytes; ++i) {
+        CHECK(sent.bytes[i] == std::stoul(std::string(known.substr(2 * i, 2)), nullptr, 16));
+    }
+    generator source;
+    const seed drawn = source.next_seed();
+    CHECK(source.to_send(drawn) == published(drawn));
+    CHECK(source.next_nonce() != source.next_nonce());
+    {
+        const auto hedging = source.hedge(drawn.bytes);
+        CHECK(source.to_send(drawn) == published(drawn));
+    }
+    generator first(counting_seed());
+    generator second(counting_seed());
+    CHECK(first.next_nonce() == second.next_seed());
+    CHECK(first.to_send(drawn) == drawn);
+}

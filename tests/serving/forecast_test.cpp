@@ -64,7 +64,7 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
         const lora::adapter from = with_values(shapes);
         const lora::model_server<small> server(from, options);
         lora::model_client<small> client(server.layout(), lora::client_part(from, options));
-        const auto nonce = tensafe::random::fresh_seed();
+        const auto nonce = tensafe::random::fresh_nonce();
         lora::server_zeros<small> session(nonce, client.rerandomization_key(nonce));
         for (std::size_t g = 0; g < 4; ++g) {  // of the first layer
             const std::size_t d = server.layout().groups[g].d;
@@ -274,7 +274,7 @@ TEST_CASE("the forecast has the bytes of the cost model and an error that comes 
 
         const lora::server<set> server(site.a);
         lora::client<set> client;
-        const auto nonce = tensafe::random::fresh_seed();
+        const auto nonce = tensafe::random::fresh_nonce();
         auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
         double errors = 0;
         double values = 0;

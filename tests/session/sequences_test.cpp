@@ -869,7 +869,7 @@ TEST_CASE_TEMPLATE(
         const auto model = std::make_shared<const lora::model_server<P>>(adapter, options);
         const auto keys =
             std::make_shared<lora::model_client<P>>(model->layout(), lora::client_part(adapter, options));
-        const auto nonce = random::fresh_seed();
+        const auto nonce = random::fresh_nonce();
         session::basic_server_session<protocol> server(model, nonce, keys->rerandomization_key(nonce));
         session::basic_client_session<protocol> client(keys);
         session::in_process<protocol> answers(client, server, 3, typename protocol::workspace(where));

@@ -406,7 +406,7 @@ TEST_CASE("with ciphertexts: by messages and in process, every row is A times it
     const auto model = std::make_shared<const lora::model_server<P>>(adapter, options);
     const auto keys =
         std::make_shared<lora::model_client<P>>(model->layout(), lora::client_part(adapter, options));
-    const auto nonce = random::fresh_seed();
+    const auto nonce = random::fresh_nonce();
     session::server_session<P> server(model, nonce, keys->rerandomization_key(nonce));
     session::client_session<P> client(keys);
     session::server_session<P>::workspace work;

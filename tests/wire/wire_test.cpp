@@ -18,7 +18,7 @@ constexpr std::size_t d = 300;
 TEST_CASE("what is decrypted after a way over the wire is what is decrypted without, bit for bit") {
     const lora::server<small> s(random_matrix(6, d, 1));
     lora::client<small> client;
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     const auto key = client.rerandomization_key(nonce);
     // The same floods and zeros each time: two answers to one request are then equal.
     const auto answer = [&](const lora::request<small>& r) {

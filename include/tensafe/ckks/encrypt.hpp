@@ -53,7 +53,7 @@ seeded_ciphertext<P, Level> encrypt(const secret_key<P>& key,
                                     random::generator& generator) {
     const double scale = message.scale;
     const auto hedging = generator.hedge(message.value.words(), key.identity());
-    const random::seed seed = generator.next_seed();
+    const random::seed seed = generator.next_nonce();
     encryption_workspace<P> work;
     auto c0 = encrypt_c0(key, std::move(message.value), generator, seed, 0, work);
     return {rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>(

@@ -156,7 +156,7 @@ class public_key {
     using form = rns::poly<typename P::basis, rns::evaluation_form>;
 
     public_key(const secret_key<P>& s, random::generator& generator)
-        : seed_(generator.next_seed()),
+        : seed_(generator.next_nonce()),
           a_(detail::expand_public_key<typename P::basis>(seed_)),
           b_(detail::hide_with_error<P::max_level>(a_, s, generator)) {}
     /// Makes the key that was sent: `a` is expanded again. wire::read_public_key reads one from bytes.

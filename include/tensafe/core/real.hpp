@@ -35,4 +35,14 @@ constexpr double square_root(double x) noexcept {
     return root * power_of_two(half);
 }
 
+/// Returns x, or 0 where its magnitude is below `least`, a positive number: no branch, and no arithmetic. The
+/// default is what deltas become floats with: a subnormal one would take another time on some processors.
+constexpr double flushed(double x, double least = 0x1p-100) noexcept {
+    const auto bits = bit_cast<std::uint64_t>(x);
+    const std::uint64_t magnitude = bits & 0x7fffffffffffffff;
+    // By the sign bit: of a comparison compilers make a branch.
+    const auto below = static_cast<std::int64_t>(magnitude - bit_cast<std::uint64_t>(least)) >> 63;
+    return bit_cast<double>(bits & ~static_cast<std::uint64_t>(below));
+}
+
 }  // namespace tensafe

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/real.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/half.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -174,7 +175,7 @@ inline std::size_t clamp_to_type(std::span<double> values, at::ScalarType type) 
     for (double& x : values) {
         const double inside = std::fmin(std::fmax(x, -largest), largest);
         clamped += static_cast<std::size_t>(!(inside == x));
-        x = inside;
+        x = type == at::kDouble ? inside : flushed(inside);
     }
     return clamped;
 }

@@ -209,9 +209,8 @@ key_info create_key_file(const std::filesystem::path& path, const passphrase& ph
     info.created = detail::this_second();
     info.wrapped = !phrase.empty();
     info.cost = info.wrapped ? cost : scrypt_cost{};
-    std::array<std::uint8_t, 16> id{};
-    random::os_entropy(id);
-    std::copy_n(std::as_bytes(std::span(id)).begin(), id.size(), info.id.begin());
+    const random::seed id = random::fresh_nonce();
+    std::copy_n(std::as_bytes(std::span(id.bytes)).begin(), info.id.size(), info.id.begin());
     random::seed seed = random::fresh_seed();
     const memory::wipe_guard guard(seed);
     memory::secret_buffer<std::byte> bytes(detail::key_file_bytes);

@@ -164,9 +164,8 @@ inline void write_key_file_bytes(const key_info& info, const random::seed& seed,
         fields.number<std::uint32_t>(cost.log_n);
         fields.number<std::uint32_t>(cost.block_size);
         fields.number<std::uint32_t>(cost.parallelism);
-        std::array<std::uint8_t, wrap_salt_bytes> salt{};
-        random::os_entropy(salt);
-        std::copy_n(std::as_bytes(std::span(salt)).begin(), salt.size(), to.begin() + key_salt_at);
+        const random::seed salt = random::fresh_nonce();
+        std::copy_n(std::as_bytes(std::span(salt.bytes)).begin(), wrap_salt_bytes, to.begin() + key_salt_at);
         wrap_secret(phrase, to.subspan<key_salt_at, wrap_salt_bytes>(), cost, to.first<key_secret_at>(),
                     seed.bytes, to.subspan<key_secret_at, 32>(), to.subspan<key_tag_at, wrap_tag_bytes>());
     }

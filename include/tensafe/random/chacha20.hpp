@@ -135,6 +135,16 @@ void for_each_chunk(const chacha20_stream& stream, std::size_t first, std::size_
 
 }  // namespace detail
 
+/// Returns what may be sent in the place of a secret seed that is used for nothing else. It tells nothing of
+/// the seed, and so nothing of what the same seed made elsewhere, on a copy of the machine, stays secret for.
+inline seed published(const seed& secret) noexcept {
+    auto block = chacha20_stream_block(secret, stream_domain::published);
+    const memory::wipe_guard guard(block);
+    seed result;
+    std::copy_n(block.begin(), seed_bytes, result.bytes.begin());
+    return result;
+}
+
 /// A public seed that two parties determine together: the XOR of what each nonce stands for, in the
 /// joint_nonce lane of its party (0 client, 1 server). docs/design/random-streams.md fixes every byte of it.
 ///

@@ -2,6 +2,8 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
+#include <tensafe/memory/wipe.hpp>
+#include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <algorithm>
@@ -79,12 +81,22 @@ TENSAFE_COMPILED_INLINE void os_entropy(std::span<std::uint8_t> out) {
 #endif
 }
 
-/// Returns a seed of 32 bytes from os_entropy. Thread-safe.
+/// Returns a seed of 32 bytes from os_entropy, to keep secret: for what is sent there is fresh_nonce.
+/// Thread-safe.
 /// @throws entropy_error
 TENSAFE_COMPILED_INLINE seed fresh_seed() {
     seed result;
     os_entropy(result.bytes);
     return result;
+}
+
+/// Returns 32 bytes to send: a nonce, the number of a session, a salt. They tell nothing of what the system's
+/// generator gave for them, which may be the secret seed of a copy of this machine. Thread-safe.
+/// @throws entropy_error
+inline seed fresh_nonce() {
+    seed drawn = fresh_seed();
+    const memory::wipe_guard guard(drawn);
+    return published(drawn);
 }
 
 }  // namespace tensafe::random

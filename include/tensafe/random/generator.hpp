@@ -47,8 +47,8 @@ class generator {
     }
     ~generator() { memory::wipe(key_); }
 
-    /// A seed that no earlier call has returned. About half a microsecond. The caller wipes the result if it
-    /// is secret (memory::wipe_guard).
+    /// A secret seed that no earlier call has returned. About half a microsecond. The caller wipes the result
+    /// (memory::wipe_guard).
     /// @throws entropy_error if the system gives no entropy; parameter_error for a bad TENSAFE_BACKEND
     /// @throws error if this generator was moved from
     seed next_seed() {
@@ -64,6 +64,17 @@ class generator {
         }
         throw error("random::generator::next_seed: this generator was moved from; use the one that took it");
     }
+
+    /// A seed to send: what may be published of the next one.
+    /// @throws as next_seed
+    seed next_nonce() {
+        seed drawn = next_seed();
+        const memory::wipe_guard guard(drawn);
+        return to_send(drawn);
+    }
+
+    /// What is sent in the place of a seed that this generator gave: with an explicit start the seed itself.
+    seed to_send(const seed& drawn) const noexcept { return is_explicit() ? drawn : published(drawn); }
 
     /// Fills `seeds` at once: with an explicit start as that many calls of next_seed would, else from one
     /// seed of the operating system's, which ChaCha20 expands: 15 ns a seed.

@@ -39,6 +39,7 @@ enum class stream_domain : std::uint32_t {
     privacy_noise = 9,  ///< noise for differential privacy
     hedge_points = 10,  ///< the points at which input_hash evaluates
     hedged = 11,        ///< seeds from a seed and an input
+    published = 12,     ///< what is sent, from a seed that is kept
 };
 
 }  // namespace tensafe::random

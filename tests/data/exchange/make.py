@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Known answers of a whole exchange, computed as the documents say; nothing of the library runs here.
 
-    tests/data/exchange/make.py      writes <set>.json beside itself, the same bytes each time
+    tests/data/exchange/make.py      writes <set>.json and block_<set>.json beside itself, the same bytes each time
 
 docs/design/random-streams.md says how seeds become numbers, docs/design/ntt.md what an evaluation form is,
 docs/design/lora.md and noise.md what is computed, docs/wire-format.md the bytes. Only the standard library. Products
@@ -10,7 +10,8 @@ where the documents speak of evaluation forms.
 
 Fields: bytes are hexadecimal. A digest is D of tests/data/random_streams.json: of polynomials over all limbs in
 evaluation form, of e1 and reply_c1 over their coefficients, of messages over their bytes. product_c0 and zero_c0 are
-the target coefficients modulo each prime.
+the target coefficients modulo each prime. Of a block zeros are the encryptions of zero in its target coefficients, for
+each prime position after position.
 """
 import hashlib
 import json
@@ -24,7 +25,7 @@ from itertools import accumulate, chain, repeat
 # --- Random streams: docs/design/random-streams.md --------------------------------------------------------------
 
 MASK = (1 << 64) - 1
-PUBLIC_KEY, UPLINK, SECRET_KEY, ERROR, ZERO, FLOOD, DERIVE, JOINT_NONCE = range(1, 9)
+PUBLIC_KEY, UPLINK, SECRET_KEY, ERROR, ZERO, FLOOD, DERIVE, JOINT_NONCE, _, HEDGE_POINTS, HEDGED = range(1, 12)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -95,6 +96,20 @@ def generator(key):
         block = stream(key, DERIVE, n & 0xFFFFFFFF, 0, 64, n >> 32)
         key, n = block[:32], n + 1
         yield block[32:]
+
+
+def hedged_seed(key, parts):
+    prime = (1 << 61) - 1
+    sums = []
+    for i in (0, 1):
+        point, h = little(stream(key, HEDGE_POINTS, 0, 8 * i, 8)) & prime, 1
+        for part in parts:
+            data = struct.pack("<Q", len(part)) + part + bytes(-len(part) % 4)
+            for (word,) in struct.iter_unpack("<I", data):
+                h = (h * point + word) % prime
+        sums.append(h)
+    block = (sums[0] >> 32 & 0xFFFF) + (sums[1] >> 32 & 0xFFFF) * 2**16
+    return chacha20_block(key, (HEDGED, sums[0] & 0xFFFFFFFF, sums[1] & 0xFFFFFFFF), block)[:32]
 
 
 def joint_seed(client, server):
@@ -265,15 +280,17 @@ def checksum_weight(r, k):
     return (-1 if x & 1 else 1) * (0.08 + 0.32 * (x >> 12) * 2.0**-52)
 
 
-def plan_of(ring, shape, factor, precision, a):
-    """The table of noise.md. Doubles, as both ends compute them: H is compared bit by bit."""
+def plan_of(ring, shape, factor, precision, a, entries=None):
+    """The table of noise.md. Doubles, as both ends compute them: H is compared bit by bit.
+
+    entries: coefficients of an output's plaintexts that can differ from 0, where they are not all"""
     rank, d, rows = shape
     inputs = -(-d // (ring.degree // rows))
     checks = 0 if factor is None else -(-rank // 32) * 4
     root = math.sqrt(d)
     modulus = float(ring.modulus)
     alpha = float(int(root / (math.sqrt(12) * 0.45 * precision)) + 1)
-    entries = float(inputs * ring.degree)
+    entries = float(entries or inputs * ring.degree)
     plaintext = math.sqrt(rows) * alpha + math.sqrt(entries) / 2
     ratio = root if factor is None else min(root, float(factor))
     seen = math.sqrt(ring.degree / 18 + 1 / 12)  # deviation of the rounding of c0 and c1
@@ -298,34 +315,64 @@ def small_integers(label, count, limit):
     return [x % (2 * limit + 1) - limit for (x,) in struct.iter_unpack("<I", data)]
 
 
+def checksum_rows(a, plan):
+    rank, d = len(a), len(a[0])
+    checks = [[sum(checksum_weight(r % 32, k) * a[r][t] for r in range(first, min(first + 32, rank)))
+               for t in range(d)] for first in range(0, rank, 32) for k in range(4)]
+    assert math.sqrt(max(sum(x * x for x in row) for row in checks)) <= 2.5 * plan["row_norm"]
+    return checks
+
+
+def switched(ring, values, w):
+    """The nearest integers. The library may round down a fraction this close above a half: rns.md has the bound."""
+    q, close = ring.modulus, ring.modulus * 1536 * len(ring.primes) >> 64 - w
+    assert all(not q < 2 * ((x << w) % q) <= q + 2 * close for x in values)
+    return [((x << w) + q // 2) // q % (1 << w) for x in values]
+
+
+def signed(x, w):
+    return (x + (1 << w - 1)) % (1 << w) - (1 << w - 1)
+
+
+def scheme_of(packing, rows, factor, precision):
+    return little(struct.pack("<4Bf", packing, rows, 1 if factor is None else factor, 1, precision))
+
+
+class Session:
+    """Seeds and generators of both sides, A, and the key with which the server makes encryptions of zero."""
+
+    def __init__(self, name, log_n, widths, scale_bits, rank, d):
+        ring = self.ring = Ring(1 << log_n, widths)
+        self.seeds = {who: hashlib.sha256(f"{name}, {who}".encode()).digest()
+                      for who in ("secret_key", "server_nonce", "client", "pool", "server")}
+        self.client, self.pool, self.server = (generator(self.seeds[who]) for who in ("client", "pool", "server"))
+        # Small multiples of powers of two: exact as float, and so are their squares and sums as double.
+        self.a_integers = [small_integers(f"{name}, row {r}", d, 99) for r in range(rank)]
+        self.a = [[x / 1024 for x in row] for row in self.a_integers]
+        # b = e - a s.
+        self.s = ternary(self.seeds["secret_key"], SECRET_KEY, ring.degree)
+        self.nonce, error_seed = next(self.client), next(self.client)
+        self.joint = joint_seed(self.nonce, self.seeds["server_nonce"])
+        self.key_a = ring.uniform(self.joint, PUBLIC_KEY, 0)
+        self.key_b = ring.add(draw_errors(error_seed, 0, ring.degree), less=ring.multiply(self.key_a, self.s))
+        self.set = set_id(ring, scale_bits)
+
+
 def exchange(name, log_n, widths, scale_bits, shape, factor, precision):
-    ring = Ring(1 << log_n, widths)
-    n, q = ring.degree, ring.modulus
     rank, d, rows = shape
+    session = Session(name, log_n, widths, scale_bits, rank, d)
+    ring, a, s, of_set = session.ring, session.a, session.s, session.set
+    n, q = ring.degree, ring.modulus
     block = n // rows
     targets = range(0, n, block)
-    seeds = {who: hashlib.sha256(f"{name}, {who}".encode()).digest()
-             for who in ("secret_key", "server_nonce", "client", "pool", "server")}
-    client, pool, server = (generator(seeds[who]) for who in ("client", "pool", "server"))
-
-    # Small multiples of powers of two: exact as float, and so are their squares and sums as double.
-    a_integers = [small_integers(f"{name}, row {r}", d, 99) for r in range(rank)]
     h_integers = small_integers(f"{name}, h", d, 999)
-    a = [[x / 1024 for x in row] for row in a_integers]
     h = [x / 64 for x in h_integers]
     plan = plan_of(ring, shape, factor, precision, a)
     scale = plan.pop("state_norm") * (1 - 2.0**-19) / math.sqrt(sum(x * x for x in h))
-
-    # The key with which the server makes encryptions of zero: b = e - a s.
-    s = ternary(seeds["secret_key"], SECRET_KEY, n)
-    client_nonce, error_seed = next(client), next(client)
-    joint = joint_seed(client_nonce, seeds["server_nonce"])
-    key_a = ring.uniform(joint, PUBLIC_KEY, 0)
-    key_b = ring.add(draw_errors(error_seed, 0, n), less=ring.multiply(key_a, s))
+    client, pool, server, key_a, key_b = session.client, session.pool, session.server, session.key_a, session.key_b
     b_limbs = ring.evaluate(key_b)
-    of_set = set_id(ring, scale_bits)
-    key_message = message(2, of_set, 0, struct.pack("<IQ", len(widths) - 1, 0) + client_nonce
-                          + seeds["server_nonce"] + pack_polynomial(b_limbs, ring))
+    key_message = message(2, of_set, 0, struct.pack("<IQ", len(widths) - 1, 0) + session.nonce
+                          + session.seeds["server_nonce"] + pack_polynomial(b_limbs, ring))
 
     # The request: c0 = h + e - c1 s for each piece of h.
     request_seed = next(client)
@@ -336,18 +383,14 @@ def exchange(name, log_n, widths, scale_bits, shape, factor, precision):
         piece += [0] * (n - len(piece))
         c0.append(ring.add(piece, draw_errors(next(client), 0, n), less=ring.multiply(c1[i], s)))
         request_steps.append({"c0": digest(*ring.evaluate(c0[i])), "c1": digest(*ring.evaluate(c1[i]))})
-    range_byte = 1 if factor is None else factor
-    scheme = little(struct.pack("<4Bf", 1, rows.bit_length() - 1, range_byte, 1, precision))
+    scheme = scheme_of(1, rows.bit_length() - 1, factor, precision)
     request = message(16, of_set, scheme, struct.pack("<3I", d, block, 1) + request_seed
                       + b"".join(pack_polynomial(ring.evaluate(p), ring) for p in c0))
 
     # The rows that the products carry: those of A, then the checksum rows.
     per_output = [a[first:first + rows] for first in range(0, rank, rows)]
     if factor is not None:
-        checks = [[sum(checksum_weight(r % 32, k) * a[r][t] for r in range(first, min(first + 32, rank)))
-                   for t in range(d)] for first in range(0, rank, 32) for k in range(4)]
-        size = math.sqrt(max(sum(x * x for x in row) for row in checks))
-        assert size <= 2.5 * plan["row_norm"]
+        checks = checksum_rows(a, plan)
         per_output += [checks[first:first + min(rows, 4)] for first in range(0, len(checks), min(rows, 4))]
     assert len(per_output) == plan["outputs"]
 
@@ -374,15 +417,12 @@ def exchange(name, log_n, widths, scale_bits, shape, factor, precision):
         hidden_c0 = [(product_c0[k] + bv[k] + e + f) % q for k, e, f in zip(targets, e0, floods)]
 
         w = plan["reply_bits"] if o < -(-rank // rows) else plan["checksum_bits"]
-        # The nearest integer. The library may round down a fraction this close above a half: rns.md has the bound.
-        close = q * 1536 * len(widths) >> 64 - w
-        assert all(not q < 2 * ((x << w) % q) <= q + 2 * close for x in hidden_c1 + hidden_c0)
-        sent_c1, sent_c0 = ([((x << w) + q // 2) // q % (1 << w) for x in p] for p in (hidden_c1, hidden_c0))
+        sent_c1, sent_c0 = (switched(ring, p, w) for p in (hidden_c1, hidden_c0))
         sent_c0 = sent_c0[:len(carried)]
         payload += pack(sent_c0, w) + pack(sent_c1, w)
 
         seen = ring.multiply(sent_c1, s, 1 << w)
-        opened = [(x + seen[k] + (1 << w - 1)) % (1 << w) - (1 << w - 1) for x, k in zip(sent_c0, targets)]
+        opened = [signed(x + seen[k], w) for x, k in zip(sent_c0, targets)]
         decrypted += opened if o < -(-rank // rows) else []
         steps.append({"product_c0": ring.residues(product_c0[k] for k in targets),
                       "product_c1": digest(*ring.evaluate(product_c1)),
@@ -405,16 +445,95 @@ def exchange(name, log_n, widths, scale_bits, shape, factor, precision):
         "from": "tests/data/exchange/make.py, which says what the fields are",
         "degree": n, "primes": ring.primes, "psi": ring.psi, "scale_bits": scale_bits,
         "rank": rank, "d": d, "rows": rows, "number": NUMBER, "group": GROUP,
-        "seeds": {who: seed.hex() for who, seed in seeds.items()},
-        "h_times_64": h_integers, "a_times_1024": a_integers, "plan": plan, "scale": scale,
-        "client_nonce": client_nonce.hex(), "joint_seed": joint.hex(), "request_seed": request_seed.hex(),
+        "seeds": {who: seed.hex() for who, seed in session.seeds.items()},
+        "h_times_64": h_integers, "a_times_1024": session.a_integers, "plan": plan, "scale": scale,
+        "client_nonce": session.nonce.hex(), "joint_seed": session.joint.hex(), "request_seed": request_seed.hex(),
         "s": digest(s), "a": digest(*ring.evaluate(key_a)), "b": digest(*b_limbs),
         "key": described(key_message), "inputs": request_steps, "request": described(request),
         "outputs": steps, "reply": described(reply), "answers": answers}
 
 
-for name, *rest in (("private_n4096", 12, (45, 44), 40, (6, 1500, 4), None, 1.2e-4),
-                    ("minimal_n2048", 11, (41,), 20, (17, 600, 4), 5, 2.7e-4)):
-    text = json.dumps(exchange(name, *rest), indent=1)
+def block_exchange(name, log_n, widths, scale_bits, shape, factor, precision, asked):
+    """A block of tokens, of which so many are asked."""
+    rank, d, tokens = shape
+    session = Session(f"block, {name}", log_n, widths, scale_bits, rank, d)
+    ring, a, s = session.ring, session.a, session.s
+    n, q = ring.degree, ring.modulus
+    block = n // tokens  # entries of each state in one ciphertext
+    inputs = -(-d // block)
+    plan = plan_of(ring, (rank, d, 1), factor, precision, a, d)
+    longest_state = plan.pop("state_norm")
+    plan["inputs"] = inputs
+    scheme = scheme_of(4, 0, factor, precision)
+    place = [(k // block, k % block) for k in range(d)]  # of an entry of the first state
+
+    request_seed = next(session.client)
+    c1 = [ring.uniform(request_seed, UPLINK, i * len(widths)) for i in range(inputs)]
+    masks = [ring.add(draw_errors(next(session.client), 0, n), less=ring.multiply(c, s)) for c in c1]
+    request = message(22, session.set, scheme, struct.pack("<3I", d, tokens, 0) + request_seed)
+
+    carried = a + ([] if factor is None else checksum_rows(a, plan))
+    widths_of = [plan["reply_bits"] if o < rank else plan["checksum_bits"] for o in range(len(carried))]
+    integers = [[rounded(x * (plan["weight_norm"] / plan["row_norm"])) for x in row] for row in carried]
+    payload, zeros, sent_c1 = b"", [], []
+    for row, w in zip(integers, widths_of):
+        weights = [[0] * n for _ in range(inputs)]
+        for (i, t), x in zip(place, row):
+            weights[i][-t % n] = x if t == 0 else -x
+        zero_seed = next(session.pool)
+        v = ternary(zero_seed, ZERO, n)
+        c1_of_row = ring.add(*(ring.multiply(c, p) for c, p in zip(c1, weights)), ring.multiply(session.key_a, v),
+                             draw_errors(zero_seed, 1, n))
+        bv, e0 = ring.multiply(session.key_b, v), draw_errors(zero_seed, 0, tokens)
+        zeros.append([(bv[t * block] + e0[t]) % q for t in range(tokens)])
+        sent_c1.append(switched(ring, c1_of_row, w))
+        payload += pack(sent_c1[-1], w)
+    ahead = message(23, session.set, scheme, struct.pack("<3I", rank, d, tokens) + payload)
+    flood_secret = next(session.server)
+
+    steps = []
+    unit = q / 2.0**plan["reply_bits"] * plan["row_norm"] / plan["weight_norm"]
+    for t in range(asked):
+        h_integers = small_integers(f"block, {name}, h {t}", d, 999)
+        h = [x / 64 for x in h_integers]
+        scale = longest_state * (1 - 2.0**-19) / math.sqrt(sum(x * x for x in h))
+        c0 = [(rounded(x * scale) + masks[i][t * block + k]) % q for x, (i, k) in zip(h, place)]
+        up = message(24, session.set, scheme, struct.pack("<2IQ", d, t, NUMBER)
+                     + b"".join(pack(limb, p.bit_length()) for limb, p in zip(ring.residues(c0), ring.primes)))
+        sums = [(sum(x * y for x, y in zip(row, c0)) + zero[t]) % q for row, zero in zip(integers, zeros)]
+        limbs = ring.residues(sums)
+        seed = hedged_seed(flood_secret, [struct.pack("<Q", t)] + [struct.pack(f"<{len(x)}Q", *x) for x in limbs])
+        floods = [x - 4 * 2**(plan["flood_bits"] - 1) for x in flood_sums(seed, t, plan["flood_bits"], len(sums))]
+        sent = [switched(ring, [(x + f) % q], w)[0] for x, f, w in zip(sums, floods, widths_of)]
+        down = message(25, session.set, scheme, struct.pack("<3I", rank, d, t)
+                       + pack(sent[:rank], widths_of[0]) + (pack(sent[rank:], widths_of[-1]) if factor else b""))
+        answers = [sum(x * y for x, y in zip(row, h)) for row in a]
+        typical = plan["row_norm"] * math.sqrt(sum(x * x for x in h) / d)
+        for o, y in enumerate(answers):
+            w = widths_of[o]
+            opened = signed(sent[o] + ring.multiply(sent_c1[o], s, 1 << w)[t * block], w)
+            assert abs(opened * unit / scale - y) < 6 * precision * typical
+        steps.append({"h_times_64": h_integers, "scale": scale, "request": described(up), "reply": described(down),
+                      "answers": answers})
+
+    return {
+        "from": "tests/data/exchange/make.py, which says what the fields are",
+        "rank": rank, "d": d, "tokens": tokens, "number": NUMBER, "group": GROUP,
+        "seeds": {who: seed.hex() for who, seed in session.seeds.items()},
+        "a_times_1024": session.a_integers, "plan": plan, "request": described(request), "reply": described(ahead),
+        "zeros": ring.residues(zero[t] for t in range(tokens) for zero in zeros), "answered": steps}
+
+
+def write(name, known):
+    text = json.dumps(known, indent=1)
     text = re.sub(r"\[[^][{}]*\]", lambda numbers: re.sub(r"\s+", "", numbers[0]), text)  # one line for a list
     (pathlib.Path(__file__).parent / f"{name}.json").write_text(text + "\n")
+
+
+SETS = {"private_n4096": (12, (45, 44), 40), "minimal_n2048": (11, (41,), 20)}
+for name, *rest in (("private_n4096", (6, 1500, 4), None, 1.2e-4),
+                    ("minimal_n2048", (17, 600, 4), 5, 2.7e-4)):
+    write(name, exchange(name, *SETS[name], *rest))
+for name, *rest in (("private_n4096", (3, 300, 16), None, 1.2e-4, 3),
+                    ("minimal_n2048", (5, 200, 8), 5, 2.7e-4, 2)):
+    write(f"block_{name}", block_exchange(name, *SETS[name], *rest))

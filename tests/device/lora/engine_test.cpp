@@ -64,7 +64,7 @@ struct three_groups {
         for (std::size_t g = 0; g < 3; ++g) {
             servers.push_back(std::make_unique<server_type>(where, a[g]));
             clients.push_back(std::make_unique<client_type>(where, servers[g]->layout(), pointers));
-            const auto nonce = random::fresh_seed();
+            const auto nonce = random::fresh_nonce();
             const std::uint32_t number =
                 servers[g]->add_client(where, nonce, device::make_rerandomization_key(keys[1], nonce));
             groups.push_back({clients[g].get(), servers[g].get(), 1, number});

@@ -80,6 +80,13 @@ struct opened {
 };
 template struct opened<&exchange::client_block::masks_>;
 
+random::seed& flood_secret_of(lora::server_block<P>& block);
+template <auto member>
+struct opened_secret {
+    friend random::seed& flood_secret_of(lora::server_block<P>& block) { return (block.*member)[0]; }
+};
+template struct opened_secret<&lora::server_block<P>::flood_secret_>;
+
 /// The mask of a position as it stands in the client's memory.
 std::vector<std::uint64_t> mask_at(const exchange::client_block& block, std::size_t position) {
     rns::poly<basis, rns::coefficient_form> mask;
@@ -220,6 +227,91 @@ TEST_CASE("many answers at a position average the flood away") {
     };
     CHECK(apart(1) > 0.8 * budget.flood.deviation());
     CHECK(apart(copies) < 0.25 * budget.flood.deviation());
+}
+
+namespace {
+
+/// Asks for single entries of a row of A with four bits each, for each at all positions of a block, with a
+/// key that is 0. Tries all that the sum of an answer can be before the flood, the entry's 16 values and what
+/// is left of the encryption of zero, and takes the likeliest value. Returns how many of 8 entries are right.
+/// @param secret_is_sent  whether the floods come from the block's request, which everybody has
+std::size_t entries_read(const block_server& server, const matrix& a, bool secret_is_sent) {
+    constexpr std::int64_t largest_rest = 12;  // a coefficient of v and one of e0
+    constexpr double variance = 10.5 + 2.0 / 3;
+    const auto& plan = server.plan();
+    const lora::reply_budget& budget = plan.budget();
+    sides<P> s(29, plan.subring_log_n());
+    auto open = s.open;
+    rns::for_each_limb<basis>([&]<int I>() {
+        std::ranges::fill(open.b.limb<I>(), word{1});  // b = 1, of the key 0
+    });
+    lora::rerandomization_pool<P> zeros(s.server_nonce, open, plan.subring_log_n(), numbered_generator(30));
+    lora::block_workspace<P> work;
+    work.generator = numbered_generator(31);
+    /// What is sent of this sum if the request makes the floods.
+    const auto sent_of = [&](const random::seed& request, std::uint64_t position, std::int64_t sum) {
+        auto residues = lifted<basis>({sum});
+        const rns::residue_spans<basis> first{residues.limb<0>().first(1), residues.limb<1>().first(1)};
+        random::input_hash covered(request);
+        covered.add(std::span<const std::uint64_t>(&position, 1));
+        covered.add(first[0]);
+        covered.add(first[1]);
+        ckks::add_flood<basis>(budget.flood, covered.result(), static_cast<std::uint32_t>(position),
+                               {residues.limb<0>().first(1), residues.limb<1>().first(1)});
+        std::array<std::uint32_t, 1> result;
+        rns::switch_modulus<basis>(first, budget.reply_bits, std::span<std::uint32_t>(result));
+        return result[0];
+    };
+    std::size_t right = 0;
+    for (std::size_t entry = 0; entry < 8; ++entry) {
+        const lora::block_request request{d, tokens, numbered_seed(32 + entry)};
+        lora::server_block<P> block;
+        lora::block_reply ahead;
+        server.prepare(request, zeros, work, block, ahead);
+        if (secret_is_sent) {
+            flood_secret_of(block) = request.seed;
+        }
+        std::vector<word> unit(d);
+        unit[entry] = 1;
+        std::array<double, 16> likelihood{};  // its logarithm
+        for (std::size_t position = 0; position < tokens; ++position) {
+            lora::token_request one{d, position, 0, {}};
+            one.c0.resize(lora::packed_residues_bytes<P>(d));
+            lora::detail::for_packed_limbs<P>(std::span(one.c0), d, [&]<int I>(auto bytes, int bits) {
+                tensafe::memory::pack_bits(std::span<const word>(unit), bits, bytes);
+            });
+            lora::token_reply reply;
+            server.answer(block, one, work, reply);
+            std::array<std::uint32_t, 1> sent;
+            tensafe::memory::unpack_bits(std::span<const std::uint8_t>(reply.c0), budget.reply_bits,
+                                         std::span<std::uint32_t>(sent));
+            for (int value = 0; value < 16; ++value) {
+                const auto of_entry = static_cast<std::int64_t>(
+                    std::round((value - 8) / 8.0 * (budget.weight_norm / plan.layout().row_norm)));
+                double sum = 1e-3;
+                for (std::int64_t rest = -largest_rest; rest <= largest_rest; ++rest) {
+                    const bool fits = sent_of(request.seed, position, of_entry + rest) == sent[0];
+                    sum += fits ? std::exp(-static_cast<double>(rest * rest) / (2 * variance)) : 0;
+                }
+                likelihood[static_cast<std::size_t>(value)] += std::log(sum);
+            }
+        }
+        const auto best = std::ranges::max_element(likelihood) - likelihood.begin();
+        right += static_cast<float>(best - 8) / 8 == a.row(0)[entry] ? 1U : 0U;
+    }
+    return right;
+}
+
+}  // namespace
+
+TEST_CASE("floods whose secret is public are tried one by one, and show a row of A exactly") {
+    matrix a(1, d);
+    for (std::size_t k = 0; k < d; ++k) {
+        a.values[k] = static_cast<float>(static_cast<int>(k * k * 31 % 97 % 16) - 8) / 8;
+    }
+    const block_server server(a, tokens);
+    CHECK(entries_read(server, a, true) == 8);
+    CHECK(entries_read(server, a, false) < 4);  // each with a chance of 1/16
 }
 
 TEST_CASE("one zero under two blocks confirms a guess of A, without a key") {

@@ -101,6 +101,111 @@ TEST_CASE("after a hedge seeds come from the operating system again, and also af
           }) == second);
 }
 
+namespace {
+
+/// What an observer has of a copy that makes a key for each session.
+struct recorded {
+    std::vector<random::seed> sent;  ///< all of 32 random bytes
+    std::vector<lora::request<P>> requests;
+};
+
+std::vector<float> state_of_session(std::size_t session) {
+    return random_state(d, 1000 + session);
+}
+
+/// Eight sessions with so many states each.
+/// @param raw  whether nonces are the system's bytes, which made them in version 0.2
+recorded record(bool raw, std::size_t states) {
+    const lora::packing_plan<P> plan(4, d, 1);
+    return restored([&] {
+        recorded result;
+        for (std::size_t session = 0; session < 8; ++session) {
+            lora::client<P> client;
+            if (raw) {
+                result.sent.push_back(random::fresh_seed());
+                static_cast<void>(random::fresh_seed());  // of the key's error
+            } else {
+                result.sent.push_back(client.rerandomization_key(numbered_seed(session)).client_nonce);
+            }
+            for (std::size_t i = 0; i < states; ++i) {
+                result.requests.push_back(client.encrypt(plan, state_of_session(session)).request);
+                result.sent.push_back(result.requests.back().seed);
+            }
+        }
+        return result;
+    });
+}
+
+/// How many hidden states of one copy are read with what the other one sent in the place of its key.
+std::size_t states_read(const recorded& from, std::size_t states, const recorded& other) {
+    const tile_server server(random_matrix(4, d, 71));
+    std::size_t result = 0;
+    for (const random::seed& guess : other.sent) {
+        const ckks::secret_key<P> key(guess);
+        for (std::size_t i = 0; i < from.requests.size(); ++i) {
+            auto opened = expanded(server, from.requests[i]);
+            rns::for_each_limb<basis_of<P>>([&]<int I>() {
+                const auto c0 = opened.c0[0].template limb<I>();
+                rns::limb::multiply_add(rns::variable_arithmetic<basis_of<P>::template prime<I>>, c0,
+                                        opened.c1[0].template limb<I>(), key.value().template limb<I>(), c0);
+            });
+            auto read = centred(fractions_of(std::move(opened.c0[0])));
+            read.resize(d);
+            const std::vector<float> h = state_of_session(i / states);
+            result += correlation(read, std::vector<double>(h.begin(), h.end())) > 0.999 ? 1U : 0U;
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("what one copy of a client sends is not the key of another that draws in another order") {
+    // Nonces 1 and 7 of the first were keys 1 and 6 of the second, which encrypts three states with each.
+    CHECK(states_read(record(true, 3), 3, record(true, 2)) == 6);
+    CHECK(states_read(record(false, 3), 3, record(false, 2)) == 0);
+    CHECK(states_read(record(false, 2), 2, record(false, 3)) == 0);
+    // Copies that do the same do send the same.
+    CHECK(record(false, 2).sent == record(false, 2).sent);
+}
+
+TEST_CASE("what one copy of a server sends does not make the zeros that another has stored") {
+    const sides<P> s(98, 2);
+    // The pool and what fills it take a seed each.
+    const std::vector<std::int8_t> stored = restored([&] {
+        lora::rerandomization_pool<P> pool(s.server_nonce, s.open, 2);
+        pool.fill(1);
+        const auto zero = pool.acquire();
+        return std::vector<std::int8_t>(zero.e1.begin(), zero.e1.end());
+    });
+    const auto is_made_of = [&](const random::seed& of_pool, const random::seed& of_zero) {
+        const auto a = ckks::detail::expand_public_key<basis_of<P>>(
+            random::joint_seed(s.open.client_nonce, s.server_nonce));
+        random::input_hash key(of_pool);
+        key.add(std::span<const word>(a.limb<0>()));
+        key.add(std::span<const word>(s.open.b.words()));
+        const random::seed of_key = key.result();
+        random::input_hash start(of_zero);
+        start.add(std::span<const std::uint8_t>(of_key.bytes));
+        std::vector<std::int8_t> e1(P::degree);
+        random::sample_error(random::generator(start.result()).next_seed(), random::stream_domain::error, 1,
+                             std::span(e1));
+        return e1 == stored;
+    };
+    const auto found = [&](auto draw) {
+        const auto sent = restored([&] { return std::array{draw(), draw(), draw()}; });
+        std::size_t result = 0;
+        for (const random::seed& first : sent) {
+            for (const random::seed& second : sent) {
+                result += is_made_of(first, second) ? 1U : 0U;
+            }
+        }
+        return result;
+    };
+    CHECK(found(random::fresh_seed) == 1);
+    CHECK(found(random::fresh_nonce) == 0);
+}
+
 TEST_CASE("two copies of a client show nothing of the difference of their states, scales and keys") {
     const tile_server server(random_matrix(4, d, 71));
     const auto close = [&](bool hedged, const std::vector<float>& h, std::uint64_t key, double margin) {

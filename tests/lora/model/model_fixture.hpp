@@ -64,7 +64,7 @@ struct served {
     explicit served(const lora::adapter& from, const lora::model_options& options = with_blocks())
         : server(from, options),
           client(server.layout(), lora::client_part(from, options)),
-          nonce(tensafe::random::fresh_seed()),
+          nonce(tensafe::random::fresh_nonce()),
           session(nonce, client.rerandomization_key(nonce)) {}
 
     server_type server;

@@ -211,10 +211,10 @@ TEST_CASE("a layout that no server has is refused, whatever part of it is wrong"
     refused<shape_error>("down_proj", [](auto& l) { l.groups[3].d = 0; });
     refused<shape_error>("down_proj",
                          [](auto& l) { l.groups[3].d = tensafe::lora::detail::largest_dimension + 1; });
-    for (const double norm : {-1.0, not_a_number, infinity, std::ldexp(1, 101)}) {
+    for (const double norm : {-1.0, not_a_number, infinity, 0x1p101, 0x1p-101}) {
         refused<parameter_error>("down_proj", [&](auto& l) { l.groups[3].row_norm = norm; });
     }
-    for (const double scale : {not_a_number, -infinity}) {
+    for (const double scale : {not_a_number, -infinity, 0x1p65, -0x1p-65, 1e-310}) {
         refused<parameter_error>("scale", [&](auto& l) { l.groups[3].sites[0].scale = scale; });
     }
 }

@@ -109,7 +109,7 @@ TEST_CASE("a model without blocks says so on both sides") {
 }
 
 TEST_CASE("a session makes a pool when it is asked for, not before") {
-    const tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    const tensafe::random::seed nonce = tensafe::random::fresh_nonce();
     lora::client<small> keys;
     server_zeros session(nonce, keys.rerandomization_key(nonce));
     for (const int subring_log_n : {0, 2, 10}) {
@@ -126,7 +126,7 @@ TEST_CASE(
     "a session takes its own client's re-randomization key only, and makes pools as replies need them") {
     const lora::adapter from = random_adapter(1);
     served_small s(from);
-    const auto other = tensafe::random::fresh_seed();
+    const auto other = tensafe::random::fresh_nonce();
     CHECK_THROWS_AS(server_zeros(other, s.client.rerandomization_key(s.nonce)), parameter_error);
     auto malformed = s.client.rerandomization_key(s.nonce);
     malformed.b.limb<1>()[5] = ~tensafe::arith::word{0};
@@ -169,7 +169,7 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
     }
 
     model_client another(s.server.layout(), lora::client_part(first));
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     server_zeros of_another(nonce, another.rerandomization_key(nonce));
     const auto g = random_state(70, 10);
     const auto query_of_another = another.encrypt(0, g);

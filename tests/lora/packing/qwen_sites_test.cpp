@@ -77,7 +77,7 @@ result run_protected(const site_data& known) {
     static lora::client<P> client;
     const lora::adapter_site site = lora::normalize_rows(known.site);
     const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a, lora::trusts_clients{});
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = tensafe::random::fresh_nonce();
     auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
     typename decltype(server)::workspace work;
     typename decltype(server)::reply_type reply;

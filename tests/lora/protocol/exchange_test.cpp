@@ -50,7 +50,7 @@ json digest(const Values& values) {
 
 json described(std::span<const std::uint8_t> message) {
     return {{"bytes", message.size()},
-            {"first", hex(message.first(160))},
+            {"first", hex(message.first(std::min<std::size_t>(message.size(), 160)))},
             {"last", hex(message.last(32))},
             {"digest", digest(message)}};
 }
@@ -68,34 +68,65 @@ json coefficients(const Limbs& limbs, int subring_log_n) {
     return result;
 }
 
-template <ckks::parameter_set P, class Packing, class Protection>
-void check_exchange(const std::string& name) {
+json read_known(const std::string& name) {
     std::ifstream file(TENSAFE_TEST_DATA "/exchange/" + name + ".json");
     REQUIRE(file.good());
-    const json known = json::parse(file);
-    const auto seed = [&](const char* who) { return seed_of(known.at("seeds").at(who)); };
-    const auto generator = [&](const char* who) { return random::generator(seed(who)); };
+    return json::parse(file);
+}
 
+lora::matrix matrix_of(const json& known) {
     lora::matrix a(known.at("rank"), known.at("d"));
     for (std::size_t k = 0; k < a.values.size(); ++k) {
         a.values[k] = known.at("a_times_1024")[k / a.columns][k % a.columns].get<float>() / 1024;
     }
+    return a;
+}
+
+std::vector<double> state_of(const json& known) {
     std::vector<double> h = known.at("h_times_64");
     for (double& x : h) {
         x /= 64;
     }
+    return h;
+}
+
+template <class Plan>
+json numbers_of(const Plan& plan) {
+    const auto& budget = plan.budget();
+    return {{"row_norm", plan.layout().row_norm},
+            {"weight_norm", budget.weight_norm},
+            {"range", budget.range},
+            {"reply_bits", budget.reply_bits},
+            {"checksum_bits", budget.checksum_bits},
+            {"flood_bits", budget.flood.bits},
+            {"inputs", plan.inputs()},
+            {"outputs", plan.outputs()}};
+}
+
+template <class Plan>
+void check_answers(const Plan& plan, const std::vector<double>& h, const std::vector<double>& answers,
+                   const json& known) {
+    const double deviation = plan.budget().relative_error * plan.layout().row_norm *
+                             lora::detail::norm_of_state(attacks::view(h), h.size()) /
+                             std::sqrt(static_cast<double>(h.size()));
+    for (std::size_t r = 0; r < answers.size(); ++r) {
+        CHECK(std::fabs(answers[r] - known[r].get<double>()) < 6 * deviation);
+    }
+}
+
+template <ckks::parameter_set P, class Packing, class Protection>
+void check_exchange(const std::string& name) {
+    const json known = read_known(name);
+    const auto seed = [&](const char* who) { return seed_of(known.at("seeds").at(who)); };
+    const auto generator = [&](const char* who) { return random::generator(seed(who)); };
+
+    const lora::matrix a = matrix_of(known);
+    const std::vector<double> h = state_of(known);
     const lora::server<P, Packing, Protection> server(a);
     const auto& plan = server.plan();
     const auto& budget = plan.budget();
     CHECK(json(P::basis::primes) == known.at("primes"));
-    CHECK(json{{"row_norm", plan.layout().row_norm},
-               {"weight_norm", budget.weight_norm},
-               {"range", budget.range},
-               {"reply_bits", budget.reply_bits},
-               {"checksum_bits", budget.checksum_bits},
-               {"flood_bits", budget.flood.bits},
-               {"inputs", plan.inputs()},
-               {"outputs", plan.outputs()}} == known.at("plan"));
+    CHECK(numbers_of(plan) == known.at("plan"));
 
     const wire::envelope envelope{known.at("number"), known.at("group")};
     std::vector<std::int8_t> s(P::degree);
@@ -179,12 +210,72 @@ void check_exchange(const std::string& name) {
         }
     }
 
-    const auto answers = client.decrypt(plan, reply, query);
-    const double deviation = budget.relative_error * plan.layout().row_norm *
-                             lora::detail::norm_of_state(attacks::view(h), h.size()) /
-                             std::sqrt(static_cast<double>(h.size()));
-    for (std::size_t r = 0; r < answers.size(); ++r) {
-        CHECK(std::fabs(answers[r] - known.at("answers")[r].get<double>()) < 6 * deviation);
+    check_answers(plan, h, client.decrypt(plan, reply, query), known.at("answers"));
+}
+
+template <ckks::parameter_set P>
+using zeros_of_block = lora::detail::of_each_limb<P, tensafe::memory::secret_buffer<word>>;
+const zeros_of_block<ckks::private_n4096>& zeros_of(const lora::server_block<ckks::private_n4096>& block);
+const zeros_of_block<ckks::minimal_n2048>& zeros_of(const lora::server_block<ckks::minimal_n2048>& block);
+/// An explicit instantiation may name what is private.
+template <ckks::parameter_set P, auto member>
+struct opened {
+    friend const zeros_of_block<P>& zeros_of(const lora::server_block<P>& block) { return block.*member; }
+};
+template struct opened<ckks::private_n4096, &lora::server_block<ckks::private_n4096>::c0_>;
+template struct opened<ckks::minimal_n2048, &lora::server_block<ckks::minimal_n2048>::c0_>;
+
+template <ckks::parameter_set P, class Protection>
+void check_block_exchange(const std::string& name) {
+    const json known = read_known(name);
+    const auto seed = [&](const char* who) { return seed_of(known.at("seeds").at(who)); };
+    const auto generator = [&](const char* who) { return random::generator(seed(who)); };
+    const lora::server<P, lora::token_blocks, Protection> server(matrix_of(known), known.at("tokens"));
+    const auto& plan = server.plan();
+    CHECK(numbers_of(plan) == known.at("plan"));
+
+    const wire::envelope envelope{known.at("number"), known.at("group")};
+    lora::client<P> client(ckks::secret_key<P>(seed("secret_key")), generator("client"));
+    const auto key = client.rerandomization_key(seed("server_nonce"));
+    auto block = client.prepare(plan);
+    std::vector<std::uint8_t> message;
+    wire::write_block_request<P, Protection>(block.request(), envelope, message);
+    CHECK(described(message) == known.at("request"));
+
+    auto pool = server.pool(seed("server_nonce"), key, generator("pool"));
+    lora::block_workspace<P> work;
+    work.generator = generator("server");
+    lora::server_block<P> prepared;
+    lora::block_reply ahead;
+    server.prepare(block.request(), pool, work, prepared, ahead);
+    wire::write_block_reply<P, Protection>(ahead, envelope, message);
+    CHECK(described(message) == known.at("reply"));
+    json zeros;
+    for (const auto& limb : zeros_of(prepared)) {
+        zeros.push_back(std::vector(limb.begin(), limb.end()));
+    }
+    CHECK(zeros == known.at("zeros"));
+    client.accept(block, ahead);
+
+    std::vector<lora::token_query> queries;
+    for (const json& step : known.at("answered")) {
+        auto& query = queries.emplace_back();
+        block.encrypt(state_of(step), query);
+        query.request.block = envelope.number;
+        CHECK(json(query.scale) == step.at("scale"));
+        wire::write_token_request<P, Protection>(query.request, envelope, message);
+        CHECK(described(message) == step.at("request"));
+    }
+    for (std::size_t t = queries.size(); t-- > 0;) {
+        CAPTURE(t);
+        const json& step = known.at("answered")[t];
+        lora::token_reply reply;
+        server.answer(prepared, queries[t].request, work, reply);
+        wire::write_token_reply<P, Protection>(reply, envelope, message);
+        CHECK(described(message) == step.at("reply"));
+        std::vector<double> answers(plan.rank());
+        block.decrypt(reply, queries[t], answers);
+        check_answers(plan, state_of(step), answers, step.at("answers"));
     }
 }
 
@@ -198,4 +289,13 @@ TEST_CASE("an exchange of two inputs and a worst-case range has the bytes that t
 TEST_CASE("an exchange with checksum rows and one prime has the bytes that the documents say") {
     using protection = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
     check_exchange<ckks::minimal_n2048, lora::coefficient_tiles<4>, protection>("minimal_n2048");
+}
+
+TEST_CASE("a block of tokens and a worst-case range has the bytes that the documents say") {
+    check_block_exchange<ckks::private_n4096, lora::protects_adapter_rows<>>("block_private_n4096");
+}
+
+TEST_CASE("a block of tokens with checksum rows has the bytes that the documents say") {
+    using protection = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
+    check_block_exchange<ckks::minimal_n2048, protection>("block_minimal_n2048");
 }

@@ -46,7 +46,7 @@ template <int Level, parameter_set P>
 rerandomization_key<P, Level> make_rerandomization_key(const secret_key<P>& s,
                                                        const random::seed& server_nonce,
                                                        random::generator& generator) {
-    const random::seed client_nonce = generator.next_seed();
+    const random::seed client_nonce = generator.next_nonce();
     const auto a = detail::expand_public_key<typename P::template basis_at<Level>>(
         random::joint_seed(client_nonce, server_nonce));
     return {client_nonce, detail::hide_with_error<Level>(a, s, generator), server_nonce};

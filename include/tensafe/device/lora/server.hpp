@@ -204,7 +204,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     std::size_t clients() const noexcept { return clients_.count(); }
 
     /// Adds a client: the key with which its replies are hidden. Returns its number, from 0 on.
-    /// @param nonce      random::fresh_seed(), drawn by this server for the session and sent to the client
+    /// @param nonce      random::fresh_nonce(), drawn by this server for the session and sent to the client
     /// @param key        what the client answered: make_rerandomization_key
     /// @param generator  of the seeds of its encryptions of zero; to give an explicit one is for tests
     /// @throws parameter_error if the key is for another nonce or without room; format_error for a malformed

@@ -322,7 +322,7 @@ class client_batch : public batch_size {
         source.next_seeds(drawn);
         for (std::size_t g = 0; g < groups; ++g) {
             const auto of_group = drawn.subspan(g * (1 + messages_of_each), 1 + messages_of_each);
-            c1_seeds_.host[g] = of_group[0];
+            c1_seeds_.host[g] = source.to_send(of_group[0]);
             std::copy(of_group.begin() + 1, of_group.end(),
                       error_seeds_.host.begin() + static_cast<std::ptrdiff_t>(g * messages_of_each));
         }

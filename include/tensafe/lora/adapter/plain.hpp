@@ -50,7 +50,8 @@ std::vector<double> multiply(const char* what, const matrix& m, double scale, st
 }  // namespace detail
 
 /// Returns scale * B * product (d_out entries), for a client that holds B, of the decrypted A*h (rank
-/// entries).
+/// entries). Entries of a B from somebody who may see the time should be 0 or at least 2^-100, as those that
+/// a model_client takes are: smaller ones can make products subnormal.
 /// @throws shape_error if product.size() != rank
 inline std::vector<double> apply_b(const adapter_site& site, std::span<const double> product) {
     return detail::multiply("apply_b", site.b, site.scale, product);

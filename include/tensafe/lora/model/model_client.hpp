@@ -235,6 +235,7 @@ class model_client {
                         wanted, norms,
                         std::sqrt(encoding::sum_of_squares<float>(found->second->b.values)) * group.row_norm);
                     b.push_back(std::move(found->second->b));
+                    take_normal(b.back());
                     given.erase(found);
                 } else if (missing.empty() && layout_.mode != lora::mode::blind) {
                     missing = wanted.name;
@@ -244,6 +245,8 @@ class model_client {
         for (adapter_site& site : held.sites) {
             if (given.erase(site.name) != 0) {
                 check_clear(site);
+                take_normal(site.a);
+                take_normal(site.b);
                 clear_.push_back(std::move(site));
             }
         }
@@ -251,6 +254,13 @@ class model_client {
             missing.empty(),
             {"model_client: site ", in_quotes(missing),
              " of the layout was not given; take what client_part makes with the server's options"});
+    }
+
+    /// Makes entries 0 whose products with what is decrypted could be subnormal.
+    static void take_normal(matrix& m) noexcept {
+        for (float& x : m.values) {
+            x = std::fabs(x) < static_cast<float>(detail::least_entry) ? 0 : x;
+        }
     }
 
     static void check_clear(const adapter_site& site) {
@@ -261,6 +271,9 @@ class model_client {
             {"model_client: site ", in_quotes(site.name),
              " is not in the layout, so it is applied in the clear: got a B of ", site.b.columns,
              " columns for ", site.rank(), " rows of A, expected both matrices"});
+        require<parameter_error>(detail::is_scale(site.scale),
+                                 {"model_client: site ", in_quotes(site.name), " has the scale ", site.scale,
+                                  ", expected 0 or a magnitude from 2^-64 to 2^64"});
     }
 
     void check_held(const adapter_site& site, const model_layout::site& wanted) const {

@@ -227,8 +227,9 @@ struct model_layout {
                                  s.d_out <= detail::largest_dimension,
                              {"model_layout: site ", in_quotes(s.name), " has rank ", s.rank, " and ",
                               s.d_out, " outputs, expected 1 to ", detail::largest_dimension, " of both"});
-        require<parameter_error>(std::isfinite(s.scale), {"model_layout: site ", in_quotes(s.name),
-                                                          " has a scale that is no finite number"});
+        require<parameter_error>(mode == lora::mode::blind || detail::is_scale(s.scale),
+                                 {"model_layout: site ", in_quotes(s.name), " has the scale ", s.scale,
+                                  ", expected 0 or a magnitude from 2^-64 to 2^64"});
         require<parameter_error>(mode != lora::mode::blind || detail::is_scale_of_merged(s.scale),
                                  {"model_layout: site ", in_quotes(s.name), " has the scale ", s.scale,
                                   ", expected a power of two from 2^-256 to 2^256 in mode blind"});

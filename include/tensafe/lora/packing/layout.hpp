@@ -38,10 +38,9 @@ constexpr void check_shape(std::size_t rank, std::size_t d, double row_norm) {
     require<shape_error>(rank != 0 && d != 0 && rank <= largest_dimension && d <= largest_dimension,
                          {"layout: got a ", rank, " x ", d, " matrix, expected from 1 to ", largest_dimension,
                           " rows and columns"});
-    // Answers are multiplied by it: its square must be finite.
-    require<parameter_error>(
-        row_norm >= 0 && row_norm <= 0x1p100,
-        {"layout: got ", row_norm, " for the largest norm of a row, expected a number from 0 to 2^100"});
+    require<parameter_error>(row_norm == 0 || (row_norm >= 0x1p-100 && row_norm <= 0x1p100),
+                             {"layout: got ", row_norm,
+                              " for the largest norm of a row, expected 0 or a number from 2^-100 to 2^100"});
 }
 
 /// The members that the layouts of all packings have; some state them anew.
@@ -134,6 +133,23 @@ struct masked_norm {
         norm = std::sqrt(masked(sum, kept));
     }
 };
+
+// No time depends on a decrypted number because it is subnormal, whatever a server planted. An answer is an
+// integer, or what the transform of slots leaves of integers, at least 1 or else 0; times row norm over scale
+// and the norm of an integer row, at least 2^-100 2^-627 2^-35: 2^-762 or 0, with 53 bits, so a multiple of
+// 2^-814. An entry of B is 0 or at least 2^-100, with 24 bits: their product is 0 or a multiple of 2^-914,
+// and so is any sum of such. Times the scale, at least 2^-64, that is at least 2^-978; in mode blind an
+// answer times 2^-256 at least 2^-1018. The least normal double is 2^-1022.
+
+/// The least magnitude of what a server names and a client multiplies decrypted numbers with, beside 0.
+inline constexpr double least_entry = 0x1p-100;
+inline constexpr double least_scale = 0x1p-64;
+
+/// Whether a client multiplies with this scale.
+constexpr bool is_scale(double scale) noexcept {
+    const double magnitude = scale < 0 ? -scale : scale;
+    return magnitude == 0 || (magnitude >= least_scale && magnitude <= 1 / least_scale);
+}
 
 /// Refuses a state.  @throws encoding_error, naming the entry: for NaN, infinity, or a norm beyond double
 template <class Real>

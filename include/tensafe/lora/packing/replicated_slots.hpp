@@ -2,6 +2,7 @@
 
 #include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/real.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/layout.hpp>
@@ -230,21 +231,20 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
                  std::span<double> answers) const {
         const auto s = this->slots();
         const auto values = detail::make_room(work.slots, s.stride);
-        // A matrix that is 0 has the row_norm 0, and its answers are 0 rather than the flood.
+        // After the transform, within which integers stay above 2^-612: at most nine roots, multiples of
+        // 2^-68, are multiplied with one. What is below 1 then is rounding. A matrix that is 0 has the
+        // row_norm 0, and its answers are 0 rather than the flood.
         const double unit = static_cast<double>(P::degree / (2 * s.stride)) * this->row_norm /
                             (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
         for (std::size_t o = 0; o < s.outputs; ++o) {
             const std::span<double> of_output =
                 work.coefficients.span().subspan(o * 2 * s.stride, 2 * s.stride);
-            for (double& x : of_output) {
-                x *= unit;
-            }
             encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, values);
             s.collect(o, values, answers);
         }
         const double bound = this->row_norm * (largest_state(budget) / scale) / 0.9;
         for (double& x : answers) {
-            x = detail::clamped(x, bound);
+            x = detail::clamped(flushed(x, 1) * unit, bound);
         }
     }
 

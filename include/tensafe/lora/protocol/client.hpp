@@ -94,7 +94,7 @@ class client {
         } else {
             result.scale /= overflow_margin;
             const auto hedging = generator_.hedge(state, plan_numbers(plan, result.scale), key_.identity());
-            r.seed = generator_.next_seed();
+            r.seed = generator_.next_nonce();
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 restore_message();
                 plan.layout().encode_message(state, i, result.scale, of_state.kept, work_);
@@ -112,7 +112,7 @@ class client {
         const std::size_t columns = plan.entries_per_input();
         client_block<P, Protection> block(plan);
         const auto hedging = generator_.hedge(plan_numbers(plan, 0), key_.identity());
-        block.request_.seed = generator_.next_seed();
+        block.request_.seed = generator_.next_nonce();
         memory::secret_buffer<arith::word> product(P::degree, memory::uninitialized);
         memory::secret_buffer<arith::word> errors(P::degree, memory::uninitialized);
         for (std::size_t i = 0; i < plan.inputs(); ++i) {
@@ -267,7 +267,7 @@ class client {
     void encrypt_on_whole_chain(const Plan& plan, std::span<const Real> h, std::size_t i, std::uint64_t kept,
                                 ckks::seeded_ciphertext<P>& input) {
         using form = rns::secret_poly<typename P::basis, rns::coefficient_form>;
-        input.seed = generator_.next_seed();
+        input.seed = generator_.next_nonce();
         input.scale = P::scale;
         // Empty after an exception.
         form message = input.c0.words().empty() ? form(memory::uninitialized)

@@ -69,7 +69,7 @@ class server {
 
     /// Makes the encryptions of zero for one client, in one session. A reply takes plan().outputs() of them;
     /// `fill` makes them beforehand. Servers of one parameter set and subring_log_n() can share them.
-    /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
+    /// @param nonce  random::fresh_nonce(), drawn by this server for the session and sent to the client
     /// @param key    what the client answered: client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
     TENSAFE_COMPILED_MEMBER lora::rerandomization_pool<P> pool(

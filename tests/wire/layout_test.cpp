@@ -53,7 +53,9 @@ constexpr std::size_t rank_at = site_at + 4 + 10;  // rank, d_out, scale
 }  // namespace
 
 TEST_CASE("a model layout comes back equal, in both modes, and an empty one too") {
-    for (const auto& l : {some_layout(), blind_layout(), lora::model_layout{}}) {
+    lora::model_layout scaled = some_layout();
+    scaled.groups[1].column_exponents = {-120, -1, 0, 1, 2, 3, 120};
+    for (const auto& l : {some_layout(), blind_layout(), scaled, lora::model_layout{}}) {
         const byte_vector message = write(l, {1, 2});
         CHECK(read(message) == l);
         CHECK(wire::read_header(message) == wire::header{wire::kind::model_layout, wire::set_id<P>,
@@ -102,7 +104,17 @@ TEST_CASE("counts and lengths that lie are refused, and no memory is taken for w
     REQUIRE(get<std::uint32_t>(good, d_at) == 2048);
     REQUIRE(get<std::uint32_t>(good, site_at) == 10);
     REQUIRE(get<std::uint32_t>(good, rank_at) == 32);
-    CHECK(contains(refused(mode_at, 2), "got mode number 2, expected 0 (client_held_b) or 1 (blind)"));
+    CHECK(contains(refused(mode_at, 4), "got mode number 4, expected 0 (client_held_b) or 1 (blind), and 2"));
+    lora::model_layout scaled = some_layout();
+    scaled.groups.pop_back();
+    scaled.groups[0].column_exponents.resize(2048);
+    const byte_vector columns = write(scaled);
+    const std::size_t count_at = columns.size() - 4 - 2048 - 4;
+    REQUIRE(get<std::uint32_t>(columns, count_at) == 2048);
+    CHECK_THROWS_AS(read_layout(with_number(columns, count_at, most)), format_error);
+    CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(columns, count_at, 2047)), format_error);
+    CHECK_THROWS_WITH_AS(read_layout(with_number<std::uint32_t>(columns, d_at, 2047)),
+                         Contains("has 2048 column exponents, expected 2047 or none"), shape_error);
     CHECK(contains(refused(groups_at, 1), "bytes too many at the end"));
     CHECK(contains(refused(groups_at, 3), "got 0 more bytes, expected 4"));
     CHECK(contains(refused(groups_at, most), "got 0 more bytes, expected 4"));

@@ -10,6 +10,7 @@
 #include <tensafe/wire/scheme.hpp>
 #include <tensafe/wire/set_id.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,17 +21,20 @@ namespace tensafe::wire {
 
 /// Writes what a client has to know of a model as a message: kind model_layout, the ids of the set and of the
 /// scheme of its decode replies, so that a client of other types is told so before it sends anything. Body,
-/// in docs/wire-format.md: mode, tokens_ahead, groups with input, d, row_norm and sites; of each site
-/// name, rank, d_out, scale.
+/// in docs/wire-format.md: mode, tokens_ahead, groups with input, d, row_norm, sites and, where columns are
+/// scaled, column_exponents; of each site name, rank, d_out, scale.
 /// @throws as model_layout::check; parameter_error for a tokens_ahead that passes 32 bits
 template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>
 std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, const envelope& from = {}) {
     layout.check();
     const std::uint32_t tokens_ahead =
         detail::count_field("write_model_layout", "tokens_ahead", layout.tokens_ahead);
+    const bool scaled = std::any_of(layout.groups.begin(), layout.groups.end(),
+                                    [](const auto& group) { return !group.column_exponents.empty(); });
     std::size_t bytes = 3 * 4;
     for (const auto& group : layout.groups) {
-        bytes += detail::name_bytes(group.input) + 4 + 8 + 4;
+        bytes +=
+            detail::name_bytes(group.input) + 4 + 8 + 4 + (scaled ? 4 + group.column_exponents.size() : 0);
         for (const auto& site : group.sites) {
             bytes += detail::name_bytes(site.name) + 4 + 4 + 8;
         }
@@ -39,7 +43,7 @@ std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, c
     write_message(
         {kind::model_layout, set_id<P>, scheme_id<Packing, Protection>, from.number, from.group, bytes},
         message, [&](byte_writer& body) {
-            body.number<std::uint32_t>(layout.mode == lora::mode::blind ? 1 : 0);
+            body.number<std::uint32_t>((layout.mode == lora::mode::blind ? 1U : 0U) + (scaled ? 2U : 0U));
             body.number<std::uint32_t>(tokens_ahead);
             // check() keeps all of these below 2^32.
             body.number<std::uint32_t>(static_cast<std::uint32_t>(layout.groups.size()));
@@ -53,6 +57,11 @@ std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, c
                     body.number<std::uint32_t>(static_cast<std::uint32_t>(site.rank));
                     body.number<std::uint32_t>(static_cast<std::uint32_t>(site.d_out));
                     body.number<double>(site.scale);
+                }
+                if (scaled) {
+                    body.number<std::uint32_t>(static_cast<std::uint32_t>(group.column_exponents.size()));
+                    body.bytes({reinterpret_cast<const std::uint8_t*>(group.column_exponents.data()),
+                                group.column_exponents.size()});
                 }
             }
         });
@@ -68,9 +77,11 @@ lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::model_layout);
     lora::model_layout layout;
     const std::uint32_t mode = body.number<std::uint32_t>();
-    require<format_error>(mode <= 1, {"read_model_layout: got mode number ", mode,
-                                      ", expected 0 (client_held_b) or 1 (blind)"});
-    layout.mode = mode == 1 ? lora::mode::blind : lora::mode::client_held_b;
+    require<format_error>(mode <= 3,
+                          {"read_model_layout: got mode number ", mode,
+                           ", expected 0 (client_held_b) or 1 (blind), and 2 more for scaled columns"});
+    const bool scaled = mode >= 2;
+    layout.mode = mode % 2 == 1 ? lora::mode::blind : lora::mode::client_held_b;
     layout.tokens_ahead = body.number<std::uint32_t>();
     const std::uint32_t groups = body.number<std::uint32_t>();
     std::size_t all_sites = 0;
@@ -91,6 +102,10 @@ lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
             site.d_out = body.number<std::uint32_t>();
             site.scale = body.number<double>();
             group.sites.push_back(std::move(site));
+        }
+        if (scaled) {
+            const auto exponents = body.bytes(body.number<std::uint32_t>());
+            group.column_exponents.assign(exponents.begin(), exponents.end());
         }
         layout.groups.push_back(std::move(group));
     }

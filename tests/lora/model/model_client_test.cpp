@@ -35,6 +35,78 @@ TEST_CASE("they are so in mode blind, where sites of a group may have norms of a
     }
 }
 
+namespace {
+
+/// The worst error of the group's deltas, of their norms, for a state alone and in a block.
+template <class Served>
+double worst_error(Served& s, const lora::adapter& from, const std::vector<float>& h) {
+    const auto query = s.client.encrypt(0, h);
+    typename Served::client_type::reply_type reply;
+    s.session.apply(s.server, 0, query.request, reply);
+    prepared_block block(s, 0);
+    std::vector<double> product;
+    block.product(s, 0, h, product);
+    double worst = 0;
+    for (const auto& deltas : {s.client.deltas(0, reply, query), s.client.deltas(0, product)}) {
+        for (std::size_t i = 0; i < deltas.size(); ++i) {
+            auto wrong = lora::plain_delta(from.site(s.server.layout().groups[0].sites[i].name), h);
+            const double size = norm(std::span<const double>(wrong));
+            std::transform(wrong.begin(), wrong.end(), deltas[i].begin(), wrong.begin(), std::minus());
+            worst = worse(worst, norm(std::span<const double>(wrong)) / size);
+        }
+    }
+    return worst;
+}
+
+}  // namespace
+
+TEST_CASE("with column scales a few huge entries, which the adapter hardly reads, cost no precision") {
+    lora::adapter from = random_adapter(1);
+    from.sites.resize(3);
+    auto h = random_state(70, 1);
+    for (auto& site : from.sites) {
+        for (std::size_t r = 0; r < site.rank(); ++r) {
+            site.a.row(r)[17] = 0;
+            site.a.row(r)[40] *= 1e-4F;
+            site.a.row(r)[69] *= 30;
+        }
+    }
+    h[17] = 12000;
+    h[40] = -4000;
+    h[69] /= 30;
+    for (const auto mode : {lora::mode::client_held_b, lora::mode::blind}) {
+        lora::model_options options = with_blocks();
+        options.mode = mode;
+        served_small plain(from, options);
+        CHECK(plain.server.layout().groups[0].column_exponents.empty());
+        CHECK(worst_error(plain, from, h) > 0.1);
+        options.column_scales = true;
+        served_small scaled(from, options);
+        const auto& exponents = scaled.server.layout().groups[0].column_exponents;
+        REQUIRE(exponents.size() == 70);
+        CHECK(exponents[17] == lora::detail::largest_column_exponent);
+        CHECK(worst_error(scaled, from, h) < 8 * scaled.server.decode(0).layout().budget().relative_error);
+        CHECK(exponents[69] < -2);
+        lora::model_layout layout = scaled.server.layout();
+        layout.groups[0].column_exponents[5] = -120;  // a delta of 2^120 times the hidden state
+        CHECK_THROWS_WITH_AS(model_client(layout, lora::client_part(from, options)),
+                             Contains("got a gain of"), parameter_error);
+        layout.groups[0].column_exponents.pop_back();
+        CHECK_THROWS_WITH_AS(model_client(layout, lora::client_part(from, options)),
+                             Contains("69 column exponents, expected 70 or none"), shape_error);
+        const std::vector<float> nothing(69);
+        CHECK_THROWS_AS(scaled.client.encrypt(0, nothing), shape_error);
+        auto block = scaled.client.prepare(0);
+        lora::token_query query;
+        CHECK_THROWS_AS(block.encrypt(nothing, query), shape_error);
+        h[3] = std::numeric_limits<float>::infinity();
+        CHECK_THROWS_WITH_AS(block.encrypt(h, query), Contains("entry 3 of the hidden state is infinite"),
+                             encoding_error);
+        CHECK_FALSE(block.encrypt_or_zeros(h, query));
+        h[3] = 1;
+    }
+}
+
 TEST_CASE("an average-case range serves a model too, in blocks as well") {
     lora::adapter attention = random_adapter(1);
     attention.sites.resize(3);

@@ -11,6 +11,7 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -29,14 +30,26 @@ namespace tensafe::lora {
 /// adapter calls it, with the options of the model_server.
 /// @throws as normalize_rows, and as model_server for shapes and names
 inline adapter client_part(const adapter& from, const model_options& options = {}) {
-    static_cast<void>(group_sites(from, options));  // checks
+    grouped_sites groups = group_sites(from, options);  // checks
+    std::vector<std::span<const double>> norms(from.sites.size());
+    std::vector<detail::stacked_rows> stacks;
+    for (std::size_t g = 0; g < groups.sites.size() && options.mode == lora::mode::client_held_b; ++g) {
+        stacks.push_back(detail::stacked(from, groups.sites[g], options, groups.layout.groups[g]));
+        stacks.back().rows = {};
+        std::span<const double> rest = stacks.back().norms;
+        for (const std::size_t i : groups.sites[g]) {
+            norms[i] = rest.first(from.sites[i].rank());
+            rest = rest.subspan(norms[i].size());
+        }
+    }
     adapter held;
-    for (const adapter_site& site : from.sites) {
+    for (std::size_t i = 0; i < from.sites.size(); ++i) {
+        const adapter_site& site = from.sites[i];
         if (!detail::is_protected(options, site)) {
             held.sites.push_back(site);
         } else if (options.mode == lora::mode::client_held_b) {
-            held.sites.push_back(normalize_rows(site));
-            held.sites.back().a = {};
+            held.sites.push_back({site.name, {}, site.b, site.scale});
+            detail::carry_norms(held.sites.back(), norms[i]);
         }
     }
     return held;
@@ -69,7 +82,8 @@ class model_client {
     /// Makes a client of a model with keys that others may share.
     /// @param layout  from the server: checked here, also against the parameter set
     /// @param held    of client_part; sites that the layout does not name are applied in the clear
-    /// @param norms   each site's gain, row norm * |scale| * norm of B, must not pass its norm here: a server
+    /// @param norms   each site's gain, row norm * |scale| * norm of B, times the largest factor that
+    ///                column_exponents give an entry of a hidden state, must not pass its norm here: a server
     ///                could overflow the next hidden states with a large one, when an answer, a coefficient
     ///                of the key perhaps, is not zero
     /// @throws parameter_error or shape_error, naming site or input, for a layout that no model_server of
@@ -84,6 +98,7 @@ class model_client {
             detail::naming_input("model_client", group, [&] {
                 const std::size_t rows = group.rows(layout_.mode);
                 decode_.emplace_back(rows, group.d, group.row_norm);
+                factors_.emplace_back(detail::column_factors(group.column_exponents));
                 if (layout_.tokens_ahead > 0) {
                     blocks_.emplace_back(
                         block_plan::layout_type::of(rows, group.d, group.row_norm, layout_.tokens_ahead));
@@ -123,15 +138,21 @@ class model_client {
     /// @throws as client::encrypt; parameter_error if there is no such group
     template <hidden_state State>
     void encrypt(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
-        detail::naming_input("model_client::encrypt", layout_.at(group),
-                             [&] { keys_->encrypt(decode_[group], h, result, overflow_margin); });
+        detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
+            with_scaled(group, h, [&](const auto& state) {
+                keys_->encrypt(decode_[group], state, result, overflow_margin);
+                return true;
+            });
+        });
     }
 
     /// Encrypts like client::encrypt_or_zeros.  @throws as it; parameter_error if there is no such group
     template <hidden_state State>
     bool encrypt_or_zeros(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
         return detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
-            return keys_->encrypt_or_zeros(decode_[group], h, result, overflow_margin);
+            return with_scaled(group, h, [&](const auto& state) {
+                return keys_->encrypt_or_zeros(decode_[group], state, result, overflow_margin);
+            });
         });
     }
 
@@ -141,7 +162,7 @@ class model_client {
     /// @throws as client::prepare; parameter_error if there is no such group, or no blocks
     block_type prepare(std::size_t group) {
         return detail::naming_input("model_client::prepare", layout_.at(group),
-                                    [&] { return keys_->prepare(plan_of_blocks(group)); });
+                                    [&] { return keys_->prepare(plan_of_blocks(group), factors_[group]); });
     }
     /// Takes in the server's part of a block.  @throws as client::accept
     void accept(block_type& block, const block_reply& r) const { keys_->accept(block, r); }
@@ -215,6 +236,15 @@ class model_client {
     std::span<const adapter_site> in_the_clear() const noexcept { return clear_; }
 
   private:
+    template <hidden_state State, class F>
+    bool with_scaled(std::size_t group, const State& h, F&& f) {
+        if (factors_[group].empty()) {
+            return f(h);
+        }
+        detail::scale_columns(detail::view_of_state(h), factors_[group], scaled_);
+        return f(scaled_.span());
+    }
+
     void take(adapter held, const base_norms& norms) {
         std::map<std::string_view, adapter_site*> given;
         for (adapter_site& site : held.sites) {
@@ -224,16 +254,16 @@ class model_client {
         std::string_view missing;
         for (const auto& group : layout_.groups) {
             auto& b = b_.emplace_back();
+            const double largest = largest_factor(group) * group.row_norm;
             for (const auto& wanted : group.sites) {
                 const auto found = given.find(wanted.name);
                 if (layout_.mode == lora::mode::blind) {
-                    check_gain(wanted, norms, std::sqrt(static_cast<double>(wanted.d_out)) * group.row_norm);
+                    check_gain(wanted, norms, std::sqrt(static_cast<double>(wanted.d_out)) * largest);
                 }
                 if (found != given.end()) {
                     check_held(*found->second, wanted);
-                    check_gain(
-                        wanted, norms,
-                        std::sqrt(encoding::sum_of_squares<float>(found->second->b.values)) * group.row_norm);
+                    check_gain(wanted, norms,
+                               std::sqrt(encoding::sum_of_squares<float>(found->second->b.values)) * largest);
                     b.push_back(std::move(found->second->b));
                     take_normal(b.back());
                     given.erase(found);
@@ -295,6 +325,12 @@ class model_client {
                                   ", expected ", wanted.scale, " as the server's layout says"});
     }
 
+    /// How much longer than a hidden state the state that is encrypted in its place can be.
+    static double largest_factor(const model_layout::group& group) {
+        const auto& e = group.column_exponents;
+        return e.empty() ? 1 : std::ldexp(1.0, -*std::min_element(e.begin(), e.end()));
+    }
+
     static void check_gain(const model_layout::site& site, const base_norms& norms, double unscaled) {
         const double gain = unscaled * std::fabs(site.scale);
         const auto norm = norms.find(site.name);
@@ -308,6 +344,8 @@ class model_client {
     model_layout layout_;
     std::vector<decode_plan> decode_;
     std::vector<block_plan> blocks_;
+    std::vector<std::vector<double>> factors_;  ///< of the entries of each group's hidden states, or none
+    memory::secret_buffer<double> scaled_;
     std::vector<std::vector<matrix>> b_;  ///< the matrices of each site of each group
     std::vector<adapter_site> clear_;
 };

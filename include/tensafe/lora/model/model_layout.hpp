@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -44,6 +45,10 @@ struct model_options {
     bool trusts_clients = false;
     /// Whether the server keeps this site to itself; the client gets the others whole. Empty: every site.
     std::function<bool(const adapter_site&)> protect;
+    /// Whether each column of the matrices is scaled by a power of two, **which all clients see**, so that
+    /// deltas stay precise for hidden states with a few huge entries that the adapter hardly reads (the
+    /// massive activations of language models). The powers show the norm of each column within a factor 1.5.
+    bool column_scales = false;
     /// The name of a site's input; sites with the same input share one request. Empty: lora::shared_input.
     std::function<std::string(std::string_view)> input_of;
 };
@@ -123,6 +128,9 @@ struct model_layout {
         std::size_t d = 0;    ///< entries of the hidden state
         double row_norm = 1;  ///< the largest norm of a row, as lora::layout has it
         std::vector<model_layout::site> sites;
+        /// The server holds column t times 2^column_exponents[t], so the client divides entry t of a hidden
+        /// state by as much: d of them, or none if no column is scaled.
+        std::vector<std::int8_t> column_exponents = {};
 
         /// The rows of the stacked matrix, as many as a product has entries.
         std::size_t rows(lora::mode m) const noexcept {
@@ -204,6 +212,10 @@ struct model_layout {
                                  {"model_layout: input ", in_quotes(g.input), " has no site"});
             sites += g.sites.size();
             require<shape_error>(sites <= most_sites, {"model_layout: got more than ", most_sites, " sites"});
+            require<shape_error>(
+                g.column_exponents.empty() || g.column_exponents.size() == g.d,
+                {"model_layout: input ", in_quotes(g.input), " has ", g.column_exponents.size(),
+                 " column exponents, expected ", g.d, " or none"});
             std::size_t rows = 0;
             for (const auto& s : g.sites) {
                 check_site(s, names);

@@ -7,11 +7,13 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -39,6 +41,66 @@ constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noex
         return l.inputs() * l.outputs() * P::degree *
                static_cast<std::size_t>(traced_product<P>::basis::limbs) * sizeof(arith::word);
     }
+}
+
+/// Divides by the power of two with which the largest row gets a norm of 1/2 to 1, and returns it: one scale
+/// of integers then serves all sites of a group. Exact, but for entries below 2^-126.
+inline double take_size_out(matrix& m) {
+    const double norm = largest_row_norm(m);
+    if (!(norm > 0)) {
+        return 1;
+    }
+    int exponent = 0;
+    static_cast<void>(std::frexp(norm, &exponent));
+    for (float& x : m.values) {
+        x = static_cast<float>(std::ldexp(static_cast<double>(x), -exponent));
+    }
+    return std::ldexp(1.0, exponent);
+}
+
+/// The rows of a group as they are served, and in mode client_held_b the norms that their B carry instead.
+struct stacked_rows {
+    matrix rows;
+    std::vector<double> norms;
+};
+
+/// Stacks the rows of a group's sites. Writes the scales of merged sites, and the exponents of columns.
+inline stacked_rows stacked(const adapter& from, const std::vector<std::size_t>& sites,
+                            const model_options& options, model_layout::group& group) {
+    stacked_rows result{matrix(0, group.d), {}};
+    matrix& rows = result.rows;
+    rows.values.reserve(group.rows(options.mode) * group.d);
+    for (std::size_t s = 0; s < sites.size(); ++s) {
+        const adapter_site& site = from.sites[sites[s]];
+        matrix own;
+        if (options.mode == lora::mode::blind) {
+            own = merge(site);
+            group.sites[s].scale = take_size_out(own);
+        } else {
+            check_matrices("normalize_rows", site);
+            own = site.a;
+            const std::vector<double> norms = take_norms(own);
+            result.norms.insert(result.norms.end(), norms.begin(), norms.end());
+        }
+        rows.values.insert(rows.values.end(), own.values.begin(), own.values.end());
+        rows.rows += own.rows;
+    }
+    if (options.column_scales) {
+        group.column_exponents = scale_columns(rows);
+        if (options.mode == lora::mode::client_held_b) {
+            const std::vector<double> more = take_norms(rows);
+            std::transform(more.begin(), more.end(), result.norms.begin(), result.norms.begin(),
+                           std::multiplies());
+        } else {
+            for (auto at = rows.values.begin(); auto& site : group.sites) {
+                matrix own(site.d_out, group.d);
+                std::copy_n(at, own.values.size(), own.values.begin());
+                site.scale *= take_size_out(own);
+                at = std::copy(own.values.begin(), own.values.end(), at);
+            }
+        }
+    }
+    return result;
 }
 
 }  // namespace detail
@@ -96,7 +158,7 @@ class model_server {
         for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
             model_layout::group& group = layout_.groups[g];
             detail::naming_input("model_server", group, [&] {
-                const matrix rows = stack(from, groups.sites[g], layout_.mode, group);
+                const matrix rows = detail::stacked(from, groups.sites[g], options, group).rows;
                 group.row_norm = (options.trusts_clients ? decode_.emplace_back(rows, trusts_clients{})
                                                          : decode_.emplace_back(rows))
                                      .layout()
@@ -129,7 +191,7 @@ class model_server {
     static void visit_weights(const adapter& from, const model_options& options, Take&& take) {
         grouped_sites groups = grouped(from, options);
         for (std::size_t g = 0; g < groups.sites.size(); ++g) {
-            const matrix rows = stack(from, groups.sites[g], options.mode, groups.layout.groups[g]);
+            const matrix rows = detail::stacked(from, groups.sites[g], options, groups.layout.groups[g]).rows;
             const typename decode_server::plan_type plan(rows.rows, rows.columns,
                                                          detail::public_row_norm(rows));
             const std::array<arith::word, 2> shape{rows.rows, rows.columns};
@@ -201,41 +263,6 @@ class model_server {
             }
         }
         return sum;
-    }
-
-    /// The rows of a group's sites as they are served. Writes the scales of merged sites.
-    static matrix stack(const adapter& from, const std::vector<std::size_t>& sites, lora::mode mode,
-                        model_layout::group& group) {
-        matrix rows(0, group.d);
-        rows.values.reserve(group.rows(mode) * group.d);
-        for (std::size_t s = 0; s < sites.size(); ++s) {
-            const adapter_site& site = from.sites[sites[s]];
-            matrix own;
-            if (mode == lora::mode::blind) {
-                own = merge(site);
-                group.sites[s].scale = take_size_out(own);
-            } else {
-                own = normalize_rows(site).a;
-            }
-            rows.values.insert(rows.values.end(), own.values.begin(), own.values.end());
-            rows.rows += own.rows;
-        }
-        return rows;
-    }
-
-    /// Divides by the power of two with which the largest row gets a norm of 1/2 to 1, and returns it: one
-    /// scale of integers then serves all sites of a group. Exact, but for entries below 2^-126.
-    static double take_size_out(matrix& m) {
-        const double norm = detail::largest_row_norm(m);
-        if (!(norm > 0)) {
-            return 1;
-        }
-        int exponent = 0;
-        static_cast<void>(std::frexp(norm, &exponent));
-        for (float& x : m.values) {
-            x = static_cast<float>(std::ldexp(static_cast<double>(x), -exponent));
-        }
-        return std::ldexp(1.0, exponent);
     }
 
     model_layout layout_;

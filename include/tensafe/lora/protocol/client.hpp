@@ -105,12 +105,14 @@ class client {
     }
 
     /// Prepares a block of tokens: draws the masks of all positions. Its request goes to the server.
+    /// @param factors  of the entries of all its hidden states, d of them, or none: see column_exponents
     template <class Protection>
-    client_block<P, Protection> prepare(const packing_plan<P, token_blocks, Protection>& plan) {
+    client_block<P, Protection> prepare(const packing_plan<P, token_blocks, Protection>& plan,
+                                        std::span<const double> factors = {}) {
         using basis = typename traced_product<P>::basis;
         const std::size_t tokens = plan.layout().tokens;
         const std::size_t columns = plan.entries_per_input();
-        client_block<P, Protection> block(plan);
+        client_block<P, Protection> block(plan, factors);
         const auto hedging = generator_.hedge(plan_numbers(plan, 0), key_.identity());
         block.request_.seed = generator_.next_nonce();
         memory::secret_buffer<arith::word> product(P::degree, memory::uninitialized);

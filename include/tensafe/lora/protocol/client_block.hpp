@@ -4,6 +4,7 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <concepts>
@@ -13,6 +14,7 @@
 #include <span>
 #include <type_traits>
 #include <unistd.h>
+#include <vector>
 
 // The client's half of a block of tokens.
 
@@ -45,6 +47,26 @@ inline void check_scale(double scale) {
 template <hidden_state State>
 auto view_of_state(const State& h) {
     return std::span<const std::remove_cvref_t<decltype(*std::data(h))>>(std::data(h), std::size(h));
+}
+
+/// What each entry of a hidden state is multiplied with for a server of such columns: 2^-exponent.
+inline std::vector<double> column_factors(std::span<const std::int8_t> exponents) {
+    std::vector<double> factors(exponents.size());
+    std::transform(exponents.begin(), exponents.end(), factors.begin(),
+                   [](std::int8_t e) { return std::ldexp(1.0, -e); });
+    return factors;
+}
+
+/// Writes the state times these factors.  @throws shape_error unless there are as many
+template <class Real>
+void scale_columns(std::span<const Real> state, std::span<const double> factors,
+                   memory::secret_buffer<double>& to) {
+    require<shape_error>(state.size() == factors.size(), {"encrypt: got a hidden state of ", state.size(),
+                                                          " entries, expected ", factors.size()});
+    const std::span<double> scaled = make_room(to, factors.size());
+    for (std::size_t t = 0; t < factors.size(); ++t) {
+        scaled[t] = static_cast<double>(state[t]) * factors[t];
+    }
 }
 }  // namespace detail
 
@@ -79,12 +101,12 @@ class client_block {
     ///         position
     template <hidden_state State>
     void encrypt(const State& h, token_query& to, double overflow_margin = 1) {
-        hide<false>(detail::view_of_state(h), to, overflow_margin);
+        hide_scaled<false>(detail::view_of_state(h), to, overflow_margin);
     }
     /// Hides like encrypt, and states that are not finite like client::encrypt_or_zeros.
     template <hidden_state State>
     bool encrypt_or_zeros(const State& h, token_query& to, double overflow_margin = 1) {
-        return hide<true>(detail::view_of_state(h), to, overflow_margin);
+        return hide_scaled<true>(detail::view_of_state(h), to, overflow_margin);
     }
 
     /// Decrypts A*h, rank entries, from the reply to this query. What client::decrypt says holds here.
@@ -121,8 +143,9 @@ class client_block {
 
   private:
     friend class client<P>;
-    explicit client_block(const plan_type& plan)
+    client_block(const plan_type& plan, std::span<const double> factors)
         : plan_(plan),
+          factors_(factors.begin(), factors.end()),
           request_{plan.d(), plan.layout().tokens, {}},
           reals_(plan.d(), memory::uninitialized),
           sums_(plan.d(), memory::uninitialized) {
@@ -131,6 +154,15 @@ class client_block {
         for (auto& limb : masks_) {
             limb = memory::secret_buffer<arith::word>(request_.tokens * plan.d(), memory::uninitialized);
         }
+    }
+
+    template <bool zeros_instead, class Real>
+    bool hide_scaled(std::span<const Real> state, token_query& to, double overflow_margin) {
+        if (factors_.empty()) {
+            return hide<zeros_instead>(state, to, overflow_margin);
+        }
+        detail::scale_columns(state, factors_, scaled_);
+        return hide<zeros_instead>(std::span<const double>(scaled_.span()), to, overflow_margin);
     }
 
     // Compiled apart, for with 0 in its place no branch may ask whether the state is kept.
@@ -169,6 +201,7 @@ class client_block {
     }
 
     plan_type plan_;
+    std::vector<double> factors_;  ///< of the entries of each hidden state, or none
     block_request request_;
     std::size_t next_ = 0;
     pid_t owner_ = ::getpid();
@@ -176,6 +209,7 @@ class client_block {
     std::array<memory::secret_buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> masks_;
     memory::secret_buffer<arith::word> products_;  ///< each output at position 0, then at position 1, ...
     memory::secret_buffer<double> reals_;
+    memory::secret_buffer<double> scaled_;
     memory::secret_buffer<arith::word> sums_;
     decryption_workspace<P> work_;
 };

@@ -98,6 +98,9 @@ class model_client {
 
     const model_layout& layout() const noexcept { return layout_; }
     const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
+    /// The gain of each site, in the order of the layout: about how much longer than a hidden state its delta
+    /// may be.
+    std::span<const double> gains() const noexcept { return gains_; }
     /// The plan of single hidden states of a group.
     /// The group of this number.  @throws parameter_error if there is no such group
     const decode_plan& plan(std::size_t group) const {
@@ -227,11 +230,11 @@ class model_client {
             for (const auto& wanted : group.sites) {
                 const auto found = given.find(wanted.name);
                 if (layout_.mode == lora::mode::blind) {
-                    check_gain(wanted, norms, std::sqrt(static_cast<double>(wanted.d_out)) * group.row_norm);
+                    take_gain(wanted, norms, std::sqrt(static_cast<double>(wanted.d_out)) * group.row_norm);
                 }
                 if (found != given.end()) {
                     check_held(*found->second, wanted);
-                    check_gain(
+                    take_gain(
                         wanted, norms,
                         std::sqrt(encoding::sum_of_squares<float>(found->second->b.values)) * group.row_norm);
                     b.push_back(std::move(found->second->b));
@@ -282,13 +285,14 @@ class model_client {
                                   ", expected ", wanted.scale, " as the server's layout says"});
     }
 
-    static void check_gain(const model_layout::site& site, const base_norms& norms, double unscaled) {
+    void take_gain(const model_layout::site& site, const base_norms& norms, double unscaled) {
         const double gain = unscaled * std::fabs(site.scale);
         const auto norm = norms.find(site.name);
         const double most = norm == norms.end() ? largest_gain : norm->second;
         require<parameter_error>(gain <= most, {"model_client: site ", in_quotes(site.name),
                                                 ": got a gain of ", gain, ", expected at most ", most,
                                                 norm == norms.end() ? "" : ", the base layer's norm"});
+        gains_.push_back(gain);
     }
 
     std::shared_ptr<client<P>> keys_;
@@ -296,6 +300,7 @@ class model_client {
     std::vector<decode_plan> decode_;
     std::vector<block_plan> blocks_;
     std::vector<std::vector<matrix>> b_;  ///< the matrices of each site of each group
+    std::vector<double> gains_;
     std::vector<adapter_site> clear_;
 };
 

@@ -499,7 +499,7 @@ py::list session_object::groups() const {
 std::vector<std::string> session_object::in_the_clear() const {
     const auto lock = locked(*in_use_);
     std::vector<std::string> names;
-    for (const lora::adapter_site& site : open().in_the_clear()) {
+    for (const lora::adapter_site& site : open().clear()) {
         names.push_back(site.name);
     }
     return names;
@@ -543,7 +543,7 @@ PYBIND11_MODULE(_core, m) {
         .def(py::init([](const std::vector<site_values>& sites, std::size_t set, int rows,
                          std::size_t tokens_ahead, bool blind, bool trusts_clients,
                          std::optional<std::vector<std::string>> protect,
-                         std::optional<std::map<std::string, std::string, std::less<>>> inputs) {
+                         std::map<std::string, std::string, std::less<>> inputs) {
             const lora::adapter adapter = adapter_of(sites);
             server_options options = options_of(rows, tokens_ahead, blind, trusts_clients);
             if (protect) {
@@ -551,11 +551,7 @@ PYBIND11_MODULE(_core, m) {
                     return std::find(names.begin(), names.end(), site.name) != names.end();
                 };
             }
-            if (inputs) {
-                options.input_of = [of = std::move(*inputs)](std::string_view site) {
-                    return of.find(site)->second;
-                };
-            }
+            options.input_of = [of = std::move(inputs)](std::string_view s) { return of.find(s)->second; };
             const parameter_set& of = *all_sets.at(set);
             const py::gil_scoped_release released;
             return std::make_shared<server_object>(server_object{&of, of.make_server(adapter, options)});
@@ -601,8 +597,7 @@ PYBIND11_MODULE(_core, m) {
         }))
         .def_property_readonly("parameters", [](const client_object& c) { return c.set->name; })
         .def_property_readonly(
-            "groups",
-            [](const client_object& c) { return groups_of(c.held->layout(), c.held->gains()); })
+            "groups", [](const client_object& c) { return groups_of(c.held->layout(), c.held->gains()); })
         .def("rerandomization_key",
              [](client_object& c, const py::bytes& nonce) {
                  const tensafe::random::seed seed = seed_of(nonce);

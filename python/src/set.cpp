@@ -51,9 +51,7 @@ class asking : public session {
   public:
     const lora::model_layout& layout() const override { return client_.model()->layout(); }
     std::span<const double> gains() const override { return client_.model()->gains(); }
-    std::span<const lora::adapter_site> in_the_clear() const override {
-        return client_.model()->in_the_clear();
-    }
+    std::span<const lora::adapter_site> clear() const override { return client_.model()->in_the_clear(); }
     void deltas(std::size_t group, std::span<const double> product,
                 std::vector<std::vector<double>>& to) const override {
         client_.model()->deltas(group, product, to);

@@ -13,6 +13,7 @@ from .errors import ParameterError, ShapeError, UnsupportedError
 
 parameter_sets: tuple = _core.parameter_sets
 _MODES = ("client_held_b", "blind")
+CLAMPED = "{} entries of deltas were beyond the largest number of their type, and became that"
 
 
 def _options(parameters, rows, tokens_ahead, mode, trusts_clients):
@@ -23,10 +24,6 @@ def _options(parameters, rows, tokens_ahead, mode, trusts_clients):
             count(tokens_ahead, "tokens_ahead"), mode == "blind", flag(trusts_clients, "trusts_clients"))
 
 
-def clamped_text(count):
-    return f"{count} entries of deltas were beyond the largest number of their type, and became that"
-
-
 def check_gains(who, groups, base_norms):
     """Raises ParameterError for a site whose gain passes its norm in `base_norms`; that of others is at most 2^20."""
     gains = {name: gain for *_, sites in groups for name, *_, gain in sites}
@@ -35,8 +32,8 @@ def check_gains(who, groups, base_norms):
         raise ParameterError(f"{who}: base_norms: got no site of the adapter, expected names as {next(iter(gains))!r}")
     for name, gain in gains.items():
         if not gain <= (most := number(norms.get(name, gain), f"base_norms of site {name!r}")):
-            raise ParameterError(f"{who}: site {name!r}: got a gain of {gain:.6g}, expected at most {most:.6g}, the norm of "
-                                 "the base layer (base_norms)")
+            raise ParameterError(f"{who}: site {name!r}: got a gain of {gain:.6g}, expected at most {most:.6g}, the "
+                                 "norm of the base layer (base_norms)")
 
 
 class _Secret:
@@ -57,8 +54,7 @@ class Server:
     rows: the rows of A in a plaintext, 4 or 32; by default 4, and 32 in mode "blind".
     tokens_ahead: the tokens of a block, whose answers are prepared before the tokens exist: a power of two, or 0.
     protect: a function of a site that says whether the server keeps it to itself; the client gets others whole.
-    input_of: a function of a site's name that names its input; sites of one input share requests. By default what is
-        known of names, as that q_proj and k_proj of a layer share theirs.
+    input_of: a function of a site's name that names its input, whose sites share requests; by default what names tell.
     trusts_clients: whether `tokens_ahead` may pass what protects A from clients that cheat.
     Raises ParameterError, ShapeError or EncodingError for an adapter or options that cannot be packed.
     """
@@ -69,7 +65,7 @@ class Server:
                  trusts_clients: bool = False) -> None:
         sites = values_of(adapter)
         names = None if protect is None else [name for name, site in adapter.items() if protect(site)]
-        inputs = input_of and {name: expect(input_of(name), str, "input_of", "a name") for name in adapter}
+        inputs = {name: expect((input_of or _core.shared_input)(name), str, "input_of", "a name") for name in adapter}
         self._core = _core.Server(sites, *_options(parameters, rows, tokens_ahead, mode, trusts_clients), names, inputs)
         self.mode = mode
 
@@ -108,8 +104,8 @@ class Server:
 class ServerSession(_Secret):
     """Answers the requests of one client, in any thread, one at a time.
 
-    It counts nothing and limits nothing: count before `answer`. A request of `Client.encrypt` that comes twice is
-    answered twice, with what two answers tell of A; one of a `Session` gets the same reply again.
+    It limits nothing: count before `answer`. A request of `Client.encrypt` that comes twice is answered twice, with
+    what two answers tell of A; one of a `Session` gets the same reply.
     """
 
     __slots__ = ("_core", "_lock")
@@ -266,7 +262,7 @@ class Session(_Secret):
         input fewer than the rows of x, all before anything is sent; RangeExceededError, ClosedError. What is raised
         after rows were answered, KeyboardInterrupt too, has `answered`, a bool array of shape [...], and `partial`:
         what the call would have returned, with NaN in all other rows.
-        Warns (RuntimeWarning) if `clamped_deltas` rose, except with zeros_for_nan, where no server may see a difference.
+        Warns (RuntimeWarning) if `clamped_deltas` rose, but not with zeros_for_nan: no server may see a difference.
         """
         group, place = self._sites.place(site)
         return self._ask(group, place, 1, x, zeros_for_nan, overflow_margin, lambda deltas: deltas[0])
@@ -290,7 +286,7 @@ class Session(_Secret):
                 e.answered, e.partial = partial[0], result([back(delta) for delta in partial[1]])  # type: ignore
             raise
         if (clamped := self.clamped_deltas - before) and not zeros_for_nan:
-            warnings.warn(clamped_text(clamped), RuntimeWarning, stacklevel=3)
+            warnings.warn(CLAMPED.format(clamped), RuntimeWarning, stacklevel=3)
         return result([back(delta) for delta in deltas])
 
     def _shapes(self):

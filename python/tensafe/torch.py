@@ -10,7 +10,7 @@ import torch
 
 from .adapter import Adapter
 from .errors import ParameterError, ShapeError, UnsupportedError
-from .model import Client, Server, Session, check_gains, clamped_text
+from .model import CLAMPED, Client, Server, Session, check_gains
 
 
 class _SharedInput(threading.local):
@@ -74,8 +74,8 @@ class Attachment(contextlib.AbstractContextManager):
     def detach(self):
         """Puts the model's own layers back, in any order with other attachments.
 
-        Warns if `session.clamped_deltas` rose; not earlier, since a server must not see a difference. Raises
-        ParameterError for places where another layer is now, which stays, when all other places have theirs back.
+        Warns if `session.clamped_deltas` rose, which no server may see earlier. Then raises ParameterError for places
+        where another layer is now, which stays.
         """
         places, self._places = self._places, []
         lost = [layer.site for parent, name, layer in places if getattr(parent, name, None) is not layer]
@@ -83,7 +83,7 @@ class Attachment(contextlib.AbstractContextManager):
             if layer.site not in lost:
                 setattr(parent, name, layer.base)
         if places and (clamped := self.session.clamped_deltas - self._clamped_before):
-            warnings.warn(clamped_text(clamped), RuntimeWarning, stacklevel=2)
+            warnings.warn(CLAMPED.format(clamped), RuntimeWarning, stacklevel=2)
         if lost:
             raise ParameterError(f"detach: {_named(lost)}: got another layer than attach put there, and left it")
 
@@ -97,9 +97,8 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
 
     adapter: a `Session`; or an `Adapter`, which is then served in this process, with the options of `tensafe.Server`.
     partial: whether sites that the model does not have, or that the server does not keep to itself, are left out.
-    base_norms: as for `tensafe.Client`; by default the norms of the layers' weights. Those of quantised weights are not
-        known, which is a RuntimeWarning. With {} a gain may be 2^20.
-    A site's layer, a `torch.nn.Linear` or transformers' `Conv1D`, is the module of its name; or all paths, or all names,
+    base_norms: as for `tensafe.Client`; by default those of the layers, with a warning for quantised ones; {}: none.
+    A site's layer, a `torch.nn.Linear` or transformers' `Conv1D`, is the module of its name; or all paths or all names
     have one prefix more, beside what torch.compile and other wrappers put into paths. For hidden states with NaN or
     infinity 0 is sent, and `Attachment.session.bad_states` counts them.
     Raises ParameterError for a site that is no module, or several, or one with another site, and for too large a gain;
@@ -116,15 +115,15 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
     if base_norms is None:
         norms = {site: _norm_of(layer) for site, (*_, layer) in places.items()}
         base_norms = {site: norm for site, norm in norms.items() if norm is not None}
-        if len(base_norms) < len(norms):
-            warnings.warn(f"attach: {_named(site for site in norms if site not in base_norms)}: the norm of the base layer is "
-                          "not known (its weights are quantised or elsewhere): the gain may be 2^20", RuntimeWarning, stacklevel=2)
+        if unknown := [site for site in norms if site not in base_norms]:
+            warnings.warn(f"attach: {_named(unknown)}: the base layer's weights are quantised or elsewhere, so that not "
+                          "its norm but 2^20 bounds the gain", RuntimeWarning, stacklevel=2)
     if isinstance(adapter, Adapter):
         server = Server(Adapter(adapter[site] for site in places), **options)
         adapter = Client(server).connect(server)
     if adapter._core.in_the_clear and not partial:
-        raise ParameterError(f"attach: {_named(adapter._core.in_the_clear)}: not kept by the server, expected encrypted sites; "
-                             "partial=True leaves others out")
+        raise ParameterError(f"attach: {_named(adapter._core.in_the_clear)}: got sites that the server does not keep, "
+                             "expected encrypted ones alone: partial=True leaves out others")
     check_gains("attach", adapter._core.groups, base_norms)
     shared: dict = collections.defaultdict(lambda: _SharedInput(adapter, places))
     ours = [(*places[site][:2], EncryptedLinear(places[site][2], adapter, site, shared[group]))
@@ -134,47 +133,39 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
     return Attachment(adapter, ours)
 
 
-# Modules that read the weights of their layers and may not call them.
-_READ_WEIGHTS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
-# What wrappers put into paths.
-_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_READ_WEIGHTS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)  # and may not call the layers
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # parts that they put into paths
 
 
 def _places(model, shapes, partial):
     """Returns (parent, name, layer) of each site. Raises as `attach` does."""
     modules = dict(model.named_modules(remove_duplicate=False))
     places, sites, names = {}, {}, collections.defaultdict(dict)
-
-    def place(path):  # the same of two paths to one parent
-        parent, _, name = path.rpartition(".")
-        return id(modules[parent]), name
-
-    for path in filter(None, modules):
-        names[id(modules[path])][place(path)] = path
-    for site, path in _paths(shapes, filter(None, modules), place, partial).items():
-        parent, layer = modules[path.rpartition(".")[0]], modules[path]
+    cut = {path: path.rpartition(".") for path in modules if path}
+    spots = {path: (id(modules[parent]), name) for path, (parent, _, name) in cut.items()}  # the same of two such paths
+    for path, spot in spots.items():
+        names[id(modules[path])][spot] = path
+    for site, path in _paths(shapes, spots, partial).items():
+        parent, layer = modules[cut[path][0]], modules[path]
         if (other := sites.setdefault(id(layer), site)) != site:
             raise _one_module(other, site, path)
         features, several = _features(layer), names[id(layer)].values()
-        if len(several) > 1:
-            raise ParameterError(f"attach: site {site!r}: got a module of several names, {_named(several)}, expected one")
-        if isinstance(layer, EncryptedLinear):
-            raise ParameterError(f"attach: site {site!r}: got a layer with an encrypted adapter: detach() that first")
-        if not features or isinstance(parent, _READ_WEIGHTS):
-            kind = type(parent if features else layer)
-            raise ParameterError(f"attach: site {site!r}: got a {kind.__module__}.{kind.__qualname__}"
-                                 + (", which reads weights and does not call the layer" if features else "")
-                                 + ", expected a torch.nn.Linear or transformers' Conv1D")
+        got = (f"a module of several names, {_named(several)}" if len(several) > 1 else
+               "a layer with an encrypted adapter, not detached" if isinstance(layer, EncryptedLinear) else
+               f"a {type(layer)}" if not features else
+               f"a layer of a {type(parent)}, which may not call it" if isinstance(parent, _READ_WEIGHTS) else "")
+        if got:
+            raise ParameterError(f"attach: site {site!r}: got {got}, expected a torch.nn.Linear or Conv1D")
         if features != shapes[site][:2]:
             raise ShapeError(f"attach: site {site!r}: got a layer {' -> '.join(map(str, features))}, "
                              f"expected {shapes[site][0]} -> {shapes[site][1]}")
-        places[site] = parent, path.rpartition(".")[2], layer
+        places[site] = parent, cut[path][2], layer
     return places
 
 
-def _paths(sites, paths, place, partial):
+def _paths(sites, spots, partial):
     """Returns the path of each site's module: its name, or all paths, or all names, have one prefix more."""
-    paths = {".".join(part for part in path.split(".") if part not in _WRAPPERS): path for path in paths}
+    paths = {".".join(part for part in path.split(".") if part not in _WRAPPERS): path for path in spots}
     fits = collections.defaultdict(dict)  # by the prefixes of names and of paths
     exact = fits["", ""]
     for site in sites:
@@ -186,30 +177,28 @@ def _paths(sites, paths, place, partial):
             if rest in sites:
                 fits["", prefix][rest] = path
     best = max(fits.values(), key=len)  # of several the first, which is `exact`
-    taken = {place(path): site for site, path in best.items()}
+    taken = {spots[path]: site for site, path in best.items()}
     for fit in fits.values():
         if fit is best or fit.keys() <= best.keys() and (len(fit) < len(best) or best is exact):
             continue
         for site, path in fit.items():
-            if site in best and place(path) != place(best[site]):
+            if site in best and spots[path] != spots[best[site]]:
                 several = _named(f[site] for f in fits.values() if site in f)
                 raise ParameterError(f"attach: site {site!r} is several modules of the model: {several}")
-            if (other := taken.setdefault(place(path), site)) != site:
+            if (other := taken.setdefault(spots[path], site)) != site:
                 raise _one_module(other, site, path)
         if not fit.keys() <= best.keys():
-            raise ParameterError(f"attach: sites {_named(best)} are modules with one prefix more or less, {_named(fit)} with "
-                                 "another one, expected the same for all")
+            raise ParameterError(f"attach: sites {_named(best)} and {_named(fit)} are modules by different prefixes")
     missing = [site for site in sites if site not in best]
     if missing and not (partial and best):
         raise ParameterError(f"attach: site {_named(missing)} is no module of the model"
-                             + (f", {len(best)} others are: partial=True leaves it out" if best else ""))
+                             + (f", {len(best)} of {len(sites)} are: partial=True leaves out others" if best else ""))
     return best
 
 
 def _cuts(path):
     """Returns (prefix, rest) for each number of parts that the prefix can have."""
-    at = [0] + [k + 1 for k, c in enumerate(path) if c == "."]
-    return [(path[:k], path[k:]) for k in at]
+    return [(path[:k], path[k:]) for k in range(len(path)) if k == 0 or path[k - 1] == "."]
 
 
 def _named(names):
@@ -223,19 +212,15 @@ def _one_module(site, other, path):
 
 def _features(layer):
     """The numbers of inputs and outputs of a layer; None if it is no linear layer."""
-    if isinstance(layer, torch.nn.Linear):
-        return layer.in_features, layer.out_features
     is_conv1d = hasattr(layer, "nf") and any(kind.__name__ == "Conv1D" for kind in type(layer).__mro__)
-    return tuple(layer.weight.shape) if is_conv1d else None  # weight: [in, out]
+    return ((layer.in_features, layer.out_features) if isinstance(layer, torch.nn.Linear) else
+            tuple(layer.weight.shape) if is_conv1d else None)  # its weight: [in, out]
 
 
 def _norm_of(layer):
     """The Frobenius norm of a layer's weights; None if these are not its numbers."""
     weight, (d_in, d_out) = layer.weight, _features(layer)
-    is_plain = weight.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    if not is_plain or weight.numel() != d_in * d_out or weight.is_meta:
+    is_plain = type(weight) in (torch.Tensor, torch.nn.Parameter) and weight.is_floating_point() and not weight.is_meta
+    if not is_plain or weight.element_size() < 2 or weight.numel() != d_in * d_out:
         return None
-    try:
-        return float(torch.linalg.vector_norm(weight.detach(), dtype=torch.promote_types(weight.dtype, torch.float32)))
-    except RuntimeError:  # a type of tensor of another package
-        return None
+    return float(torch.linalg.vector_norm(weight.detach(), dtype=torch.promote_types(weight.dtype, torch.float32)))

@@ -111,6 +111,36 @@ def test_identity_and_query_limit(tmp_path, tokens_ahead):
     service.stop()
 
 
+def test_a_gain_beyond_the_base_norm_is_refused(service):
+    with service.connect() as session:
+        name = session.sites[0]
+    service.connect(base_norms={name: 1e5, "lm_head": 1}).close()
+    with pytest.raises(tensafe.ParameterError, match=f"connect: site '{name}': got a gain of .*, expected at most 0.001"):
+        service.connect(base_norms={name: 0.001})
+    with pytest.raises(tensafe.ParameterError, match="got no site of the adapter"):
+        service.connect(base_norms={"lm_head": 1})
+
+
+def test_an_attached_prompt_that_cannot_be_paid_spends_nothing(tmp_path):
+    torch = pytest.importorskip("torch")
+    import tensafe.torch
+    service = Service(tmp_path, "--anybody", "--client-share", "0.01")
+    site = tensafe.load_peft(QWEN)["q_proj"]
+    model = torch.nn.Module()
+    model.q_proj = torch.nn.Linear(site.d_in, site.d_out)
+    h = states(100, 2048)
+    with service.connect() as session, torch.no_grad():
+        limit = session.queries_left
+        with tensafe.torch.attach(model, session, partial=True):
+            with pytest.raises(tensafe.QueryLimitError, match=f"100 hidden states, expected at most {limit}"):
+                model.q_proj(torch.from_numpy(h))
+            assert session.queries_left == limit
+            x = torch.from_numpy(h[:limit])
+            got = model.q_proj(x) - model.q_proj.base(x)
+        assert error(got, site.delta(h[:limit])) < 2e-3 and session.queries_left == 0
+    service.stop()
+
+
 def test_interrupt(tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt

@@ -3,7 +3,10 @@
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
+import threading
 import time
 
 import numpy as np
@@ -88,6 +91,36 @@ def test_refusals(service, tmp_path):
                                 ({"timeout": 0}, tensafe.ParameterError, "timeout")):
         with pytest.raises(kind, match=re.escape(text)):
             service.connect(**options)
+
+
+def test_a_proxy_that_ends_tls_is_named(service):
+    state = service.folder / "state"
+    inside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    inside.load_cert_chain(state / "certificate.pem", state / "certificate_key.pem")
+    outside = ssl.create_default_context(cafile=state / "certificate.pem")
+    listener = socket.create_server(("localhost", 0))
+
+    def forward():
+        with inside.wrap_socket(listener.accept()[0], server_side=True) as near, outside.wrap_socket(
+                socket.create_connection(("localhost", service.port)), server_hostname="localhost") as far:
+            near.settimeout(0.05)
+            far.settimeout(0.05)
+            while True:
+                for end, other in ((near, far), (far, near)):
+                    try:
+                        if not (data := end.recv(65536)):
+                            return
+                        other.sendall(data)
+                    except socket.timeout:
+                        pass
+
+    proxy = threading.Thread(target=forward)
+    proxy.start()
+    with pytest.raises(tensafe.RefusedError, match=r"\(a proxy that ends TLS makes another\).*, if any\"$") as caught:
+        tensafe.connect(f"wss://localhost:{listener.getsockname()[1]}", "qwen", ca=state / "certificate.pem")
+    assert caught.value.code == "not_authorised"
+    proxy.join()
+    listener.close()
 
 
 @pytest.mark.parametrize("tokens_ahead", [1, 128])

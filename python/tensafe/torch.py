@@ -116,14 +116,14 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
         norms = {site: _norm_of(layer) for site, (*_, layer) in places.items()}
         base_norms = {site: norm for site, norm in norms.items() if norm is not None}
         if unknown := [site for site in norms if site not in base_norms]:
-            warnings.warn(f"attach: {_named(unknown)}: the base layer's weights are quantised or elsewhere, so that not "
-                          "its norm but 2^20 bounds the gain", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"attach: {_named(unknown)}: the base layer's weights are quantised or elsewhere: not their "
+                          "norm but 2^20 bounds the gain", RuntimeWarning, stacklevel=2)
     if isinstance(adapter, Adapter):
         server = Server(Adapter(adapter[site] for site in places), **options)
         adapter = Client(server).connect(server)
     if adapter._core.in_the_clear and not partial:
-        raise ParameterError(f"attach: {_named(adapter._core.in_the_clear)}: got sites that the server does not keep, "
-                             "expected encrypted ones alone: partial=True leaves out others")
+        raise ParameterError(f"attach: got sites in the clear, {_named(adapter._core.in_the_clear)}, expected encrypted "
+                             "ones alone: partial=True leaves others out")
     check_gains("attach", adapter._core.groups, base_norms)
     shared: dict = collections.defaultdict(lambda: _SharedInput(adapter, places))
     ours = [(*places[site][:2], EncryptedLinear(places[site][2], adapter, site, shared[group]))
@@ -148,7 +148,7 @@ def _places(model, shapes, partial):
     for site, path in _paths(shapes, spots, partial).items():
         parent, layer = modules[cut[path][0]], modules[path]
         if (other := sites.setdefault(id(layer), site)) != site:
-            raise _one_module(other, site, path)
+            raise ParameterError(f"attach: two sites are one module: {other!r} and {site!r} are {path!r}")
         features, several = _features(layer), names[id(layer)].values()
         got = (f"a module of several names, {_named(several)}" if len(several) > 1 else
                "a layer with an encrypted adapter, not detached" if isinstance(layer, EncryptedLinear) else
@@ -186,7 +186,7 @@ def _paths(sites, spots, partial):
                 several = _named(f[site] for f in fits.values() if site in f)
                 raise ParameterError(f"attach: site {site!r} is several modules of the model: {several}")
             if (other := taken.setdefault(spots[path], site)) != site:
-                raise _one_module(other, site, path)
+                raise ParameterError(f"attach: two sites are one module: {other!r} and {site!r} are {path!r}")
         if not fit.keys() <= best.keys():
             raise ParameterError(f"attach: sites {_named(best)} and {_named(fit)} are modules by different prefixes")
     missing = [site for site in sites if site not in best]
@@ -204,10 +204,6 @@ def _cuts(path):
 def _named(names):
     names = list(names)
     return ", ".join(map(repr, names[:4])) + (", ..." if len(names) > 4 else "")
-
-
-def _one_module(site, other, path):
-    return ParameterError(f"attach: two sites are one module: {site!r} and {other!r} are {path!r}")
 
 
 def _features(layer):

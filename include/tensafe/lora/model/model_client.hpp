@@ -98,11 +98,9 @@ class model_client {
 
     const model_layout& layout() const noexcept { return layout_; }
     const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
-    /// The gain of each site, in the order of the layout: about how much longer than a hidden state its delta
-    /// may be.
+    /// Each site's gain, in the order of the layout: how much longer than a hidden state its delta may be.
     std::span<const double> gains() const noexcept { return gains_; }
-    /// The plan of single hidden states of a group.
-    /// The group of this number.  @throws parameter_error if there is no such group
+    /// The plan of single hidden states of a group.  @throws parameter_error if there is no such group
     const decode_plan& plan(std::size_t group) const {
         static_cast<void>(layout_.at(group));
         return decode_[group];
@@ -129,7 +127,6 @@ class model_client {
         detail::naming_input("model_client::encrypt", layout_.at(group),
                              [&] { keys_->encrypt(decode_[group], h, result, overflow_margin); });
     }
-
     /// Encrypts like client::encrypt_or_zeros.  @throws as it; parameter_error if there is no such group
     template <hidden_state State>
     bool encrypt_or_zeros(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {

@@ -33,7 +33,7 @@ def check_gains(who, groups, base_norms):
     for name, gain in gains.items():
         if not gain <= (most := number(norms.get(name, gain), f"base_norms of site {name!r}")):
             raise ParameterError(f"{who}: site {name!r}: got a gain of {gain:.6g}, expected at most {most:.6g}, the "
-                                 "norm of the base layer (base_norms)")
+                                 "base layer's norm: with larger base_norms it passes")
 
 
 class _Secret:

@@ -122,8 +122,8 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
         server = Server(Adapter(adapter[site] for site in places), **options)
         adapter = Client(server).connect(server)
     if adapter._core.in_the_clear and not partial:
-        raise ParameterError(f"attach: got sites in the clear, {_named(adapter._core.in_the_clear)}, expected encrypted "
-                             "ones alone: partial=True leaves others out")
+        raise ParameterError(f"attach: got sites in the clear, {_named(adapter._core.in_the_clear)}, expected encrypted"
+                             " ones alone: partial=True leaves others out")
     check_gains("attach", adapter._core.groups, base_norms)
     shared: dict = collections.defaultdict(lambda: _SharedInput(adapter, places))
     ours = [(*places[site][:2], EncryptedLinear(places[site][2], adapter, site, shared[group]))

@@ -290,7 +290,7 @@ def test_a_gain_beyond_the_base_norm_is_refused(mode):
         for norms in (None, {}, {"q": 2.0**20}, {"q": np.float32(2.0**20), "k": 0}):
             tensafe.Client(*made, base_norms=norms)
         for norm in (1, -1, 2.0**15, float("nan")):
-            with pytest.raises(tensafe.ParameterError, match="site 'q': got a gain of .*, the norm of the base layer"):
+            with pytest.raises(tensafe.ParameterError, match="site 'q': got a gain of .*, the base layer's norm: with larger base_norms"):
                 tensafe.Client(*made, base_norms={"q": norm})
         with pytest.raises(tensafe.ParameterError, match="got no site of the adapter, expected names as 'q'"):
             tensafe.Client(*made, base_norms={"model.q": 1})  # which would bound nothing

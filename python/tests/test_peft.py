@@ -237,7 +237,7 @@ def test_conv1d_has_inputs_first():
         else:
             tensafe.torch.attach(base, adapter).detach()
     norm = layer.weight.norm().item()
-    with pytest.raises(tensafe.ParameterError, match=f"expected at most {norm:.6g}, the norm"):
+    with pytest.raises(tensafe.ParameterError, match=f"expected at most {norm:.6g}, the base"):
         tensafe.torch.attach(base, tensafe.Adapter(tensafe.Site("h.0.attn.c_attn", np.eye(1, 48), np.eye(144, 1) * 99)))
 
 

@@ -293,8 +293,8 @@ void session_protocol::greet(hello heard) {
     // One answer: who has not the key does not learn whether it is listed.
     require(fits && is_listed, error_code::not_authorised,
             {"hello: got the client ", client,
-             ", expected its signature of this hello and this connection, and its key in --clients, if the "
-             "server has them"});
+             ", expected its signature of this connection (a proxy that ends TLS makes another) and its "
+             "key in --clients, if any"});
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
         std::string names;

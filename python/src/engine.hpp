@@ -35,6 +35,9 @@ class session {
   public:
     virtual ~session() = default;
     virtual const lora::model_layout& layout() const = 0;
+    /// Of each site, in the order of the layout, as lora::model_client has them.
+    virtual std::span<const double> gains() const = 0;
+    virtual std::span<const lora::adapter_site> clear() const = 0;
     /// Has a call answered. Whatever ends it early, rows that were answered are in it.
     /// @param between  called after each reply; what it throws ends the call, and comes through
     virtual void ask(tensafe::session::call& asked, const std::function<void()>& between) = 0;
@@ -82,6 +85,7 @@ class client {
   public:
     virtual ~client() = default;
     virtual const lora::model_layout& layout() const = 0;
+    virtual std::span<const double> gains() const = 0;
     virtual bytes rerandomization_key(const tensafe::random::seed& nonce) = 0;
     virtual std::unique_ptr<query> encrypt(std::size_t group, std::span<const float> h,
                                            double overflow_margin) = 0;

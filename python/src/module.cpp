@@ -18,7 +18,9 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -200,13 +202,17 @@ class results {
     const py::array& array() const noexcept { return array_; }
 
     /// Writes a row; entries beyond the type's largest number become that. Without the interpreter's lock.
-    void write(std::size_t row, std::span<const double> delta) const {
+    /// @return  how many did
+    std::size_t write(std::size_t row, std::span<const double> delta) const {
+        std::size_t clamped = 0;
         with_type(type_, [&](auto zero, auto, auto narrow, double largest) {
             auto* const to = static_cast<decltype(zero)*>(data_) + row * d_out_;
             for (std::size_t k = 0; k < d_out_; ++k) {
                 to[k] = narrow(std::clamp(delta[k], -largest, largest));
+                clamped += static_cast<std::size_t>(std::fabs(delta[k]) > largest);
             }
         });
+        return clamped;
     }
 
   private:
@@ -280,13 +286,14 @@ std::span<const float> single(const states& from, std::vector<float>& room) {
     return from.row(0, room);
 }
 
-/// The groups of a layout: input, d and sites of each.
-py::list groups_of(const lora::model_layout& layout) {
+/// The groups of a layout: input, d and sites of each, with their gains if there are any.
+py::list groups_of(const lora::model_layout& layout, std::span<const double> gains = {}) {
     py::list groups;
     for (const auto& g : layout.groups) {
         py::list sites;
         for (const auto& s : g.sites) {
-            sites.append(py::make_tuple(s.name, s.rank, s.d_out));
+            sites.append(py::make_tuple(s.name, s.rank, s.d_out, gains.empty() ? 0 : gains.front()));
+            gains = gains.empty() ? gains : gains.subspan(1);
         }
         groups.append(py::make_tuple(g.input, g.d, sites));
     }
@@ -428,7 +435,7 @@ py::list session_object::deltas(std::size_t group, std::size_t first, std::size_
         const auto write = [&] {
             asked.deltas(group, call.product(written), deltas_);
             for (std::size_t s = 0; s < count; ++s) {
-                to[s].write(written, deltas_[first + s]);
+                clamped_deltas_ += to[s].write(written, deltas_[first + s]);
             }
         };
         auto last_look = clock::now();
@@ -488,7 +495,16 @@ std::optional<std::uint64_t> session_object::queries_left() const {
 
 py::list session_object::groups() const {
     const auto lock = locked(*in_use_);
-    return groups_of(open().layout());
+    return groups_of(open().layout(), open().gains());
+}
+
+std::vector<std::string> session_object::in_the_clear() const {
+    const auto lock = locked(*in_use_);
+    std::vector<std::string> names;
+    for (const lora::adapter_site& site : open().clear()) {
+        names.push_back(site.name);
+    }
+    return names;
 }
 
 void session_object::close() {
@@ -528,7 +544,8 @@ PYBIND11_MODULE(_core, m) {
     py::class_<server_object, std::shared_ptr<server_object>>(m, "Server")
         .def(py::init([](const std::vector<site_values>& sites, std::size_t set, int rows,
                          std::size_t tokens_ahead, bool blind, bool trusts_clients,
-                         std::optional<std::vector<std::string>> protect) {
+                         std::optional<std::vector<std::string>> protect,
+                         std::map<std::string, std::string, std::less<>> inputs) {
             const lora::adapter adapter = adapter_of(sites);
             server_options options = options_of(rows, tokens_ahead, blind, trusts_clients);
             if (protect) {
@@ -536,6 +553,7 @@ PYBIND11_MODULE(_core, m) {
                     return std::find(names.begin(), names.end(), site.name) != names.end();
                 };
             }
+            options.input_of = [of = std::move(inputs)](std::string_view s) { return of.find(s)->second; };
             const parameter_set& of = *all_sets.at(set);
             const py::gil_scoped_release released;
             return std::make_shared<server_object>(server_object{&of, of.make_server(adapter, options)});
@@ -580,7 +598,8 @@ PYBIND11_MODULE(_core, m) {
             return made;
         }))
         .def_property_readonly("parameters", [](const client_object& c) { return c.set->name; })
-        .def_property_readonly("groups", [](const client_object& c) { return groups_of(c.held->layout()); })
+        .def_property_readonly(
+            "groups", [](const client_object& c) { return groups_of(c.held->layout(), c.held->gains()); })
         .def("rerandomization_key",
              [](client_object& c, const py::bytes& nonce) {
                  const tensafe::random::seed seed = seed_of(nonce);
@@ -645,6 +664,8 @@ PYBIND11_MODULE(_core, m) {
         .def("deltas", &session_object::deltas)
         .def("close", &session_object::close)
         .def_property_readonly("bad_states", &session_object::bad_states)
+        .def_property_readonly("clamped_deltas", &session_object::clamped_deltas)
+        .def_property_readonly("in_the_clear", &session_object::in_the_clear)
         .def_property_readonly("queries_left", &session_object::queries_left)
         .def_property_readonly("groups", [](const session_object& s) { return s.groups(); });
 

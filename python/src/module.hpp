@@ -39,8 +39,10 @@ class session_object {
                     bool bfloat16, bool zeros_for_nan, double overflow_margin, py::list partial);
     void close();
     std::size_t bad_states() const noexcept { return bad_states_; }
+    std::size_t clamped_deltas() const noexcept { return clamped_deltas_; }
     std::optional<std::uint64_t> queries_left() const;
     py::list groups() const;
+    std::vector<std::string> in_the_clear() const;
 
   private:
     /// The session; the caller holds the lock. @throws closed_error after close
@@ -51,6 +53,7 @@ class session_object {
     std::shared_ptr<key_lock> in_use_;
     std::vector<std::vector<double>> deltas_;
     std::atomic<std::size_t> bad_states_ = 0;
+    std::atomic<std::size_t> clamped_deltas_ = 0;
     bool busy_ = false;  // a transport may be at it, in this thread
 };
 

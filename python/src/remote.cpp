@@ -56,6 +56,8 @@ class remote_session final : public session {
     }
 
     const lora::model_layout& layout() const override { return model_->layout(); }
+    std::span<const double> gains() const override { return model_->client()->gains(); }
+    std::span<const lora::adapter_site> clear() const override { return model_->client()->in_the_clear(); }
     void ask(tensafe::session::call& asked, const std::function<void()>& between) override {
         between_ = between;
         model_->ask(asked);

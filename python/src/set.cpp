@@ -50,6 +50,8 @@ template <int Rows>
 class asking : public session {
   public:
     const lora::model_layout& layout() const override { return client_.model()->layout(); }
+    std::span<const double> gains() const override { return client_.model()->gains(); }
+    std::span<const lora::adapter_site> clear() const override { return client_.model()->in_the_clear(); }
     void deltas(std::size_t group, std::span<const double> product,
                 std::vector<std::vector<double>>& to) const override {
         client_.model()->deltas(group, product, to);
@@ -205,6 +207,7 @@ class key_holder final : public client {
         : model_(std::make_shared<client_of_model<Rows>>(std::move(layout), std::move(held))) {}
 
     const lora::model_layout& layout() const override { return model_->layout(); }
+    std::span<const double> gains() const override { return model_->gains(); }
     bytes rerandomization_key(const tensafe::random::seed& nonce) override {
         return wire::write_rerandomization_key<P>(model_->rerandomization_key(nonce));
     }

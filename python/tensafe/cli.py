@@ -90,10 +90,12 @@ def _demo(options):
     seconds = time.perf_counter() - begin
     plain = site.delta(h)
     up, down = sent // options.tokens
+    error, norm = np.linalg.norm(delta - plain), np.linalg.norm(plain)
+    relative = f"{error / norm:.2e} against plaintext LoRA" if norm else f"{error:.2e}, absolute: the delta is 0"
     print(f"site            {site!r}\nserver          {server!r}\ntokens          {options.tokens}\n"
           f"time a token    {seconds / options.tokens * 1e3:.3f} ms, client and server on one core\n"
           f"bytes a token   {up} up, {down} down\n"
-          f"relative error  {np.linalg.norm(delta - plain) / np.linalg.norm(plain):.2e} against plaintext LoRA")
+          f"relative error  {relative}")
 
 
 def _serve(options):

@@ -3,7 +3,8 @@
 import collections.abc
 import os
 import threading
-from typing import Any, Callable, Optional, Union
+import warnings
+from typing import Any, Callable, Mapping, Optional, Union
 
 from . import _core
 from ._arrays import as_array
@@ -12,6 +13,7 @@ from .errors import ParameterError, ShapeError, UnsupportedError
 
 parameter_sets: tuple = _core.parameter_sets
 _MODES = ("client_held_b", "blind")
+CLAMPED = "{} entries of deltas were beyond the largest number of their type, and became that"
 
 
 def _options(parameters, rows, tokens_ahead, mode, trusts_clients):
@@ -20,6 +22,18 @@ def _options(parameters, rows, tokens_ahead, mode, trusts_clients):
             raise ParameterError(f"got the {what} {got!r}, expected one of {', '.join(known)}")
     return (parameter_sets.index(parameters), count(0 if rows is None else rows, "rows"),
             count(tokens_ahead, "tokens_ahead"), mode == "blind", flag(trusts_clients, "trusts_clients"))
+
+
+def check_gains(who, groups, base_norms):
+    """Raises ParameterError for a site whose gain passes its norm in `base_norms`; that of others is at most 2^20."""
+    gains = {name: gain for *_, sites in groups for name, *_, gain in sites}
+    norms = expect(base_norms or {}, collections.abc.Mapping, "base_norms", "a mapping from sites to norms")
+    if norms and not norms.keys() & gains.keys():
+        raise ParameterError(f"{who}: base_norms: got no site of the adapter, expected names as {next(iter(gains))!r}")
+    for name, gain in gains.items():
+        if not gain <= (most := number(norms.get(name, gain), f"base_norms of site {name!r}")):
+            raise ParameterError(f"{who}: site {name!r}: got a gain of {gain:.6g}, expected at most {most:.6g}, the "
+                                 "base layer's norm: with larger base_norms it passes")
 
 
 class _Secret:
@@ -40,16 +54,19 @@ class Server:
     rows: the rows of A in a plaintext, 4 or 32; by default 4, and 32 in mode "blind".
     tokens_ahead: the tokens of a block, whose answers are prepared before the tokens exist: a power of two, or 0.
     protect: a function of a site that says whether the server keeps it to itself; the client gets others whole.
+    input_of: a function of a site's name that names its input, whose sites share requests; by default what names tell.
     trusts_clients: whether `tokens_ahead` may pass what protects A from clients that cheat.
     Raises ParameterError, ShapeError or EncodingError for an adapter or options that cannot be packed.
     """
 
     def __init__(self, adapter: Adapter, parameters: str = "private_n4096", *, mode: str = "client_held_b",
                  rows: Optional[int] = None, tokens_ahead: int = 0,
-                 protect: Optional[Callable[[Site], bool]] = None, trusts_clients: bool = False) -> None:
+                 protect: Optional[Callable[[Site], bool]] = None, input_of: Optional[Callable[[str], str]] = None,
+                 trusts_clients: bool = False) -> None:
         sites = values_of(adapter)
         names = None if protect is None else [name for name, site in adapter.items() if protect(site)]
-        self._core = _core.Server(sites, *_options(parameters, rows, tokens_ahead, mode, trusts_clients), names)
+        inputs = {name: expect((input_of or _core.shared_input)(name), str, "input_of", "a name") for name in adapter}
+        self._core = _core.Server(sites, *_options(parameters, rows, tokens_ahead, mode, trusts_clients), names, inputs)
         self.mode = mode
 
     @property
@@ -85,7 +102,11 @@ class Server:
 
 
 class ServerSession(_Secret):
-    """Answers the requests of one client, in any thread, one at a time. Sets no limits: count before `answer`."""
+    """Answers the requests of one client, in any thread, one at a time.
+
+    It limits nothing: count before `answer`. A request of `Client.encrypt` that comes twice is answered twice, with
+    what two answers tell of A; one of a `Session` gets the same reply.
+    """
 
     __slots__ = ("_core", "_lock")
 
@@ -118,7 +139,7 @@ class _Sites:
     """Finds group and place of a model's sites by name."""
 
     def __init__(self, groups):
-        self.groups = [tuple(name for name, _, _ in sites) for _, _, sites in groups]
+        self.groups = [tuple(name for name, *_ in sites) for _, _, sites in groups]
         self.places = {name: (g, s) for g, names in enumerate(self.groups) for s, name in enumerate(names)}
 
     def place(self, name):
@@ -129,15 +150,19 @@ class Client(_Secret):
     """Owns a fresh secret key, which cannot be read.
 
     layout, held: the server's messages `Server.layout` and `Server.held`, or a `Server` of this process alone.
+    base_norms: by site the Frobenius norm of its base layer's weight, which the site's gain, about how much longer than
+        a hidden state its delta may be, must not pass; of other sites 2^20 (docs/security.md).
     Raises FormatError for malformed messages, ParameterError or ShapeError for those of no server.
     """
 
     __slots__ = ("_core", "_sites")
 
-    def __init__(self, layout: Union[bytes, Server], held: Optional[bytes] = None) -> None:
+    def __init__(self, layout: Union[bytes, Server], held: Optional[bytes] = None, *,
+                 base_norms: Optional[Mapping[str, float]] = None) -> None:
         self._core = (layout._core.client() if isinstance(layout, Server) and held is None else
                       _core.Client(expect(layout, bytes, "layout", "Server.layout"),
                                    expect(held, bytes, "held", "Server.held")))
+        check_gains("client", self._core.groups, base_norms)
         self._sites = _Sites(self._core.groups)
 
     @property
@@ -209,6 +234,11 @@ class Session(_Secret):
         return self._core.bad_states
 
     @property
+    def clamped_deltas(self) -> int:
+        """The number of entries of deltas so far beyond the largest number of their type, which they became."""
+        return self._core.clamped_deltas
+
+    @property
     def queries_left(self) -> Optional[int]:
         """The number of hidden states that limits of this client alone leave, of the input with the fewest.
 
@@ -232,6 +262,7 @@ class Session(_Secret):
         input fewer than the rows of x, all before anything is sent; RangeExceededError, ClosedError. What is raised
         after rows were answered, KeyboardInterrupt too, has `answered`, a bool array of shape [...], and `partial`:
         what the call would have returned, with NaN in all other rows.
+        Warns (RuntimeWarning) if `clamped_deltas` rose, but not with zeros_for_nan: no server may see a difference.
         """
         group, place = self._sites.place(site)
         return self._ask(group, place, 1, x, zeros_for_nan, overflow_margin, lambda deltas: deltas[0])
@@ -246,6 +277,7 @@ class Session(_Secret):
     def _ask(self, group, first, sites, x, zeros_for_nan, overflow_margin, result):
         array, bfloat16, back = as_array(x)
         partial: list = []
+        before = self.clamped_deltas
         try:
             deltas = self._core.deltas(group, first, sites, array, bfloat16, flag(zeros_for_nan, "zeros_for_nan"),
                                        number(overflow_margin, "overflow_margin"), partial)
@@ -253,11 +285,13 @@ class Session(_Secret):
             if partial:
                 e.answered, e.partial = partial[0], result([back(delta) for delta in partial[1]])  # type: ignore
             raise
+        if (clamped := self.clamped_deltas - before) and not zeros_for_nan:
+            warnings.warn(CLAMPED.format(clamped), RuntimeWarning, stacklevel=3)
         return result([back(delta) for delta in deltas])
 
     def _shapes(self):
-        return [((name, d, d_out), group) for group, (_, d, sites) in enumerate(self._core.groups)
-                for name, _, d_out in sites]
+        return {name: (d, d_out, group) for group, (_, d, sites) in enumerate(self._core.groups)
+                for name, _, d_out, _ in sites}
 
     def close(self) -> None:
         """Ends the session; calls after it raise ClosedError."""
@@ -284,7 +318,7 @@ _Path = Union[str, "os.PathLike[str]"]
 
 def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
             publisher: str = "", tokens_ahead: int = 128, timeout: float = 60.0,
-            insecure_plaintext: bool = False) -> Session:
+            insecure_plaintext: bool = False, base_norms: Optional[Mapping[str, float]] = None) -> Session:
     """Opens a session with a `tensafe-server`, with a fresh secret key, and fetches the client's part of the adapter.
 
     The session goes on over connections that break.
@@ -297,6 +331,7 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     timeout: the seconds for connecting, and for a request with its reply. When a connection breaks within a call,
         others are tried for twice as long without an answer; `connect` itself tries once.
     insecure_plaintext: whether "ws://" is allowed.
+    base_norms: as for `Client`.
     Raises ConnectionLost, RefusedError, SignatureError, ParameterError; calls of the session also raise RateLimitError,
     QueryLimitError, AdapterChangedError.
     """
@@ -306,13 +341,16 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
         expect(value, str, name, "str")
     if not ca and url.startswith("wss:"):
         raise ParameterError(f"connect: {url}: got no ca, expected ca= with the server's certificate.pem")
-    return Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(pin), publisher,
-                                 flag(insecure_plaintext, "insecure_plaintext"), count(tokens_ahead, "tokens_ahead"),
-                                 number(timeout, "timeout")))
+    session = Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(pin), publisher,
+                                    flag(insecure_plaintext, "insecure_plaintext"), count(tokens_ahead, "tokens_ahead"),
+                                    number(timeout, "timeout")))
+    check_gains("connect", session._core.groups, base_norms)
+    return session
 
 
 def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096", *, mode: str = "client_held_b",
-             rows: Optional[int] = None, tokens_ahead: int = 0, trusts_clients: bool = False) -> dict:
+             rows: Optional[int] = None, tokens_ahead: int = 0, input_of: Optional[Callable[[str], str]] = None,
+             trusts_clients: bool = False) -> dict:
     """Returns the cost of one hidden state, or with `tokens_ahead` of one whole block of them.
 
     what: an Adapter or Site, or a shape (rank, d_in, d_out). For an Adapter, bytes are sums over inputs, each of which
@@ -324,7 +362,7 @@ def estimate(what: Union[Adapter, Site, tuple], parameters: str = "private_n4096
     if isinstance(what, Adapter):
         shapes = {}
         for site in what.values():
-            rows_of, d_in, d_out = shapes.get(key := _core.shared_input(site.name), (0, site.d_in, 0))
+            rows_of, d_in, d_out = shapes.get(key := (input_of or _core.shared_input)(site.name), (0, site.d_in, 0))
             shapes[key] = (rows_of + site.rank, d_in, d_out + site.d_out)
         shapes = list(shapes.values())
     else:

@@ -1,13 +1,16 @@
 """Puts encrypted adapters into torch models: see `attach`."""
 
+import collections
 import contextlib
 import threading
+import warnings
+from typing import Mapping, Optional
 
 import torch
 
 from .adapter import Adapter
 from .errors import ParameterError, ShapeError, UnsupportedError
-from .model import Client, Server, Session
+from .model import CLAMPED, Client, Server, Session, check_gains
 
 
 class _SharedInput(threading.local):
@@ -26,7 +29,7 @@ class _SharedInput(threading.local):
             self._left = {}
             deltas = self._session.deltas(site, x.detach(), zeros_for_nan=True)
             self._kind, self._bits = kind, bits.clone()
-            self._left = {name: deltas[name] for name in self._sites}
+            self._left = {name: delta for name, delta in deltas.items() if name in self._sites}
         return self._left.pop(site)
 
 
@@ -48,7 +51,7 @@ class EncryptedLinear(torch.nn.Module):
             raise UnsupportedError("EncryptedLinear: the delta has no gradient, and gradients are recorded: run the "
                                    "model under torch.no_grad()")
         result = self.base(x)
-        return result + self._shared.delta(self.site, x).to(result.dtype)
+        return result + self._shared.delta(self.site, x.to(result.dtype))  # another one under autocast
 
     def __getattr__(self, name):
         try:
@@ -63,64 +66,157 @@ class EncryptedLinear(torch.nn.Module):
 class Attachment(contextlib.AbstractContextManager):
     """Keeps an adapter in a model until `detach()`, or the end of a `with` block, puts the model's own layers back."""
 
-    def __init__(self, model, session, places):
+    def __init__(self, session, places):
         self.session = session
-        self._model = model
-        self._places = places  # (parent, name, layer)
+        self._places = places  # (parent, name, EncryptedLinear)
+        self._clamped_before = session.clamped_deltas
 
     def detach(self):
-        """Puts the model's own layers back."""
-        for parent, name, layer in self._places:
-            setattr(parent, name, layer)
-        self._places = []
+        """Puts the model's own layers back, in any order with other attachments.
+
+        Warns if `session.clamped_deltas` rose, which no server may see earlier. Then raises ParameterError for places
+        where another layer is now, which stays.
+        """
+        places, self._places = self._places, []
+        lost = [layer.site for parent, name, layer in places if getattr(parent, name, None) is not layer]
+        for parent, name, layer in places:
+            if layer.site not in lost:
+                setattr(parent, name, layer.base)
+        if places and (clamped := self.session.clamped_deltas - self._clamped_before):
+            warnings.warn(CLAMPED.format(clamped), RuntimeWarning, stacklevel=2)
+        if lost:
+            raise ParameterError(f"detach: {_named(lost)}: got another layer than attach put there, and left it")
 
     def __exit__(self, *_):
         self.detach()
 
 
-def attach(model: torch.nn.Module, adapter: "Adapter | Session", **options) -> Attachment:
-    """Puts an encrypted adapter into a model: each site's `torch.nn.Linear` becomes an `EncryptedLinear`.
+def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: bool = False,
+           base_norms: Optional[Mapping[str, float]] = None, **options) -> Attachment:
+    """Puts an encrypted adapter into a model: the layer of each site becomes an `EncryptedLinear`.
 
     adapter: a `Session`; or an `Adapter`, which is then served in this process, with the options of `tensafe.Server`.
-    For hidden states with NaN or infinity 0 is sent, and `Attachment.session.bad_states` counts them. Sites are found by
-    their module path; one of both may have more in front of it.
-    Raises ParameterError for a site that the model does not have, ShapeError for one of another shape; the model is
-    unchanged then.
+    partial: whether sites that the model does not have, or that the server does not keep to itself, are left out.
+    base_norms: as for `tensafe.Client`; by default those of the layers, with a warning for quantised ones; {}: none.
+    A site's layer, a `torch.nn.Linear` or transformers' `Conv1D`, is the module of its name; or all paths or all names
+    have one prefix more, beside what torch.compile and other wrappers put into paths. For hidden states with NaN or
+    infinity 0 is sent, and `Attachment.session.bad_states` counts them.
+    Raises ParameterError for a site that is no module, or several, or one with another site, and for too large a gain;
+    ShapeError for a layer of another shape; the model is unchanged then.
     """
     if isinstance(adapter, Adapter):
-        server = Server(adapter, **options)
-        session = Client(server).connect(server)
+        shapes = {name: (site.d_in, site.d_out) for name, site in adapter.items()}
     elif isinstance(adapter, Session) and not options:
-        session = adapter
+        shapes = adapter._shapes()
     else:
         raise TypeError(f"attach: got {type(adapter).__name__}" + (" and options" if options else "")
                         + ", expected a tensafe.Session, or a tensafe.Adapter with options")
-    modules = dict(model.named_modules())
-    places = []
-    for (site, d_in, d_out), group in session._shapes():
-        path = _path_of(site, modules)
-        layer = modules[path]
-        if not isinstance(layer, torch.nn.Linear):
-            raise ParameterError(f"attach: site {site!r}: got a {type(layer).__name__}, expected a torch.nn.Linear")
-        if (layer.in_features, layer.out_features) != (d_in, d_out):
-            raise ShapeError(f"attach: site {site!r}: got a layer {layer.in_features} -> {layer.out_features}, "
-                             f"expected {d_in} -> {d_out}")
-        parent, _, name = path.rpartition(".")
-        places.append((modules[parent], name, layer, site, group))
-    groups = {}
-    for *_, site, group in places:
-        groups.setdefault(group, []).append(site)
-    shared = {group: _SharedInput(session, sites) for group, sites in groups.items()}
-    for parent, name, layer, site, group in places:
-        setattr(parent, name, EncryptedLinear(layer, session, site, shared[group]))
-    return Attachment(model, session, [place[:3] for place in places])
+    places = _places(model, shapes, partial)
+    if base_norms is None:
+        norms = {site: _norm_of(layer) for site, (*_, layer) in places.items()}
+        base_norms = {site: norm for site, norm in norms.items() if norm is not None}
+        if unknown := [site for site in norms if site not in base_norms]:
+            warnings.warn(f"attach: {_named(unknown)}: the base layer's weights are quantised or elsewhere: not their "
+                          "norm but 2^20 bounds the gain", RuntimeWarning, stacklevel=2)
+    if isinstance(adapter, Adapter):
+        server = Server(Adapter(adapter[site] for site in places), **options)
+        adapter = Client(server).connect(server)
+    if adapter._core.in_the_clear and not partial:
+        raise ParameterError(f"attach: got sites in the clear, {_named(adapter._core.in_the_clear)}, expected encrypted"
+                             " ones alone: partial=True leaves others out")
+    check_gains("attach", adapter._core.groups, base_norms)
+    shared: dict = collections.defaultdict(lambda: _SharedInput(adapter, places))
+    ours = [(*places[site][:2], EncryptedLinear(places[site][2], adapter, site, shared[group]))
+            for site, (*_, group) in adapter._shapes().items() if site in places]
+    for parent, name, layer in ours:
+        setattr(parent, name, layer)
+    return Attachment(adapter, ours)
 
 
-def _path_of(site, modules):
-    if site in modules:
-        return site
-    found = [path for path in modules if path.endswith("." + site) or (path and site.endswith("." + path))]
-    if len(found) != 1:
-        raise ParameterError(f"attach: site {site!r} is {'several modules' if found else 'no module'} of the model"
-                             + (f": {', '.join(found[:4])}" if found else ""))
-    return found[0]
+_READ_WEIGHTS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)  # and may not call the layers
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # parts that they put into paths
+
+
+def _places(model, shapes, partial):
+    """Returns (parent, name, layer) of each site. Raises as `attach` does."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    places, sites, names = {}, {}, collections.defaultdict(dict)
+    cut = {path: path.rpartition(".") for path in modules if path}
+    spots = {path: (id(modules[parent]), name) for path, (parent, _, name) in cut.items()}  # the same of two such paths
+    for path, spot in spots.items():
+        names[id(modules[path])][spot] = path
+    for site, path in _paths(shapes, spots, partial).items():
+        parent, layer = modules[cut[path][0]], modules[path]
+        if (other := sites.setdefault(id(layer), site)) != site:
+            raise ParameterError(f"attach: two sites are one module: {other!r} and {site!r} are {path!r}")
+        features, several = _features(layer), names[id(layer)].values()
+        got = (f"a module of several names, {_named(several)}" if len(several) > 1 else
+               "a layer with an encrypted adapter, not detached" if isinstance(layer, EncryptedLinear) else
+               f"a {type(layer)}" if not features else
+               f"a layer of a {type(parent)}, which may not call it" if isinstance(parent, _READ_WEIGHTS) else "")
+        if got:
+            raise ParameterError(f"attach: site {site!r}: got {got}, expected a torch.nn.Linear or Conv1D")
+        if features != shapes[site][:2]:
+            raise ShapeError(f"attach: site {site!r}: got a layer {' -> '.join(map(str, features))}, "
+                             f"expected {shapes[site][0]} -> {shapes[site][1]}")
+        places[site] = parent, cut[path][2], layer
+    return places
+
+
+def _paths(sites, spots, partial):
+    """Returns the path of each site's module: its name, or all paths, or all names, have one prefix more."""
+    paths = {".".join(part for part in path.split(".") if part not in _WRAPPERS): path for path in spots}
+    fits = collections.defaultdict(dict)  # by the prefixes of names and of paths
+    exact = fits["", ""]
+    for site in sites:
+        for prefix, rest in _cuts(site):
+            if rest in paths:
+                fits[prefix, ""][site] = paths[rest]
+    for bare, path in paths.items():
+        for prefix, rest in _cuts(bare)[1:]:
+            if rest in sites:
+                fits["", prefix][rest] = path
+    best = max(fits.values(), key=len)  # of several the first, which is `exact`
+    taken = {spots[path]: site for site, path in best.items()}
+    for fit in fits.values():
+        if fit is best or fit.keys() <= best.keys() and (len(fit) < len(best) or best is exact):
+            continue
+        for site, path in fit.items():
+            if site in best and spots[path] != spots[best[site]]:
+                several = _named(f[site] for f in fits.values() if site in f)
+                raise ParameterError(f"attach: site {site!r} is several modules of the model: {several}")
+            if (other := taken.setdefault(spots[path], site)) != site:
+                raise ParameterError(f"attach: two sites are one module: {other!r} and {site!r} are {path!r}")
+        if not fit.keys() <= best.keys():
+            raise ParameterError(f"attach: sites {_named(best)} and {_named(fit)} are modules by different prefixes")
+    missing = [site for site in sites if site not in best]
+    if missing and not (partial and best):
+        raise ParameterError(f"attach: site {_named(missing)} is no module of the model"
+                             + (f", {len(best)} of {len(sites)} are: partial=True leaves out others" if best else ""))
+    return best
+
+
+def _cuts(path):
+    """Returns (prefix, rest) for each number of parts that the prefix can have."""
+    return [(path[:k], path[k:]) for k in range(len(path)) if k == 0 or path[k - 1] == "."]
+
+
+def _named(names):
+    names = list(names)
+    return ", ".join(map(repr, names[:4])) + (", ..." if len(names) > 4 else "")
+
+
+def _features(layer):
+    """The numbers of inputs and outputs of a layer; None if it is no linear layer."""
+    is_conv1d = hasattr(layer, "nf") and any(kind.__name__ == "Conv1D" for kind in type(layer).__mro__)
+    return ((layer.in_features, layer.out_features) if isinstance(layer, torch.nn.Linear) else
+            tuple(layer.weight.shape) if is_conv1d else None)  # its weight: [in, out]
+
+
+def _norm_of(layer):
+    """The Frobenius norm of a layer's weights; None if these are not its numbers."""
+    weight, (d_in, d_out) = layer.weight, _features(layer)
+    is_plain = type(weight) in (torch.Tensor, torch.nn.Parameter) and weight.is_floating_point() and not weight.is_meta
+    if not is_plain or weight.element_size() < 2 or weight.numel() != d_in * d_out:
+        return None
+    return float(torch.linalg.vector_norm(weight.detach(), dtype=torch.promote_types(weight.dtype, torch.float32)))

@@ -2,6 +2,9 @@
 
 import os
 
+import numpy as np
+import pytest
+
 import tensafe
 from conftest import QWEN, ROOT, small_adapter
 from tensafe import cli
@@ -20,6 +23,14 @@ def test_demo(capsys):
     for tokens in ("-1", "0"):
         assert run(capsys, "demo", "--tokens", tokens)[2].endswith(f"--tokens: got {tokens}, expected 1 to 100000\n")
     assert "adapter_config.json: is no directory, exp" in run(capsys, "demo", QWEN / "adapter_config.json")[2]
+
+
+@pytest.mark.parametrize("a, b", [(1, 0), (0, 1), (0, 0)])
+def test_demo_of_a_delta_that_is_0(capsys, monkeypatch, a, b):
+    monkeypatch.setattr(tensafe, "load_peft", lambda _: tensafe.Adapter(
+        tensafe.Site("q", np.full((2, 16), a), np.full((8, 2), b))))
+    code, out, _ = run(capsys, "demo", "DIR", "--tokens", "2")
+    assert code == 0 and float(out.split("relative error  ")[1].split(",")[0]) < 1e-3 and "absolute: the delta is 0" in out
 
 
 def test_estimate(capsys):

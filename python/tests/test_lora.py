@@ -7,6 +7,7 @@ import os
 import pickle
 import resource
 import signal
+import warnings
 
 import numpy as np
 import pytest
@@ -276,6 +277,68 @@ def test_bad_input(session, call, kind, text):
     with pytest.raises(kind) as caught:
         call(session)
     assert text in str(caught.value)
+
+
+def gain_of(gain, name="q"):
+    return tensafe.Adapter(tensafe.Site(name, np.eye(1, 64) * 2, np.eye(48, 1), gain / 2))
+
+
+@pytest.mark.parametrize("mode", ["client_held_b", "blind"])
+def test_a_gain_beyond_the_base_norm_is_refused(mode):
+    server = tensafe.Server(gain_of(2.0**16), mode=mode)
+    for made in ((server,), (server.layout, server.held)):
+        for norms in (None, {}, {"q": 2.0**20}, {"q": np.float32(2.0**20), "k": 0}):
+            tensafe.Client(*made, base_norms=norms)
+        for norm in (1, -1, 2.0**15, float("nan")):
+            with pytest.raises(tensafe.ParameterError, match="site 'q': got a gain of .*, the base layer's norm: with larger base_norms"):
+                tensafe.Client(*made, base_norms={"q": norm})
+        with pytest.raises(tensafe.ParameterError, match="got no site of the adapter, expected names as 'q'"):
+            tensafe.Client(*made, base_norms={"model.q": 1})  # which would bound nothing
+        for wrong in ([1], {"q": "1"}):
+            with pytest.raises(TypeError, match="base_norms"):
+                tensafe.Client(*made, base_norms=wrong)
+
+
+@pytest.mark.parametrize("tokens_ahead", [0, 2])
+def test_deltas_beyond_their_type_are_counted_and_told(tokens_ahead):
+    session = connected(gain_of(2.0**17), tokens_ahead=tokens_ahead)
+    h = np.zeros((3, 64))
+    h[0, 0] = 1
+    h[1, 0] = -2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for dtype in (np.float32, np.float64):
+            session.delta("q", h.astype(dtype))
+        session.delta("q", h.astype(np.float16) / 4, zeros_for_nan=True)  # a server must not see a difference
+    assert session.clamped_deltas == 1
+    with pytest.warns(RuntimeWarning, match="2 entries of deltas were beyond the largest number") as told:
+        got = session.delta("q", h.astype(np.float16))
+    assert told[0].filename == __file__
+    assert session.clamped_deltas == 3 and got[:2, 0].tolist() == [65504, -65504] and not got[2].any()
+
+
+def test_inputs_by_a_function_of_the_name():
+    adapter = tensafe.Adapter(site(f"moe.{k}.first", seed=k) for k in range(3))
+    h = states(64)
+    assert len(connected(adapter).deltas("0.first", h)) == 1
+    for of in (lambda a, **o: connected(a, **o), lambda a, **o: (made := with_answers(a, **o))[0].connect(made[1])):
+        deltas = of(adapter, input_of=lambda name: "moe" if ".2." not in name else name).deltas("0.first", h)
+        assert list(deltas) == [f"moe.{k}.first" for k in range(2)]
+        for name, delta in deltas.items():
+            assert error(delta, adapter[name].delta(h)) < 1e-3
+    one = tensafe.estimate(adapter, input_of=lambda name: "moe")
+    assert one["bytes_up"] == tensafe.estimate(adapter["0.first"])["bytes_up"] < tensafe.estimate(adapter)["bytes_up"]
+    with pytest.raises(TypeError, match="input_of: got int, expected a name"):
+        tensafe.Server(adapter, input_of=lambda name: 3)
+
+
+def test_a_server_session_counts_nothing_and_answers_twice(adapter):
+    client, answers = with_answers(adapter)
+    query = client.encrypt(Q, h := states(64))
+    first, second = (answers.answer(query.request) for _ in range(2))
+    assert first != second
+    for reply in (first, second):
+        assert error(client.decrypt(query, reply)[Q], adapter[Q].delta(h)) < 1e-3
 
 
 def test_no_limit(session):

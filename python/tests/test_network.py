@@ -3,7 +3,10 @@
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
+import threading
 import time
 
 import numpy as np
@@ -90,6 +93,36 @@ def test_refusals(service, tmp_path):
             service.connect(**options)
 
 
+def test_a_proxy_that_ends_tls_is_named(service):
+    state = service.folder / "state"
+    inside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    inside.load_cert_chain(state / "certificate.pem", state / "certificate_key.pem")
+    outside = ssl.create_default_context(cafile=state / "certificate.pem")
+    listener = socket.create_server(("localhost", 0))
+
+    def forward():
+        with inside.wrap_socket(listener.accept()[0], server_side=True) as near, outside.wrap_socket(
+                socket.create_connection(("localhost", service.port)), server_hostname="localhost") as far:
+            near.settimeout(0.05)
+            far.settimeout(0.05)
+            while True:
+                for end, other in ((near, far), (far, near)):
+                    try:
+                        if not (data := end.recv(65536)):
+                            return
+                        other.sendall(data)
+                    except socket.timeout:
+                        pass
+
+    proxy = threading.Thread(target=forward)
+    proxy.start()
+    with pytest.raises(tensafe.RefusedError, match=r"\(a proxy that ends TLS makes another\).*, if any\"$") as caught:
+        tensafe.connect(f"wss://localhost:{listener.getsockname()[1]}", "qwen", ca=state / "certificate.pem")
+    assert caught.value.code == "not_authorised"
+    proxy.join()
+    listener.close()
+
+
 @pytest.mark.parametrize("tokens_ahead", [1, 128])
 def test_identity_and_query_limit(tmp_path, tokens_ahead):
     service = Service(tmp_path, "--anybody", "--client-share", "0.01")
@@ -108,6 +141,36 @@ def test_identity_and_query_limit(tmp_path, tokens_ahead):
         session.delta("q_proj", states(2048))
         with pytest.raises(tensafe.QueryLimitError, match="expected at most 0"):
             session.delta("q_proj", states(2048))
+    service.stop()
+
+
+def test_a_gain_beyond_the_base_norm_is_refused(service):
+    with service.connect() as session:
+        name = session.sites[0]
+    service.connect(base_norms={name: 1e5, "lm_head": 1}).close()
+    with pytest.raises(tensafe.ParameterError, match=f"connect: site '{name}': got a gain of .*, expected at most 0.001"):
+        service.connect(base_norms={name: 0.001})
+    with pytest.raises(tensafe.ParameterError, match="got no site of the adapter"):
+        service.connect(base_norms={"lm_head": 1})
+
+
+def test_an_attached_prompt_that_cannot_be_paid_spends_nothing(tmp_path):
+    torch = pytest.importorskip("torch")
+    import tensafe.torch
+    service = Service(tmp_path, "--anybody", "--client-share", "0.01")
+    site = tensafe.load_peft(QWEN)["q_proj"]
+    model = torch.nn.Module()
+    model.q_proj = torch.nn.Linear(site.d_in, site.d_out)
+    h = states(100, 2048)
+    with service.connect() as session, torch.no_grad():
+        limit = session.queries_left
+        with tensafe.torch.attach(model, session, partial=True):
+            with pytest.raises(tensafe.QueryLimitError, match=f"100 hidden states, expected at most {limit}"):
+                model.q_proj(torch.from_numpy(h))
+            assert session.queries_left == limit
+            x = torch.from_numpy(h[:limit])
+            got = model.q_proj(x) - model.q_proj.base(x)
+        assert error(got, site.delta(h[:limit])) < 2e-3 and session.queries_left == 0
     service.stop()
 
 

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import os
 
+import numpy as np
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # models are made of configurations: nothing is fetched
@@ -107,7 +108,7 @@ def check_logits(base, adapter, judge):
     """The encrypted adapter in the base model writes PEFT's logits, and the base model alone does not."""
     with torch.no_grad():
         expected, plain = logits(judge), logits(base)
-        with tensafe.torch.attach(base, adapter, tokens_ahead=8):
+        with tensafe.torch.attach(base, adapter, base_norms={}, tokens_ahead=8):  # random ones may pass the base's norms
             got = logits(base)
     assert error(got, expected) < 3e-3 < 0.1 < error(plain, expected)
 
@@ -129,6 +130,7 @@ LOADED = {
     "fused projections": (phi3, dict(target_modules=["qkv_proj", "gate_up_proj", "down_proj"])),
     "fused projections by pattern": (phi3, dict(target_modules="all-linear", rank_pattern={"qkv_proj": 9})),
     "encoder and decoder": (t5, dict(target_modules=["q", "k", "v", "o", "wi"])),
+    "layers whose weight is [in, out]": (gpt2, dict(target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True)),
     "orthogonal start": (llama, dict(target_modules=["q_proj"], init_lora_weights="orthogonal")),
 }
 
@@ -224,12 +226,30 @@ def test_routers_are_refused(tmp_path):
         tensafe.load_peft(tmp_path / "arrow_router")
 
 
-def test_conv1d_is_loaded_and_not_yet_attached(tmp_path):
-    base = saved(gpt2, tmp_path, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True)
+def test_conv1d_has_inputs_first():
+    base = gpt2()
+    layer = base.transformer.h[0].attn.c_attn
+    for a, b, words in ((48, 144, ""), (144, 48, "got a layer 48 -> 144, expected 144 -> 48")):
+        adapter = tensafe.Adapter(tensafe.Site("transformer.h.0.attn.c_attn", np.eye(1, a), np.eye(b, 1)))
+        if words:
+            with pytest.raises(tensafe.ShapeError, match=words):
+                tensafe.torch.attach(base, adapter)
+        else:
+            tensafe.torch.attach(base, adapter).detach()
+    norm = layer.weight.norm().item()
+    with pytest.raises(tensafe.ParameterError, match=f"expected at most {norm:.6g}, the base"):
+        tensafe.torch.attach(base, tensafe.Adapter(tensafe.Site("h.0.attn.c_attn", np.eye(1, 48), np.eye(144, 1) * 99)))
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_attached_to_what_is_around_or_in_the_model(inner, tmp_path):
+    base = saved(llama, tmp_path, target_modules=["q_proj", "down_proj"])
     adapter, judge = tensafe.load_peft(tmp_path), judge_of(base, tmp_path)
-    check_sites(adapter, judge)
-    with pytest.raises(tensafe.ParameterError, match="got a Conv1D, expected a torch.nn.Linear"):
-        check_logits(base, adapter, judge)
+    part = base.model if inner else peft.get_peft_model(base, peft.LoraConfig(target_modules=["up_proj"]))
+    with torch.no_grad():
+        expected = logits(judge)
+        with tensafe.torch.attach(part, adapter, base_norms={}):
+            assert error(logits(base), expected) < 3e-3
 
 
 def test_multihead_attention_is_not_attached(tmp_path):

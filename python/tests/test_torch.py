@@ -1,12 +1,15 @@
 """Encrypted adapters in torch models."""
 
+import warnings
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import tensafe  # noqa: E402
 import tensafe.torch  # noqa: E402
-from conftest import connected, error, small_adapter, with_answers  # noqa: E402
+from conftest import connected, error, site, small_adapter, with_answers  # noqa: E402
 from tiny_lm import merge  # noqa: E402
 
 
@@ -23,18 +26,231 @@ class Layer(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, layers=1):
         super().__init__()
-        self.layers = torch.nn.ModuleList([Layer()])
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(layers))
+        for parameter in self.parameters():
+            parameter.data *= 8  # the base's norms are larger than the adapter's gains
 
     def forward(self, x):
-        return self.layers[0](x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(1)
     return Model()
+
+
+def of_layers(*layers, name="model.layers.{}.self_attn.q_proj", d_out=48):
+    return tensafe.Adapter(site(name.format(k), 4, 64, d_out, k) for k in layers)
+
+
+def wrapped(*names, of):
+    for name in reversed(names):
+        outer = torch.nn.Module()
+        setattr(outer, name, of)
+        of = outer
+    return of
+
+
+def check_places(model, adapter, part, **options):
+    """Each layer of the model gets its own site's delta, whatever part of it `attach` is given."""
+    x = torch.randn(2, 64)
+    with torch.no_grad():
+        expected = []
+        for k, layer in enumerate(model.layers):
+            own = [s.delta(x.numpy()) for name, s in adapter.items() if f"layers.{k}." in name]
+            expected.append(layer.self_attn.q_proj(x) + torch.from_numpy(own[0]) if own else layer.self_attn.q_proj(x))
+        with tensafe.torch.attach(part, adapter, **options):
+            for layer, right in zip(model.layers, expected):
+                assert error(layer.self_attn.q_proj(x), right) < 1e-3
+        assert not any(isinstance(module, tensafe.torch.EncryptedLinear) for module in model.modules())
+
+
+@pytest.mark.parametrize("part, name", [
+    (lambda m: m, "layers.{}.self_attn.q_proj"),
+    (lambda m: m, "model.layers.{}.self_attn.q_proj"),  # saved with the head around it
+    (lambda m: m.layers, "model.layers.{}.self_attn.q_proj"),
+    (lambda m: m, "base_model.model.model.layers.{}.self_attn.q_proj"),
+    (lambda m: m, "_orig_mod.layers.{}.self_attn.q_proj"),  # saved while it was compiled
+    (lambda m: wrapped("module", of=m), "layers.{}.self_attn.q_proj"),
+    (lambda m: wrapped("base_model", "model", of=m), "layers.{}.self_attn.q_proj"),
+    (lambda m: wrapped("_orig_mod", of=m), "model.layers.{}.self_attn.q_proj"),
+    (lambda m: wrapped("module", "_orig_mod", "model", of=m), "model.layers.{}.self_attn.q_proj"),
+    (lambda m: wrapped("model", of=m), "layers.{}.self_attn.q_proj"),
+])
+def test_one_prefix_more_or_less(part, name):
+    model = Model(3)
+    check_places(model, of_layers(0, 1, 2, name=name), part(model))
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch has no compile")
+@pytest.mark.parametrize("runs_before", [False, True])
+def test_compiled_models(model, runs_before):
+    adapter = small_adapter()
+    x = torch.randn(2, 64)
+    fast = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        plain = fast(x) if runs_before else model(x)
+        with tensafe.torch.attach(fast, adapter):
+            got = fast(x)
+        assert torch.equal(fast(x), plain)
+        assert error(got, merge(model, adapter)(x)) < 2e-3 < error(plain, got)
+
+
+def test_a_layer_that_is_compiled_or_checkpointed_is_itself():
+    model = Model(2)
+    adapter = of_layers(0, 1)
+    whole = wrapped("model", of=model)
+    inside = model.layers[1]
+    model.layers[1] = wrapped("_checkpoint_wrapped_module", of=inside)
+    with tensafe.torch.attach(whole, adapter):
+        assert inside.self_attn.q_proj.site == "model.layers.1.self_attn.q_proj"
+
+
+TWO = of_layers(0, 1)
+
+
+def tied():
+    model = Model(2)
+    model.layers[1] = model.layers[0]
+    return model
+
+
+def with_another_name():
+    model = Model(2)
+    model.first = model.layers[0].self_attn.q_proj
+    return model
+
+
+def two_towers():
+    return wrapped("both", of=torch.nn.ModuleDict({"text": Model(2), "image": Model(2)}))
+
+
+@pytest.mark.parametrize("model, adapter, words", [
+    (Layer, TWO, "two sites are one module: 'model.layers.0.self_attn.q_proj' and 'model.layers.1.self_attn.q_proj' are "
+                 "'self_attn.q_proj'"),
+    (lambda: Model(2), of_layers(0, name="self_attn.q_proj"),
+     "'self_attn.q_proj' is several modules of the model: 'layers.0.self_attn.q_proj', 'layers.1.self_attn.q_proj'"),
+    (two_towers, of_layers(0, 1, name="layers.{}.self_attn.q_proj"),
+     "'layers.0.self_attn.q_proj' is several modules of the model: 'both.text.layers.0"),
+    (lambda: Model(1), TWO, "'model.layers.1.self_attn.q_proj' is no module of the model, 1 of 2 are: partial=True"),
+    (lambda: Model(1), of_layers(3), "'model.layers.3.self_attn.q_proj' is no module of the model$"),
+    (tied, TWO, "two sites are one module: 'model.layers.0.self_attn.q_proj' and 'model.layers.1.self_attn.q_proj'"),
+    (with_another_name, TWO, "several names, 'layers.0.self_attn.q_proj', 'first', exp"),
+    (lambda: wrapped("a", of=Model(1)), tensafe.Adapter([site("layers.0.self_attn.q_proj"), site("b.a.layers.0.mlp")]),
+     "'b.a.layers.0.mlp' and 'layers.0.self_attn.q_proj' are modules by different prefixes"),
+    (Layer, of_layers(0, name="self_attn"), "got a .*Module'>, expected a torch.nn.Linear or"),
+    (lambda: wrapped("a", of=torch.nn.MultiheadAttention(64, 4)), tensafe.Adapter(site("a.out_proj", d_out=64)),
+     "got a layer of a .*MultiheadAttention'>, which may not call it"),
+    (lambda: wrapped("a", of=torch.nn.TransformerEncoderLayer(64, 4)), tensafe.Adapter(site("a.linear1", d_out=2048)),
+     "got a layer of a .*TransformerEncoderLayer'>, which may not"),
+])
+def test_sites_that_are_not_each_one_module(model, adapter, words):
+    model = model()
+    before = dict(model.named_modules())
+    with pytest.raises(tensafe.ParameterError, match=words):
+        tensafe.torch.attach(model, adapter)
+    assert dict(model.named_modules()) == before
+
+
+def test_part_of_an_adapter():
+    model = Model(2)
+    check_places(model, of_layers(0, 1, 2, 7), model, partial=True)
+    check_places(model, of_layers(1, 2), wrapped("model", of=model), partial=True)
+    session = connected(of_layers(0, 1, 2))
+    check_places(model, of_layers(0, 1), model, partial=True)
+    with tensafe.torch.attach(model, session, partial=True):
+        assert model.layers[1].self_attn.q_proj.site == "model.layers.1.self_attn.q_proj"
+    for part, adapter in ((Layer(), TWO), (model, of_layers(8, 9))):  # nor is it a guess, or nothing
+        with pytest.raises(tensafe.ParameterError, match="two sites are one module|is no module"):
+            tensafe.torch.attach(part, adapter, partial=True)
+
+
+def test_sites_that_the_server_does_not_keep(model):
+    adapter = small_adapter()
+    options = {"protect": lambda site: "q_proj" not in site.name}
+    for given, more in ((adapter, options), (connected(adapter, **options), {})):
+        with pytest.raises(tensafe.ParameterError, match="got sites in the clear, 'layers.0.self_attn.q_proj', exp"):
+            tensafe.torch.attach(model, given, **more)
+        with tensafe.torch.attach(model, given, partial=True, **more):
+            assert isinstance(model.layers[0].self_attn.q_proj, torch.nn.Linear)
+            assert not isinstance(model.layers[0].self_attn.k_proj, torch.nn.Linear)
+
+
+def test_detached_in_any_order():
+    model = Model(2)
+    q = [layer.self_attn.q_proj for layer in model.layers]
+    first, second = (tensafe.torch.attach(model, of_layers(k)) for k in range(2))
+    with pytest.raises(tensafe.ParameterError, match="got a layer with an encrypted adapter, not detached"):
+        tensafe.torch.attach(model, of_layers(1))
+    first.detach()
+    assert model.layers[0].self_attn.q_proj is q[0] and model.layers[1].self_attn.q_proj is not q[1]
+    third = tensafe.torch.attach(model, of_layers(0))
+    first.detach()  # a second time: nothing
+    second.detach()
+    assert model.layers[0].self_attn.q_proj is not q[0] and model.layers[1].self_attn.q_proj is q[1]
+    third.detach()
+    both = tensafe.torch.attach(model, TWO)
+    model.layers[0].self_attn.q_proj = other = torch.nn.Linear(64, 48)
+    with pytest.raises(tensafe.ParameterError, match="'model.layers.0.self_attn.q_proj': got another layer"):
+        both.detach()
+    assert [layer.self_attn.q_proj for layer in model.layers] == [other, q[1]]
+
+
+def of_gain(gain):
+    return tensafe.Adapter(tensafe.Site("layers.0.self_attn.q_proj", np.eye(1, 64), np.eye(48, 1) * gain))
+
+
+def test_gains_are_at_most_the_norms_of_the_layers(model):
+    layer = model.layers[0].self_attn.q_proj
+    with torch.no_grad():
+        norm = layer.weight.norm().item()
+    long_a = tensafe.Site("layers.0.self_attn.q_proj", np.eye(1, 64) * 1e9, np.eye(48, 1), norm / 9e8)
+    for adapter in (of_gain(2.0**19), of_gain(1.01 * norm), connected(of_gain(1.01 * norm)), tensafe.Adapter(long_a)):
+        with pytest.raises(tensafe.ParameterError, match="q_proj': got a gain of .*, expected at most .*, the base layer's n"):
+            tensafe.torch.attach(model, adapter)
+        assert model.layers[0].self_attn.q_proj is layer
+        for norms in ({}, {"layers.0.self_attn.q_proj": 2.0**20}):
+            tensafe.torch.attach(model, adapter, base_norms=norms).detach()
+    tensafe.torch.attach(model, of_gain(0.99 * norm)).detach()
+    with pytest.raises(tensafe.ParameterError, match="expected at most 1, the base layer's norm"):
+        tensafe.torch.attach(model, of_gain(2), base_norms={"layers.0.self_attn.q_proj": 1})
+
+
+@pytest.mark.parametrize("weight", [torch.zeros(64 * 48 // 2, 1, dtype=torch.uint8), torch.zeros(48, 64, dtype=torch.int8),
+                                    torch.zeros(48 * 64 // 4, 1, dtype=torch.bfloat16), torch.zeros(48, 64, device="meta")])
+def test_weights_whose_norm_is_not_known(model, weight):
+    model.layers[0].self_attn.q_proj.weight = torch.nn.Parameter(weight, requires_grad=False)
+    with pytest.warns(RuntimeWarning, match="'layers.0.self_attn.q_proj': the base layer's weights are quantised or"):
+        tensafe.torch.attach(model, of_gain(2.0**19)).detach()
+
+
+class HalfLinear(torch.nn.Linear):
+    def forward(self, x):  # which torch 1.13 does not have
+        is_half = x.dtype == torch.float16
+        return super().forward(x) if not is_half else torch.nn.functional.linear(
+            x.float(), self.weight.float(), self.bias.float()).half()
+
+
+def test_deltas_beyond_float16_are_counted_and_told_at_the_end(model):
+    model.layers[0].self_attn.q_proj = HalfLinear(64, 48)
+    adapter = of_gain(2.0**19)
+    x = torch.zeros(2, 64).half()
+    x[0, 0] = 1
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attached = tensafe.torch.attach(model.half(), adapter, base_norms={})
+        assert model.layers[0].self_attn.q_proj(x).isfinite().all() and attached.session.clamped_deltas == 1
+        model.bfloat16().layers[0].self_attn.q_proj(x.bfloat16())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert model.float().layers[0].self_attn.q_proj(x.float()).dtype == torch.bfloat16
+    assert attached.session.clamped_deltas == 1  # only float16 ends there
+    with pytest.warns(RuntimeWarning, match="1 entries of deltas were beyond"):
+        attached.detach()
 
 
 def test_attached_model_is_the_merged_one(model):

@@ -114,7 +114,7 @@ export class Client {
   #engine;
   #exports;
   #group = 0;
-  /** @type {{input: string, d: number, sites: {name: string, dOut: number}[]}[]} */
+  /** @type {{input: string, d: number, sites: {name: string, dOut: number, gain: number}[]}[]} */
   groups = [];
   tokensAhead = 0;
 
@@ -133,16 +133,26 @@ export class Client {
   signedSeed(/** @type {Uint8Array} */ nonce) { return this.#engine.call("signed_seed", [], nonce); }
   /** Makes the message of the re-randomization key for this nonce, once a session. */
   rerandomizationKey(/** @type {Uint8Array} */ nonce) { return this.#engine.call("rerandomization_key", [], nonce); }
-  /** Takes the server's layout and the client's part of the adapter. Blocks of more than mostTokens are not used. */
-  open(/** @type {Uint8Array} */ layout, /** @type {Uint8Array} */ held, mostTokens = 128) {
+  /** Takes the server's layout and the client's part of the adapter. Blocks of more than mostTokens are not used.
+   *  @param {Uint8Array} layout @param {Uint8Array} held @param {Record<string, number>} baseNorms */
+  open(layout, held, mostTokens = 128, baseNorms = {}) {
     const shown = this.#engine.call("open", [layout.length, mostTokens], layout, held);
     const lines = new TextDecoder().decode(shown).split("\n");
     this.tokensAhead = Number(lines.pop());
-    this.groups = lines.map((line) => {
+    const groups = lines.map((line) => {
       const [input, d, ...rest] = line.split("\t");
-      const sites = rest.flatMap((name, i) => i % 2 === 0 ? [{ name, dOut: Number(rest[i + 1]) }] : []);
+      const sites = rest.flatMap((name, i) =>
+        i % 3 === 0 ? [{ name, dOut: Number(rest[i + 1]), gain: Number(rest[i + 2]) }] : []);
       return { input, d: Number(d), sites };
     });
+    const bounded = groups.flatMap(({ sites }) => sites).filter(({ name }) => Object.hasOwn(baseNorms, name));
+    check(bounded.length > 0 || Object.keys(baseNorms).length === 0, "parameter",
+      `open: baseNorms: got no site of the adapter, expected names as ${groups[0]?.sites[0].name}`);
+    for (const { name, gain } of bounded) {
+      check(gain <= baseNorms[name], "parameter",
+        `open: site ${name}: got a gain of ${gain}, expected at most ${baseNorms[name]}, the base layer's norm`);
+    }
+    this.groups = groups;
   }
 
   /** @param {number} group @param {Float32Array} states */

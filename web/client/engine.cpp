@@ -130,9 +130,9 @@ TENSAFE_EXPORT(rerandomization_key) int rerandomization_key() {
     });
 }
 
-/// Takes the model layout and the held adapter, which are the argument. Blocks of more than so many tokens
-/// are not used. `opened` comes next. Shows for each group a line: its input, its d, then of each site name
-/// and d_out, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none.
+/// Takes the model layout and the held adapter, which are the argument. Blocks of more than so many tokens are
+/// not used. `opened` comes next. Shows for each group a line: its input, its d, then of each site name, d_out
+/// and gain, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none.
 TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens) {
     return guarded([&] {
         require<parameter_error>(layout_bytes <= argument.size(), {"client: got no held adapter"});
@@ -147,11 +147,12 @@ TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens)
                                                          wire::read_held_adapter(both.subspan(layout_bytes))),
                           session::block_policy{.most_tokens = most_tokens});
         const auto& opened = c.session->model()->layout();
+        auto gain = c.session->model()->gains().begin();
         std::string text;
         for (const auto& group : opened.groups) {
             text += group.input + '\t' + std::to_string(group.d);
             for (const auto& site : group.sites) {
-                text += '\t' + site.name + '\t' + std::to_string(site.d_out);
+                text += tensafe::text_of({"\t", site.name, "\t", site.d_out, "\t", *gain++});
             }
             text += '\n';
         }

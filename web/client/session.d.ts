@@ -5,7 +5,8 @@ export interface Group {
   input: string;
   /** The number of entries of a hidden state. */
   d: number;
-  sites: { name: string; dOut: number }[];
+  /** The gain is about how much longer than a hidden state its delta may be. */
+  sites: { name: string; dOut: number; gain: number }[];
 }
 
 /**
@@ -38,6 +39,8 @@ export interface ConnectOptions {
    * for. Default true.
    */
   zerosForNan?: boolean;
+  /** By site the Frobenius norm of the base layer's weights, which its gain must not pass ("parameter"); of others 2^20. */
+  baseNorms?: Record<string, number>;
   /** The milliseconds for connecting, and in which the next reply must come. Default 60000. */
   stepLimit?: number;
   /** The tries to connect beyond a first one, of stepLimit each, before a call fails with "lost". Default 10. */
@@ -96,7 +99,7 @@ export class Client {
   /** Makes the message of the re-randomization key for this nonce, once a session. */
   rerandomizationKey(nonce: Uint8Array): Uint8Array;
   /** Takes the server's layout and the client's part of the adapter. Blocks of more than mostTokens are not used. */
-  open(layout: Uint8Array, held: Uint8Array, mostTokens?: number): void;
+  open(layout: Uint8Array, held: Uint8Array, mostTokens?: number, baseNorms?: Record<string, number>): void;
   /** Begins a call and ends an earlier one; if this fails, no call is left. @param states hidden states, one behind the other */
   begin(group: number, states: Float32Array, overflowMargin?: number, zerosForNan?: boolean): void;
   /** Returns the next message to send now, if there is one. */

@@ -378,7 +378,7 @@ export class Session {
     check(welcome.adapter === adapter, "format", `session: got the adapter ${welcome.adapter}, expected ${adapter}`);
     const handedOut = hex(await sha256(layout)) + hex(await sha256(held));
     if (this.#adapter === undefined) {
-      this.#client.open(layout, held, this.#options.tokensAhead);
+      this.#client.open(layout, held, this.#options.tokensAhead, this.#options.baseNorms);
       this.#adapter = handedOut;
     }
     check(this.#adapter === handedOut, "adapter_changed",

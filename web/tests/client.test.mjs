@@ -264,6 +264,22 @@ test("errors say what was wrong", async () => {
   silent.close();
 });
 
+test("a site whose gain passes its base norm is refused before anything is encrypted", async () => {
+  const session = await connect(server.url, { adapter: "qwen" });
+  const { name, gain } = session.groups[input(session)].sites.find(({ name }) => name.endsWith(site));
+  session.close();
+  for (const [norm, holds] of [[gain, true], [gain / 2, false], [NaN, false], [undefined, false]]) {
+    const connecting = connect(server.url, { adapter: "qwen", baseNorms: { other: 0, [name]: norm } });
+    if (holds) {
+      (await connecting).close();
+    } else {
+      await assert.rejects(connecting, { code: "parameter", message: /got a gain of .* the base layer's norm/ });
+    }
+  }
+  await assert.rejects(connect(server.url, { adapter: "qwen", baseNorms: { other: 1 } }),
+    { code: "parameter", message: /expected names as/ });
+});
+
 test("messages that are none are refused and harm nothing", async () => {
   const client = await Client.create();
   assert.throws(() => client.begin(0, new Float32Array(4)), { message: /expected open first/ });

@@ -113,8 +113,9 @@ class model_client {
 
     const model_layout& layout() const noexcept { return layout_; }
     const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
-    /// The plan of single hidden states of a group.
-    /// The group of this number.  @throws parameter_error if there is no such group
+    /// Each site's gain, in the order of the layout: how much longer than a hidden state its delta may be.
+    std::span<const double> gains() const noexcept { return gains_; }
+    /// The plan of single hidden states of a group.  @throws parameter_error if there is no such group
     const decode_plan& plan(std::size_t group) const {
         static_cast<void>(layout_.at(group));
         return decode_[group];
@@ -145,7 +146,6 @@ class model_client {
             });
         });
     }
-
     /// Encrypts like client::encrypt_or_zeros.  @throws as it; parameter_error if there is no such group
     template <hidden_state State>
     bool encrypt_or_zeros(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
@@ -258,12 +258,12 @@ class model_client {
             for (const auto& wanted : group.sites) {
                 const auto found = given.find(wanted.name);
                 if (layout_.mode == lora::mode::blind) {
-                    check_gain(wanted, norms, std::sqrt(static_cast<double>(wanted.d_out)) * largest);
+                    take_gain(wanted, norms, std::sqrt(static_cast<double>(wanted.d_out)) * largest);
                 }
                 if (found != given.end()) {
                     check_held(*found->second, wanted);
-                    check_gain(wanted, norms,
-                               std::sqrt(encoding::sum_of_squares<float>(found->second->b.values)) * largest);
+                    take_gain(wanted, norms,
+                              std::sqrt(encoding::sum_of_squares<float>(found->second->b.values)) * largest);
                     b.push_back(std::move(found->second->b));
                     take_normal(b.back());
                     given.erase(found);
@@ -331,13 +331,14 @@ class model_client {
         return e.empty() ? 1 : std::ldexp(1.0, -*std::min_element(e.begin(), e.end()));
     }
 
-    static void check_gain(const model_layout::site& site, const base_norms& norms, double unscaled) {
+    void take_gain(const model_layout::site& site, const base_norms& norms, double unscaled) {
         const double gain = unscaled * std::fabs(site.scale);
         const auto norm = norms.find(site.name);
         const double most = norm == norms.end() ? largest_gain : norm->second;
         require<parameter_error>(gain <= most, {"model_client: site ", in_quotes(site.name),
                                                 ": got a gain of ", gain, ", expected at most ", most,
                                                 norm == norms.end() ? "" : ", the base layer's norm"});
+        gains_.push_back(gain);
     }
 
     std::shared_ptr<client<P>> keys_;
@@ -347,6 +348,7 @@ class model_client {
     std::vector<std::vector<double>> factors_;  ///< of the entries of each group's hidden states, or none
     memory::secret_buffer<double> scaled_;
     std::vector<std::vector<matrix>> b_;  ///< the matrices of each site of each group
+    std::vector<double> gains_;
     std::vector<adapter_site> clear_;
 };
 

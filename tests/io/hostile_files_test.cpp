@@ -335,6 +335,9 @@ std::vector<peft_row> config_rows() {
         {"LoftQ", with(R"("init_lora_weights":"loftq")"), unsupported, "PEFT converts it not"},
         {"an unknown initialization", with(R"("init_lora_weights":"zeta")"), unsupported,
          "\"init_lora_weights\" \"zeta\": an unknown initialization"},
+        {"an initialization that PEFT spells otherwise", with(R"("init_lora_weights":"Eva")"), unsupported,
+         "\"Eva\": an unknown initialization"},
+        {"bias that is a number", with(R"("bias":1)"), format, "bias: got \"1\", expected a string"},
         {"an initialization by number", with(R"("init_lora_weights":2)"), format,
          "init_lora_weights: got \"2\""},
     };
@@ -407,7 +410,7 @@ std::vector<weights_row> weights_rows() {
          {a, b, {"base_model.model.lm_head.modules_to_save.weight", "[1]", 4}},
          unsupported,
          "save the adapter with modules_to_save=None"},
-        {"a trained bias", {a, b, {m + "base_layer.bias", "[1]", 4}}, unsupported, "a trained bias"},
+        {"a trained bias", {a, b, {m + "bias", "[1]", 4}}, unsupported, "a trained bias"},
         {"a module within a wrapper that is not there",
          {{m + "base_layer.lora_A.weight", "[1,3]", 12}, {m + "base_layer.lora_B.weight", "[2,1]", 8}},
          format,

@@ -193,15 +193,24 @@ TEST_CASE("copies of the base model's weights are left out with a note") {
     add_site(writer, "lm_head", 2);
     writer.add("base_model.model.lm_head.base_layer.weight", dtype::f32, {5, 3}, counting(15));
     writer.add("base_model.model.model.embed_tokens.weight", dtype::f32, {5, 3}, counting(15));
-    const auto adapter = parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2})",
-                                    safetensors_file::parse(writer.bytes(), "w"));
+    writer.add("base_model.model.lm_head.base_layer.bias", dtype::f32, {5}, counting(5));
+    const auto weights = safetensors_file::parse(writer.bytes(), "w");
+    const auto adapter = parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"bias":null})", weights);
     CHECK(adapter.sites.size() == 1);
     REQUIRE(adapter.notes.size() == 1);
     CHECK(adapter.notes[0] ==
-          "\"w\": 2 tensors left out that are copies of the base model's own, for example "
-          "\"base_model.model.model.embed_tokens.weight\"; where the vocabulary was resized, put them into "
-          "the base "
-          "model");
+          "\"w\": left out as a copy of the base model's own: \"base_model.model.lm_head.base_layer.weight\" "
+          "and 2 more; "
+          "where the vocabulary was resized, put it into the base model");
+    CHECK_THROWS_WITH_AS(parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"bias":"all"})", weights),
+                         Contains("lm_head.base_layer.bias\": not supported: a trained bias"),
+                         unsupported_error);
+}
+
+TEST_CASE("a tensor that two files hold is refused") {
+    const std::vector<safetensors_file> files = {three_sites(), three_sites()};
+    CHECK_THROWS_WITH_AS(parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2})", files),
+                         Contains("lora_A.weight\": is in another file too"), format_error);
 }
 
 TEST_CASE("experts of a parameter are sites, with rows of A and every E-th column of B") {
@@ -328,6 +337,11 @@ TEST_CASE("other layouts of a folder are refused by name") {
         std::filesystem::create_directory(above.path() / name);
         std::ofstream(above.path() / name / "adapter_config.json") << "{}";
     }
+    const temporary_directory dangling;
+    dangling.put("adapter_config.json", R"({"peft_type":"LORA","r":2,"lora_alpha":2})");
+    std::filesystem::create_symlink("gone", dangling.path() / "adapter_model.safetensors");
+    CHECK_THROWS_WITH_AS(load_peft(dangling.path()), Contains("adapter_model.safetensors\": cannot open"),
+                         io_error);
     CHECK_THROWS_WITH_AS(load_peft(above.path()), Contains("is not here, but in the folder \"first\" below"),
                          io_error);
 }

@@ -9,16 +9,13 @@
 
 #if TENSAFE_COMPILED_BODIES
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/name_pattern.hpp>
+#include <tensafe/io/peft_config.hpp>
 #endif
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <filesystem>
-#include <functional>
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -67,276 +64,6 @@ inline lora::adapter parse_peft(std::string_view config_text, const safetensors_
 TENSAFE_COMPILED_API lora::adapter load_peft(const std::filesystem::path& directory);
 
 #if TENSAFE_COMPILED_BODIES
-/// The part of an adapter_config.json that concerns the sites of a LoRA adapter. Anything that would change
-/// the adapter's output and is not represented here is refused when the text is parsed.
-///
-/// A value type; parse does all the checking, const members may be called from any thread.
-class peft_config {
-  public:
-    /// What the patterns have matched so far.
-    struct usage {
-        name_patterns::usage rank;
-        name_patterns::usage alpha;
-    };
-    struct site_settings {
-        std::size_t rank;
-        double scale;  ///< lora_alpha / rank, or lora_alpha / sqrt(rank) with use_rslora
-    };
-
-    /// Parses the text of an adapter_config.json.
-    /// @param file how messages call the text, already quoted
-    /// @throws format_error if the text is not strict JSON, or a key is missing or of the wrong type
-    /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers
-    static peft_config parse(std::string_view text, std::string_view file) {
-        const json_value document = parse_strict_json(text, file);
-        return peft_config(document.checked(document.is_object(), std::string(file), "an object"),
-                           std::string(file));
-    }
-
-    /// The rank that the matrices of a module or parameter must have, and their scale.
-    /// @throws unsupported_error as name_patterns::first
-    site_settings settings(std::string_view module, usage& used) const {
-        const std::size_t rank = rank_.value_for(module, used.rank);
-        const auto r = static_cast<double>(rank);
-        return {rank, alpha_.value_for(module, used.alpha) / (rank_stabilised_ ? std::sqrt(r) : r)};
-    }
-
-    /// Checks that each pattern fitted a module.  @throws format_error naming the first one that did not
-    void check_used(const usage& used) const {
-        rank_.check_used(used.rank, file_ + ": rank_pattern ");
-        alpha_.check_used(used.alpha, file_ + ": alpha_pattern ");
-    }
-
-    /// Which parameters of a module `target_parameters` names: as PEFT, whose entries are the ends of
-    /// "MODULE.PARAMETER" from a dot on.
-    std::set<std::string_view> parameters_of(std::string_view module) const {
-        std::set<std::string_view> result;
-        for (std::string_view end = module;; end.remove_prefix(end.find('.') + 1)) {
-            if (const auto found = parameters_.find(end); found != parameters_.end()) {
-                result.insert(found->second.begin(), found->second.end());
-            }
-            if (end.find('.') == end.npos) {
-                return result;
-            }
-        }
-    }
-
-    /// Entries of `target_parameters` without a module: those of any module that has such a parameter.
-    const std::set<std::string>& parameters_anywhere() const noexcept { return parameters_anywhere_; }
-
-  private:
-    /// A value for all modules, with exceptions by name pattern, of which the first that fits counts.
-    template <class Value>
-    struct patterned {
-        Value standard{};
-        std::vector<std::string> keys;
-        std::vector<Value> values;
-        name_patterns patterns;
-
-        Value value_for(std::string_view module, name_patterns::usage& used) const {
-            const auto found = patterns.first(module, used);
-            return found ? values[*found] : standard;
-        }
-        void check_used(const name_patterns::usage& used, const std::string& where) const {
-            for (std::size_t i = 0; i < keys.size(); ++i) {
-                if (!used.fitted[i]) {
-                    throw format_error(where + quote(keys[i]) +
-                                       ": fits no site, expected a pattern of the names of some");
-                }
-            }
-        }
-    };
-
-    peft_config(const json_value& document, std::string file) : file_(std::move(file)) {
-        if (document.find("peft_type") == nullptr && document.find("lora_parameters") != nullptr) {
-            refuse("a configuration of MLX, only of PEFT");
-        }
-        const std::string& type = document.at("peft_type", file_).checked_string(file_ + ": peft_type");
-        if (type != "LORA") {
-            refuse("peft_type " + quote(type) + ", only \"LORA\"");
-        }
-        refuse_variants(document);
-        rank_stabilised_ = flag(document, "use_rslora");
-        rank_ = read_patterned<std::size_t>(document, "r", "rank_pattern", &peft_config::read_rank);
-        alpha_ = read_patterned<double>(document, "lora_alpha", "alpha_pattern", &peft_config::read_alpha);
-        if (const auto* const targets = document.find("target_parameters");
-            targets != nullptr && !targets->is_null()) {
-            for (const json_value& each : targets->checked_array(file_ + ": target_parameters")) {
-                const std::string& name = each.checked_string(file_ + ": target_parameters");
-                if (name.ends_with("bias")) {
-                    refuse("\"target_parameters\" " + quote(name) + ": no weight of a linear layer");
-                }
-                const std::size_t dot = name.rfind('.');
-                auto& of_module = dot == name.npos ? parameters_anywhere_ : parameters_[name.substr(0, dot)];
-                of_module.insert(name.substr(dot + 1));
-                if (of_module.size() > 16) {
-                    refuse("\"target_parameters\" " + quote(name) + ": more than 16 of one module");
-                }
-            }
-        }
-    }
-
-    struct option {
-        std::string_view key;
-        std::string_view why;  ///< empty: it changes nothing about A, B and the scale
-    };
-
-    /// The options of PEFT's LoraConfig that are not read above. fan_in_fan_out is deliberately not looked
-    /// at: it says that the *base* layer keeps its weight transposed (as GPT-2's Conv1D does) and matters
-    /// when an adapter is merged into it. lora_A and lora_B are weights of ordinary linear layers, rank x
-    /// d_in and d_out x rank, whatever it says. Which modules are adapted the tensors say; of biases, too.
-    static constexpr std::array<option, 45> options{{
-        {"peft_type", ""},
-        {"r", ""},
-        {"lora_alpha", ""},
-        {"rank_pattern", ""},
-        {"alpha_pattern", ""},
-        {"use_rslora", ""},
-        {"target_parameters", ""},
-        {"init_lora_weights", ""},
-        {"bias", ""},
-        {"lora_bias", ""},
-        {"auto_mapping", ""},
-        {"base_model_name_or_path", ""},
-        {"revision", ""},
-        {"task_type", ""},
-        {"inference_mode", ""},
-        {"peft_version", ""},
-        {"target_modules", ""},
-        {"exclude_modules", ""},
-        {"layers_to_transform", ""},
-        {"layers_pattern", ""},
-        {"lora_dropout", ""},
-        {"fan_in_fan_out", ""},
-        {"ensure_weight_tying", ""},
-        {"megatron_core", ""},
-        {"loftq_config", ""},
-        {"eva_config", ""},
-        {"corda_config", ""},
-        {"lora_ga_config", ""},
-        {"qalora_group_size", ""},
-        {"runtime_config", ""},
-        {"use_dora",
-         "DoRA divides each row of W + scale B A by its norm, which depends on A: train without it"},
-        {"use_qalora", "QALoRA averages groups of the input before A"},
-        {"use_bdlora", "A or B stands for a matrix of blocks"},
-        {"arrow_config", "a router weighs several adapters by the input"},
-        {"kasa_config", "a diagonal stands between A and B, and the base weights were changed"},
-        {"velora_config", "VeLoRA keeps more than A and B"},
-        {"monteclora_config", "MonteCLoRA keeps more than A and B"},
-        {"modules_to_save",
-         "layers that were trained whole belong into the base model: save the adapter with "
-         "modules_to_save=None"},
-        {"trainable_token_indices",
-         "embeddings that were trained belong into the base model: save the adapter without them"},
-        {"layer_replication", "the base model gets more layers"},
-        {"alora_invocation_tokens", "the delta would apply only after these tokens"},
-        {"megatron_config", "the file holds what one of several machines has"},
-        {"enable_lora", "of q, k and v in one layer some have no A and B"},
-        {"merge_weights", ""},
-        {"modules_to_tie", ""},
-    }};
-
-    void refuse_variants(const json_value& document) const {
-        for (std::size_t i = 0; i < document.keys.size(); ++i) {
-            const std::string& key = document.keys[i];
-            const json_value& value = document.items[i];
-            // To PEFT an object of options is set even where it is empty.
-            const bool is_set = value.is_string()  ? !value.text.empty()
-                                : value.is_array() ? !value.items.empty()
-                                : value.is_object()
-                                    ? !value.items.empty() || key.ends_with("_config") || key == "use_bdlora"
-                                : value.is_number()  ? value.number != 0
-                                : value.is_boolean() ? value.count == 1
-                                                     : false;
-            const auto* const known =
-                std::find_if(options.begin(), options.end(), [&](const option& o) { return o.key == key; });
-            if (is_set && (known == options.end() || !known->why.empty())) {
-                refuse(quote(key) + " set: " +
-                       std::string(known == options.end()
-                                       ? "an unknown option, which may change what A and B mean"
-                                       : known->why));
-            }
-        }
-        if (const json_value* const initial = document.find("init_lora_weights")) {
-            check_initial(*initial);
-        }
-    }
-
-    /// PiSSA, OLoRA, CorDA, LoRA-GA and LoftQ replace the base weights: B * A is relative to those, not to
-    /// the published model.
-    void check_initial(const json_value& initial) const {
-        if (!initial.is_string()) {
-            initial.checked(initial.is_boolean() || initial.is_null(), file_ + ": init_lora_weights",
-                            "true, false or the name of an initialization");
-            return;
-        }
-        const std::string name = fold_case(initial.text);
-        const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
-            return std::find(names.begin(), names.end(), name) != names.end();
-        };
-        if (is_one_of({"", "true", "false", "gaussian", "orthogonal", "eva", "mica"})) {
-            return;
-        }
-        const std::string what = "\"init_lora_weights\" " + quote(initial.text);
-        if (name.starts_with("pissa") || name.starts_with("corda") || is_one_of({"olora", "lora_ga"})) {
-            refuse(what +
-                   ": the base weights were changed as well; convert the adapter with "
-                   "save_pretrained(folder, path_initial_model_for_weight_conversion=...)");
-        }
-        refuse(what + (name == "loftq" ? ": the base weights were changed as well, and PEFT converts it not"
-                                       : ": an unknown initialization, which may change the base weights"));
-    }
-
-    bool flag(const json_value& document, const char* key) const {
-        const json_value* const found = document.find(key);
-        return found != nullptr && !found->is_null() &&
-               found->checked(found->is_boolean(), file_ + ": " + key, "true or false").count == 1;
-    }
-
-    std::size_t read_rank(const std::string& key, const json_value& value) const {
-        return value.checked(value.is_count() && value.count > 0, file_ + ": " + key, "a positive integer")
-            .count;
-    }
-
-    double read_alpha(const std::string& key, const json_value& value) const {
-        return value
-            .checked(value.is_number() && std::isfinite(value.number), file_ + ": " + key, "a finite number")
-            .number;
-    }
-
-    template <class Value, class Read>
-    patterned<Value> read_patterned(const json_value& document, const char* key, const char* pattern_key,
-                                    Read read) const {
-        patterned<Value> result;
-        result.standard = std::invoke(read, this, key, document.at(key, file_));
-        const json_value* const patterns = document.find(pattern_key);
-        if (patterns == nullptr || patterns->is_null()) {
-            return result;
-        }
-        const std::string where = file_ + ": " + pattern_key;
-        patterns->checked(patterns->is_object(), where, "an object");
-        result.keys = patterns->keys;
-        for (std::size_t i = 0; i < result.keys.size(); ++i) {
-            result.values.push_back(std::invoke(
-                read, this, std::string(pattern_key) + " " + quote(result.keys[i]), patterns->items[i]));
-        }
-        result.patterns = name_patterns(result.keys, where);
-        return result;
-    }
-
-    [[noreturn]] void refuse(const std::string& what) const {
-        throw unsupported_error(file_ + ": not supported: " + what);
-    }
-
-    std::string file_;
-    bool rank_stabilised_ = false;
-    patterned<std::size_t> rank_;
-    patterned<double> alpha_;
-    std::map<std::string, std::set<std::string>, std::less<>> parameters_;  // by module
-    std::set<std::string> parameters_anywhere_;
-};
-
 namespace detail {
 
 /// A tensor's name taken apart: "base_model.model." module ".lora_A." [adapter "."] "weight".
@@ -348,18 +75,18 @@ struct lora_key {
 
 inline constexpr std::string_view peft_prefix = "base_model.model.";
 
-/// Whether a tensor is a copy of the base model's own weight, which PEFT adds when embeddings are adapted or
-/// the vocabulary has another size.
-inline bool is_base_copy(std::string_view name) {
-    constexpr std::array<std::string_view, 8> embeddings = {"embed_tokens",    "lm_head",     "wte",
-                                                            "word_embeddings", "shared",      "embed_in",
-                                                            "embed_out",       "output_layer"};
-    if (!name.starts_with(peft_prefix) || !name.ends_with(".weight")) {
-        return name.starts_with(peft_prefix) && name.ends_with("lm_head.base_layer.bias");
-    }
-    name.remove_suffix(std::string_view(".weight").size());
-    const std::string_view last = name.substr(name.rfind('.') + 1);
-    return last == "base_layer" || std::find(embeddings.begin(), embeddings.end(), last) != embeddings.end();
+/// Whether a tensor is a copy of the base model's own, which PEFT adds where embeddings are adapted or the
+/// vocabulary has another size.
+/// @param trains_bias  whether biases of the base model were trained
+inline bool is_base_copy(std::string_view name, bool trains_bias) {
+    constexpr std::string_view layers =
+        " base_layer embed_tokens lm_head wte word_embeddings shared embed_in embed_out output_layer ";
+    const std::size_t end = name.rfind('.');
+    const bool fits = name.starts_with(peft_prefix) &&
+                      (name.ends_with(".weight") || (name.ends_with(".bias") && !trains_bias));
+    const std::string_view path = name.substr(0, end);
+    const std::string_view last = path.substr(path.rfind('.') + 1);
+    return fits && last.find(' ') == last.npos && layers.find(" " + std::string(last) + " ") != layers.npos;
 }
 
 inline lora_key parse_lora_key(std::string_view name, const std::string& file) {
@@ -416,7 +143,7 @@ struct lora_pair {
 };
 
 /// Pairs A and B in the order in which the files first name them.
-inline std::vector<lora_pair> pair_tensors(std::span<const safetensors_file> files,
+inline std::vector<lora_pair> pair_tensors(std::span<const safetensors_file> files, bool trains_bias,
                                            std::vector<std::string>& notes) {
     std::vector<lora_pair> pairs;
     std::map<std::string_view, std::size_t> index;
@@ -425,9 +152,8 @@ inline std::vector<lora_pair> pair_tensors(std::span<const safetensors_file> fil
         std::size_t copies = 0;
         std::string_view a_copy;
         for (const tensor_info& tensor : file.tensors()) {
-            if (is_base_copy(tensor.name)) {
-                ++copies;
-                a_copy = tensor.name;
+            if (is_base_copy(tensor.name, trains_bias)) {
+                a_copy = copies++ == 0 ? tensor.name : a_copy;
                 continue;
             }
             const lora_key key = parse_lora_key(tensor.name, file.quoted_name());
@@ -441,16 +167,20 @@ inline std::vector<lora_pair> pair_tensors(std::span<const safetensors_file> fil
             if (is_new) {
                 pairs.push_back({key.module});
             }
-            // One adapter name and unique tensor names leave one tensor for each place.
+            // One adapter name and unique tensor names leave one tensor of a file for each place.
             lora_pair& pair = pairs[place->second];
+            if ((key.is_a ? pair.a : pair.b) != nullptr) {
+                throw format_error(file.quoted_name() + ": tensor " + quote(tensor.name) +
+                                   ": is in another file too");
+            }
             (key.is_a ? pair.a : pair.b) = &tensor;
             (key.is_a ? pair.file_of_a : pair.file_of_b) = &file;
         }
         if (copies > 0) {
-            notes.push_back(file.quoted_name() + ": " + std::to_string(copies) +
-                            " tensors left out that are copies of the base model's own, for example " +
-                            quote(a_copy) +
-                            "; where the vocabulary was resized, put them into the base model");
+            notes.push_back(file.quoted_name() +
+                            ": left out as a copy of the base model's own: " + quote(a_copy) +
+                            (copies > 1 ? " and " + std::to_string(copies - 1) + " more" : "") +
+                            "; where the vocabulary was resized, put it into the base model");
         }
     }
     return pairs;
@@ -625,7 +355,20 @@ inline std::vector<safetensors_file> open_shards(const std::filesystem::path& in
     return result;
 }
 
-/// Names what a folder holds instead of PEFT's files, where people are known to meet it.
+/// The names of what a folder holds, sorted, a thousand at most.
+inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
+    std::vector<std::string> names;
+    std::error_code failure;
+    std::filesystem::directory_iterator each(directory, failure);
+    for (const std::filesystem::directory_iterator end; !failure && each != end && names.size() < 1000;
+         each.increment(failure)) {
+        names.push_back(each->path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+/// Names what a folder holds instead of PEFT's weights, where people are known to meet it.
 inline void refuse_other_layouts(const std::filesystem::path& directory) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 7> layouts{
         {{"adapter_model.bin",
@@ -638,14 +381,7 @@ inline void refuse_other_layouts(const std::filesystem::path& directory) {
          {".safetensors",
           "not adapter_model.safetensors, and no adapter_model.safetensors.index.json is there"},
          {".bin", "a pickle, which is not read; save the adapter as safetensors"}}};
-    std::vector<std::string> names;
-    std::error_code failure;
-    std::filesystem::directory_iterator each(directory, failure);
-    for (const std::filesystem::directory_iterator end; !failure && each != end && names.size() < 1000;
-         each.increment(failure)) {
-        names.push_back(each->path().filename().string());
-    }
-    std::sort(names.begin(), names.end());
+    const std::vector<std::string> names = names_in(directory);
     for (const auto& [end, what] : layouts) {
         for (const std::string& name : names) {
             if (end.starts_with('.') ? name.ends_with(end) : name == end) {
@@ -656,34 +392,13 @@ inline void refuse_other_layouts(const std::filesystem::path& directory) {
     }
 }
 
-/// Where a folder has no adapter_config.json but one of its folders does, names that.
-inline void refuse_folder_above(const std::filesystem::path& directory) {
-    std::string found;
-    std::size_t seen = 0;
-    std::error_code failure;
-    std::filesystem::directory_iterator each(directory, failure);
-    for (const std::filesystem::directory_iterator end; !failure && each != end && ++seen < 1000;
-         each.increment(failure)) {
-        std::error_code ignored;
-        const std::string name = each->path().filename().string();
-        if (std::filesystem::exists(each->path() / "adapter_config.json", ignored) &&
-            (found.empty() || name < found)) {
-            found = name;
-        }
-    }
-    if (!found.empty()) {
-        throw io_error(quote((directory / "adapter_config.json").string()) +
-                       ": cannot open: is not here, but in the folder " + quote(found) + " below");
-    }
-}
-
 }  // namespace detail
 
 inline lora::adapter parse_peft(std::string_view config_text, std::span<const safetensors_file> weights,
                                 std::string_view config_name) {
     const peft_config config = peft_config::parse(config_text, quote(config_name));
     lora::adapter result;
-    std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights, result.notes);
+    std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights, config.trains_bias(), result.notes);
     if (pairs.empty()) {
         throw format_error((weights.empty() ? quote(config_name) : weights[0].quoted_name()) +
                            ": holds no LoRA matrices");
@@ -720,12 +435,20 @@ inline lora::adapter load_peft(const std::filesystem::path& directory) {
     const std::filesystem::path weights = directory / "adapter_model.safetensors";
     const std::filesystem::path index = directory / "adapter_model.safetensors.index.json";
     std::error_code ignored;
-    if (!std::filesystem::exists(config_path, ignored)) {
-        detail::refuse_folder_above(directory);
+    const auto is_there = [&](const std::filesystem::path& path) {
+        return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+    };
+    if (!is_there(config_path)) {
+        for (const std::string& name : detail::names_in(directory)) {
+            if (is_there(directory / name / "adapter_config.json")) {
+                throw io_error(quote(config_path.string()) +
+                               ": cannot open: is not here, but in the folder " + quote(name) + " below");
+            }
+        }
     }
     const auto text = read_file<std::string>(config_path, max_config_bytes);
-    if (!std::filesystem::exists(weights, ignored)) {
-        if (std::filesystem::exists(index, ignored)) {
+    if (!is_there(weights)) {
+        if (is_there(index)) {
             return parse_peft(text, detail::open_shards(index), config_path.string());
         }
         detail::refuse_other_layouts(directory);

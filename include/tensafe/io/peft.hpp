@@ -41,8 +41,7 @@ inline constexpr std::size_t max_experts = 4096;
 /// where several parameters of a module are adapted. What was left out harmlessly stands in `notes`.
 /// Everything about shapes and ranks is checked before values are decoded. Thread-safe: a pure function.
 /// @throws format_error if the files are malformed or contradict each other, a pattern fits no site, or a
-/// value
-///         is not finite
+///         value is not finite
 /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
 ///         methods, DoRA, bias, embeddings, fully trained modules, options that are unknown and set, several
 ///         adapters in one file

@@ -112,9 +112,9 @@ TEST_CASE("what is outside the subset is refused by name") {
         {std::string(21, '(') + "q" + std::string(21, ')'), "more than 20 groups"},
         {std::string(1001, 'q'), "more than 1000 bytes"},
     };
-    for (const auto& [key, piece] : refused) {
-        CAPTURE(key);
-        CHECK_THROWS_WITH_AS(name_patterns({"fine", key}, "list"), Contains(piece.c_str()),
+    for (const auto& each : refused) {
+        CAPTURE(each.first);
+        CHECK_THROWS_WITH_AS(name_patterns({"fine", each.first}, "list"), Contains(each.second.c_str()),
                              unsupported_error);
     }
     CHECK_THROWS_WITH_AS(fits("\\w", "\xe5\xb1\x82"), Contains("beyond ASCII"), unsupported_error);

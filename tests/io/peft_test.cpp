@@ -308,6 +308,10 @@ TEST_CASE("an adapter in several files is the one in a single file, and an index
     refused(first + "," + second + ",\"x\":\"two.safetensors\"", "tensor \"x\": is not in");
     refused(first + "," + stem + "B.weight\":\"../two.safetensors\"",
             "expected the name of a safetensors file");
+    std::filesystem::create_directory(directory.path() / "sub");
+    std::filesystem::copy(directory.path() / "two.safetensors", directory.path() / "sub");
+    refused(first + "," + stem + "B.weight\":\"sub/two.safetensors\"",
+            "expected the name of a safetensors file");
     refused(first + "," + stem + "B.weight\":\"two.bin\"", "expected the name of a safetensors file");
     refused(first + "," + stem + "B.weight\":7", "expected a string");
     safetensors_writer{}

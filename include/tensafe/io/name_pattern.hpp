@@ -1,3 +1,4 @@
+// Compiling and running of patterns: one file, since both are about the same states.
 #pragma once
 
 #include <tensafe/core/error.hpp>

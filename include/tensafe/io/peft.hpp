@@ -1,3 +1,4 @@
+// From the tensors of PEFT's files to sites, with the layouts of folders: one file, in the order of loading.
 #pragma once
 
 #include <tensafe/core/error.hpp>

@@ -13,6 +13,7 @@
 #include <openssl/crypto.h>
 
 #include <algorithm>
+#include <charconv>
 #include <exception>
 #include <span>
 #include <system_error>
@@ -62,10 +63,24 @@ std::string read_or_make_token(const std::filesystem::path& path) {
     return text;
 }
 
-/// What follows `prefix`, with no further slash in it.
+/// The name of an adapter or the key of a client that follows `prefix`, with no further slash in it but as
+/// %2F.
 std::string rest_of(const std::string& target, std::string_view prefix) {
-    std::string rest = target.starts_with(prefix) ? target.substr(prefix.size()) : std::string();
-    return is_plain_name(rest, longest_adapter_name) ? rest : std::string();
+    const std::string rest = target.starts_with(prefix) ? target.substr(prefix.size()) : std::string();
+    std::string name;
+    for (std::size_t i = 0; i < rest.size(); ++i) {
+        unsigned char byte = 0;
+        if (rest[i] != '%') {
+            name += rest[i];
+        } else if (const char* const end = rest.data() + std::min(i + 3, rest.size());
+                   std::from_chars(rest.data() + i + 1, end, byte, 16).ptr == rest.data() + i + 3) {
+            name += static_cast<char>(byte);
+            i += 2;
+        } else {
+            return {};
+        }
+    }
+    return rest.find('/') == rest.npos && is_adapter_name(name) ? name : std::string();
 }
 
 }  // namespace

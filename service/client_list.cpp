@@ -14,6 +14,19 @@ bool is_plain_name(std::string_view name, std::size_t longest) noexcept {
     return !name.empty() && name.size() <= longest && name.find_first_not_of(known) == name.npos;
 }
 
+bool is_adapter_name(std::string_view name) noexcept {
+    bool fits = name.size() <= longest_adapter_name && tensafe::is_printable_utf8(name) &&
+                name.find('=') == name.npos;
+    for (bool more = true; fits && more;) {
+        const std::size_t slash = name.find('/');
+        const std::string_view part = name.substr(0, slash);
+        more = slash != name.npos;
+        fits = !part.empty() && part != "." && part != "..";
+        name.remove_prefix(more ? slash + 1 : 0);
+    }
+    return fits;
+}
+
 client_list read_client_list(const std::filesystem::path& path) {
     using tensafe::in_quotes;
     using tensafe::quote;

@@ -15,7 +15,12 @@ using client_list = std::map<std::string, std::string, std::less<>>;
 
 inline constexpr std::size_t longest_adapter_name = 128;
 
-/// 1 to `longest` of letters, digits, -, _ and .: what adapters and tenants are called.
+/// Whether an adapter may be called this, as models are elsewhere ("org/adapter@v2", "gpt-oss:120b"): 1 to
+/// longest_adapter_name bytes of UTF-8 without control characters and "="; no part between slashes is empty,
+/// "." or "..". No file is called so: stores count under hashes of it.
+bool is_adapter_name(std::string_view name) noexcept;
+
+/// 1 to `longest` of letters, digits, -, _ and .: what tenants and hosts are called.
 bool is_plain_name(std::string_view name, std::size_t longest) noexcept;
 
 /// Reads lines of a key, or a key, a space and a tenant. Empty lines and those that begin with # say nothing.

@@ -65,8 +65,9 @@ class Adapter(collections.abc.Mapping):
     Site('model.layers.0.self_attn.q_proj', rank=32, 2048 -> 4096, scale=2)
     """
 
-    def __init__(self, sites: "Iterable[Site] | Site") -> None:
+    def __init__(self, sites: "Iterable[Site] | Site", notes: "Iterable[str]" = ()) -> None:
         self._sites: dict = {}
+        self.notes = list(notes)  # what load_peft left out, in sentences
         several = expect(sites, (Site, collections.abc.Iterable), "adapter", "Sites")
         for site in [sites] if isinstance(sites, Site) else several:
             if expect(site, Site, "adapter", "Sites (of a mapping, its values())").name in self._sites:
@@ -134,7 +135,10 @@ def find(name, names):
 
 
 def load_peft(directory: "str | os.PathLike[str]") -> Adapter:
-    """Reads adapter_config.json and adapter_model.safetensors of a PEFT directory.
+    """Reads adapter_config.json and adapter_model.safetensors of a PEFT directory, or the files of its index.
+
+    Experts of a parameter (target_parameters) become sites "MODULE.0", "MODULE.1", ... Copies of the base model's
+    own weights are left out, and the adapter's `notes` say so.
 
     Raises FileError if a file cannot be read, FormatError if it is malformed, UnsupportedError for anything but plain
     LoRA on linear layers.
@@ -142,7 +146,8 @@ def load_peft(directory: "str | os.PathLike[str]") -> Adapter:
     path = os.fsdecode(directory)
     if not os.path.isdir(path):
         raise FileError(f"{path}: is no directory, expected that of a PEFT adapter")
-    return Adapter(Site(*values) for values in _core.load_peft(path))
+    sites, notes = _core.load_peft(path)
+    return Adapter((Site(*values) for values in sites), notes)
 
 
 def values_of(adapter):

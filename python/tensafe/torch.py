@@ -97,7 +97,8 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
 
     adapter: a `Session`; or an `Adapter`, which is then served in this process, with the options of `tensafe.Server`.
     partial: whether sites that the model does not have, or that the server does not keep to itself, are left out.
-    base_norms: as for `tensafe.Client`; by default those of the layers, with a warning for quantised ones; {}: none.
+    base_norms: as for `tensafe.Client`; by default those of the layers, 1024 times as much where these are not float16,
+        with a warning for quantised ones; {}: none.
     A site's layer, a `torch.nn.Linear` or transformers' `Conv1D`, is the module of its name; or all paths or all names
     have one prefix more, beside what torch.compile and other wrappers put into paths. For hidden states with NaN or
     infinity 0 is sent, and `Attachment.session.bad_states` counts them.
@@ -214,9 +215,11 @@ def _features(layer):
 
 
 def _norm_of(layer):
-    """The Frobenius norm of a layer's weights; None if these are not its numbers."""
+    """The most that a delta may be longer than a hidden state: the Frobenius norm of a layer's float16 weights, and
+    1024 times that of others, whose sums are far from infinite; None if the weights are not the layer's numbers."""
     weight, (d_in, d_out) = layer.weight, _features(layer)
     is_plain = type(weight) in (torch.Tensor, torch.nn.Parameter) and weight.is_floating_point() and not weight.is_meta
     if not is_plain or weight.element_size() < 2 or weight.numel() != d_in * d_out:
         return None
-    return float(torch.linalg.vector_norm(weight.detach(), dtype=torch.promote_types(weight.dtype, torch.float32)))
+    norm = float(torch.linalg.vector_norm(weight.detach(), dtype=torch.promote_types(weight.dtype, torch.float32)))
+    return norm * (1 if weight.dtype == torch.float16 else 1024)

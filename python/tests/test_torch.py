@@ -205,10 +205,11 @@ def of_gain(gain):
     return tensafe.Adapter(tensafe.Site("layers.0.self_attn.q_proj", np.eye(1, 64), np.eye(48, 1) * gain))
 
 
-def test_gains_are_at_most_the_norms_of_the_layers(model):
-    layer = model.layers[0].self_attn.q_proj
+@pytest.mark.parametrize("dtype, times", [(torch.float32, 1024), (torch.bfloat16, 1024), (torch.float16, 1)])
+def test_gains_are_bounded_by_the_norms_of_the_layers(model, dtype, times):
+    layer = model.to(dtype).layers[0].self_attn.q_proj
     with torch.no_grad():
-        norm = layer.weight.norm().item()
+        norm = layer.weight.double().norm().item() * times
     long_a = tensafe.Site("layers.0.self_attn.q_proj", np.eye(1, 64) * 1e9, np.eye(48, 1), norm / 9e8)
     for adapter in (of_gain(2.0**19), of_gain(1.01 * norm), connected(of_gain(1.01 * norm)), tensafe.Adapter(long_a)):
         with pytest.raises(tensafe.ParameterError, match="q_proj': got a gain of .*, expected at most .*, the base layer's n"):

@@ -299,10 +299,10 @@ std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector
         const std::size_t equals = std::min(each.find('='), each.size());
         const std::string name = each.substr(0, equals);
         const std::string folder = each.substr(std::min(equals + 1, each.size()));
-        if (!split::is_plain_name(name, split::longest_adapter_name) || folder.empty()) {
+        if (!split::is_adapter_name(name) || folder.empty()) {
             throw tensafe::parameter_error(
                 "got --adapter " + tensafe::quote(each) +
-                ", expected NAME=DIRECTORY, the name of letters, digits, -, _ and .");
+                ", expected NAME=DIRECTORY, the name of up to 128 bytes of UTF-8, without \"..\"");
         }
         if (std::ranges::count(result, name, &std::pair<std::string, std::string>::first) > 0) {
             throw tensafe::parameter_error("got --adapter " + tensafe::quote(name) +

@@ -95,6 +95,18 @@ void make_peft(const seed_folder& folder) {
         }
         folder.put(named ? "with_unknown_tensor" : "with_weights", bytes_of(text));
     }
+    io::safetensors_writer experts;
+    experts.add("base_model.model.e.base_layer.lora_A.weight", io::dtype::f32, {4, 1}, values);
+    experts.add("base_model.model.e.base_layer.lora_B.weight", io::dtype::f16, {1, 4}, values);
+    experts.add("base_model.model.e.lora_A.weight", io::dtype::bf16, {2, 2}, values);
+    experts.add("base_model.model.e.lora_B.weight", io::dtype::f32, {2, 2}, values);
+    experts.add("base_model.model.lm_head.weight", io::dtype::f32, {2, 2}, values);
+    const std::vector<std::byte> bytes = experts.bytes();
+    std::string text = R"({"peft_type":"LORA","r":2,"lora_alpha":3,"rank_pattern":{"e.down_proj":1},)"
+                       R"("target_parameters":["e.gate_up_proj","down_proj"]})";
+    text += '\0';
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    folder.put("experts", bytes_of(text));
 }
 
 void make_signatures(const seed_folder& folder) {

@@ -56,15 +56,18 @@ nlohmann::ordered_json to_library(const io::json_value& value) {
     return result;
 }
 
-void check_adapter(const lora::adapter& adapter, const io::peft_config& config) {
+/// @param is_plain  whether the configuration sees the names of the sites
+void check_adapter(const lora::adapter& adapter, const io::peft_config& config, bool is_plain) {
+    io::peft_config::usage used;
     fuzz::holds(!adapter.sites.empty(), "an adapter has sites");
     std::set<std::string_view> names;
     for (const lora::adapter_site& site : adapter.sites) {
         fuzz::holds(names.insert(site.name).second, "sites have names of their own");
         site.a.check("A");
         site.b.check("B");
-        fuzz::holds(site.rank() == config.rank(site.name) && site.b.columns == site.rank(),
+        fuzz::holds(!is_plain || site.rank() == config.settings(site.name, used).rank,
                     "a site has the rank of the configuration");
+        fuzz::holds(site.b.columns == site.rank(), "A and B have one rank");
         fuzz::holds(std::isfinite(site.scale), "a scale is finite");
         for (const lora::matrix* matrix : {&site.a, &site.b}) {
             fuzz::holds(!matrix->values.empty() && std::all_of(matrix->values.begin(), matrix->values.end(),
@@ -98,9 +101,12 @@ TENSAFE_FUZZ_TARGET(peft_json) {
         return;
     }
     fuzz::took();
-    for (const std::string_view module : {"layers.0.q_proj", "q_proj", ".", ""}) {
-        fuzz::holds(config->rank(module) >= 1, "a rank is positive");
-        fuzz::holds(std::isfinite(config->scale(module)), "a scale is finite");
+    io::peft_config::usage used;
+    for (const std::string_view module : {"layers.0.q_proj", "q_proj", ".", "", "a\n", "\xe8\xaf\xad"}) {
+        if (const auto settings = fuzz::read_or_refuse([&] { return config->settings(module, used); })) {
+            fuzz::holds(settings->rank >= 1, "a rank is positive");
+            fuzz::holds(std::isfinite(settings->scale), "a scale is finite");
+        }
     }
     const auto weights =
         fuzz::read_or_refuse([&] { return io::safetensors_file::parse(weights_bytes, "weights"); });
@@ -108,6 +114,8 @@ TENSAFE_FUZZ_TARGET(peft_json) {
         return;
     }
     if (const auto adapter = fuzz::read_or_refuse([&] { return io::parse_peft(config_text, *weights); })) {
-        check_adapter(*adapter, *config);
+        const bool is_plain = config_text.find("target_parameters") == config_text.npos &&
+                              fuzz::text_of(input).find("base_layer") == text.npos;
+        check_adapter(*adapter, *config, is_plain);
     }
 }

@@ -136,10 +136,24 @@ TEST_CASE("alpha_pattern names whole path components, and the first that fits wi
     CHECK(scales(head + R"({"q_proj":8}})") == std::vector<double>{4, 4, 1});
     CHECK(scales(head + R"({"layers.0.self_attn.q_proj":8}})") == std::vector<double>{1, 4, 1});
     CHECK(scales(head + R"({"model.layers.1.self_attn.q_proj":8}})") == std::vector<double>{4, 1, 1});
-    CHECK(scales(head + R"({"proj":8,"up_pro":8,"layers.0":8}})") == std::vector<double>{1, 1, 1});
+    for (const std::string key : {"proj", "up_pro", "layers.0"}) {
+        CHECK_THROWS_WITH_AS(scales(head + "{\"q_proj\":8,\"" + key + "\":8}}"),
+                             Contains("\": fits no site, expected a pattern of the names of some"),
+                             format_error);
+    }
     CHECK(scales(head + R"({"q_proj":8,"0.self_attn.q_proj":16}})") == std::vector<double>{4, 4, 1});
     CHECK(scales(head + R"({"0.self_attn.q_proj":16,"q_proj":8}})") == std::vector<double>{4, 8, 1});
     CHECK(scales(head + "null}") == std::vector<double>{1, 1, 1});
+}
+
+TEST_CASE("patterns are regular expressions, whose dots are any character") {
+    const std::string head = R"({"peft_type":"LORA","r":2,"lora_alpha":2,"alpha_pattern":)";
+    CHECK(scales(head + R"({"^model.layers.0.self_attn.q_proj":8}})") == std::vector<double>{1, 4, 1});
+    CHECK(scales(head + R"({"model\\.layers\\.0\\..*":8}})") == std::vector<double>{1, 4, 4});
+    CHECK(scales(head + R"({"(q|up)_proj":8}})") == std::vector<double>{4, 4, 4});
+    CHECK(scales(head + R"({"self.attn.q_proj":8}})") == std::vector<double>{4, 4, 1});
+    CHECK(scales(head + R"({"self.attn.q_proj":8,"q_proj":16}})") == std::vector<double>{4, 4, 1});
+    CHECK(scales(head + R"({"layers.[1-9].*q_proj":8,"q_proj":16}})") == std::vector<double>{4, 8, 1});
 }
 
 TEST_CASE("rank_pattern sets the rank that a site must have, and its scale") {
@@ -159,9 +173,181 @@ TEST_CASE("rank_pattern sets the rank that a site must have, and its scale") {
 
 TEST_CASE("settings that change nothing about the result are accepted") {
     CHECK(scales(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"bias":"none","lora_bias":false,"use_dora":false,
-                     "modules_to_save":[],"rank_pattern":{},"target_parameters":null,"init_lora_weights":"gaussian",
+                     "modules_to_save":[],"rank_pattern":{},"target_parameters":null,"init_lora_weights":"Gaussian",
                      "loftq_config":{},"target_modules":["q_proj"],"layers_to_transform":null,"lora_dropout":0.1,
-                     "task_type":null,"revision":"main"})") == std::vector<double>(3, 1.0));
+                     "task_type":null,"revision":"main","use_rslora":null,"eva_config":{"rho":2},"arrow_config":null,
+                     "megatron_core":"megatron.core","qalora_group_size":16,"runtime_config":{"x":1},
+                     "of the future":null,"also":false,"lists":[],"texts":"","numbers":0})") ==
+          std::vector<double>(3, 1.0));
+    for (const std::string initial : {"true", "false", "null", "\"mica\"", "\"eva\"", "\"orthogonal\""}) {
+        CHECK(scales(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"init_lora_weights":)" + initial + "}") ==
+              std::vector<double>(3, 1.0));
+    }
+    // Where no layer has a bias, none was trained.
+    CHECK(scales(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"bias":"lora_only"})") ==
+          std::vector<double>(3, 1.0));
+}
+
+TEST_CASE("copies of the base model's weights are left out with a note") {
+    safetensors_writer writer;
+    add_site(writer, "lm_head", 2);
+    writer.add("base_model.model.lm_head.base_layer.weight", dtype::f32, {5, 3}, counting(15));
+    writer.add("base_model.model.model.embed_tokens.weight", dtype::f32, {5, 3}, counting(15));
+    writer.add("base_model.model.lm_head.base_layer.bias", dtype::f32, {5}, counting(5));
+    const auto weights = safetensors_file::parse(writer.bytes(), "w");
+    const auto adapter = parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"bias":null})", weights);
+    CHECK(adapter.sites.size() == 1);
+    REQUIRE(adapter.notes.size() == 1);
+    CHECK(adapter.notes[0] ==
+          "\"w\": left out as a copy of the base model's own: \"base_model.model.lm_head.base_layer.weight\" "
+          "and 2 more; "
+          "where the vocabulary was resized, put it into the base model");
+    CHECK_THROWS_WITH_AS(parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"bias":"all"})", weights),
+                         Contains("lm_head.base_layer.bias\": not supported: a trained bias"),
+                         unsupported_error);
+}
+
+TEST_CASE("a tensor that two files hold is refused") {
+    const std::vector<safetensors_file> files = {three_sites(), three_sites()};
+    CHECK_THROWS_WITH_AS(parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2})", files),
+                         Contains("lora_A.weight\": is in another file too"), format_error);
+}
+
+TEST_CASE("experts of a parameter are sites, with rows of A and every E-th column of B") {
+    safetensors_writer writer;
+    const std::string stem = "base_model.model.layers.0.experts.";
+    writer.add(stem + "base_layer.lora_A.weight", dtype::f32, {6, 2}, counting(12));
+    writer.add(stem + "base_layer.lora_B.weight", dtype::f32, {1, 6}, counting(6));
+    writer.add(stem + "lora_A.weight", dtype::f32, {3, 1}, counting(3));
+    writer.add(stem + "lora_B.weight", dtype::f32, {2, 3}, counting(6));
+    add_site(writer, "layers.0.q_proj", 2);
+    const auto weights = safetensors_file::parse(writer.bytes());
+    const std::string head =
+        R"({"peft_type":"LORA","r":2,"lora_alpha":2,"rank_pattern":{"experts.down_proj":1},)"
+        R"("alpha_pattern":{"0.experts.gate_up_proj":6},"target_parameters":)";
+    const auto adapter = parse_peft(head + R"(["experts.down_proj","0.experts.gate_up_proj"]})", weights);
+    REQUIRE(adapter.sites.size() == 7);
+    const adapter_site& up = adapter.site("experts.gate_up_proj.1");
+    CHECK(up.name == "layers.0.experts.gate_up_proj.1");
+    CHECK(up.a.values == std::vector<float>{4, 5, 6, 7});
+    CHECK(up.b.values == std::vector<float>{1, 4});
+    CHECK(up.scale == 3.0);
+    const adapter_site& down = adapter.site("experts.down_proj.2");
+    CHECK(down.a.values == std::vector<float>{2});
+    CHECK(down.b.values == std::vector<float>{2, 5});
+    CHECK(down.scale == 2.0);
+    CHECK(adapter.site("q_proj").rank() == 2);
+
+    CHECK_THROWS_WITH_AS(parse_peft(head + R"(["experts.down_proj","experts.other"]})", weights),
+                         Contains("nothing tells whose matrices these are"), unsupported_error);
+    CHECK_THROWS_WITH_AS(parse_peft(head + R"(["experts.down_proj"]})", weights),
+                         Contains("lies within 1 wrappers, but \"target_parameters\" names 1"), format_error);
+    CHECK_THROWS_WITH_AS(parse_peft(head + R"(["experts.down_proj","k.gate_up_proj"]})", weights),
+                         Contains("names 1 parameters of this module"), format_error);
+}
+
+TEST_CASE(
+    "experts of a module's only parameter are numbered, and too many are refused before their sites are "
+    "made") {
+    const auto load = [](std::size_t experts, std::size_t rank) {
+        safetensors_writer writer;
+        add_site(writer, "experts", experts * rank);
+        add_site(writer, "q_proj", rank);
+        return parse_peft("{\"peft_type\":\"LORA\",\"lora_alpha\":2,\"target_parameters\":[\"w\"],\"r\":" +
+                              std::to_string(rank) + "}",
+                          safetensors_file::parse(writer.bytes()));
+    };
+    CHECK(load(3, 2).sites[2].name == "experts.2");
+    CHECK(load(1, 2).sites[0].name == "experts");
+    CHECK(load(4096, 1).sites.size() == 4097);
+    CHECK_THROWS_WITH_AS(load(4097, 1), Contains("got 4097 experts"), unsupported_error);
+    CHECK_THROWS_WITH_AS(load(1'000'000, 1), Contains("got 1000000 experts"), unsupported_error);
+}
+
+TEST_CASE("an expert and a module of one name are refused") {
+    safetensors_writer writer;
+    add_site(writer, "experts", 2);
+    add_site(writer, "experts.1", 1);
+    CHECK_THROWS_WITH_AS(
+        parse_peft(R"({"peft_type":"LORA","r":1,"lora_alpha":2,"target_parameters":["experts.w"]})",
+                   safetensors_file::parse(writer.bytes())),
+        Contains("site \"experts.1\": is an expert and a module"), format_error);
+}
+
+TEST_CASE("an adapter in several files is the one in a single file, and an index that lies is refused") {
+    const temporary_directory directory;
+    const std::string head = R"({"weight_map":{)";
+    const std::string stem = "\"base_model.model.q_proj.lora_";
+    const auto load = [&](const std::string& index) {
+        directory.put("adapter_model.safetensors.index.json", head + index + "}}");
+        return load_peft(directory.path());
+    };
+    directory.put("adapter_config.json", R"({"peft_type":"LORA","r":2,"lora_alpha":2})");
+    const std::vector<double> a = counting(6);
+    const std::vector<double> b = counting(10);
+    safetensors_writer{}
+        .add("base_model.model.q_proj.lora_A.weight", dtype::f32, {2, 3}, a)
+        .write(directory.path() / "one.safetensors");
+    safetensors_writer{}
+        .add("base_model.model.q_proj.lora_B.weight", dtype::f32, {5, 2}, b)
+        .write(directory.path() / "two.safetensors");
+    const std::string first = stem + "A.weight\":\"one.safetensors\"";
+    const std::string second = stem + "B.weight\":\"two.safetensors\"";
+    const auto adapter = load(first + "," + second);
+    REQUIRE(adapter.sites.size() == 1);
+    CHECK(adapter.sites[0].a.row(1)[2] == 5);
+    CHECK(adapter.sites[0].b.row(4)[1] == 9);
+
+    const auto refused = [&](const std::string& index, const char* piece) {
+        CHECK_THROWS_WITH_AS(load(index), Contains(piece), format_error);
+    };
+    refused("", "expected an object with members");
+    refused(first, "lora_B is missing");
+    refused(first + "," + stem + "B.weight\":\"one.safetensors\"", "is not in \"");
+    refused(first + "," + stem + "A.weight\":\"two.safetensors\"", "duplicate key");
+    refused(first + "," + second + ",\"x\":\"two.safetensors\"", "tensor \"x\": is not in");
+    refused(first + "," + stem + "B.weight\":\"../two.safetensors\"",
+            "expected the name of a safetensors file");
+    std::filesystem::create_directory(directory.path() / "sub");
+    std::filesystem::copy(directory.path() / "two.safetensors", directory.path() / "sub");
+    refused(first + "," + stem + "B.weight\":\"sub/two.safetensors\"",
+            "expected the name of a safetensors file");
+    refused(first + "," + stem + "B.weight\":\"two.bin\"", "expected the name of a safetensors file");
+    refused(first + "," + stem + "B.weight\":7", "expected a string");
+    safetensors_writer{}
+        .add("base_model.model.q_proj.lora_B.weight", dtype::f32, {5, 2}, b)
+        .add("base_model.model.q_proj.lora_A.weight", dtype::f32, {2, 3}, a)
+        .write(directory.path() / "two.safetensors");
+    refused(first + "," + second, "names 1 tensors of");
+}
+
+TEST_CASE("other layouts of a folder are refused by name") {
+    const auto refused = [](const std::string& name, const std::string& piece) {
+        const temporary_directory directory;
+        directory.put("adapter_config.json", R"({"peft_type":"LORA","r":2,"lora_alpha":2})");
+        directory.put(name, "x");
+        CHECK_THROWS_WITH_AS(load_peft(directory.path()),
+                             Contains((name + "\": not supported: " + piece).c_str()), unsupported_error);
+    };
+    refused("adapter_model.bin", "a pickle, which is not read; save the adapter as safetensors");
+    refused("adapters.safetensors", "the layout of MLX");
+    refused("adapters.npz", "the layout of MLX");
+    refused("pytorch_lora_weights.safetensors", "the layout of Diffusers");
+    refused("lora-f16.gguf", "GGUF");
+    refused("adapter_model-00001-of-00002.safetensors", "not adapter_model.safetensors");
+    refused("pytorch_model.bin", "a pickle");
+    const temporary_directory above;
+    for (const std::string name : {"second", "first"}) {
+        std::filesystem::create_directory(above.path() / name);
+        std::ofstream(above.path() / name / "adapter_config.json") << "{}";
+    }
+    const temporary_directory dangling;
+    dangling.put("adapter_config.json", R"({"peft_type":"LORA","r":2,"lora_alpha":2})");
+    std::filesystem::create_symlink("gone", dangling.path() / "adapter_model.safetensors");
+    CHECK_THROWS_WITH_AS(load_peft(dangling.path()), Contains("adapter_model.safetensors\": cannot open"),
+                         io_error);
+    CHECK_THROWS_WITH_AS(load_peft(above.path()), Contains("is not here, but in the folder \"first\" below"),
+                         io_error);
 }
 
 TEST_CASE("a directory with a file missing is an io_error that names the file") {
@@ -181,12 +367,12 @@ TEST_CASE("a configuration longer than a megabyte is not read") {
                          format_error);
 }
 
-TEST_CASE("a configuration with 90,000 patterns is read") {
+TEST_CASE("a configuration with 90,000 patterns is matched") {
     // In a moment: a search through all earlier keys for each new one, as the JSON library does it, takes 20
     // s here.
     std::string config = R"({"peft_type":"LORA","r":2,"lora_alpha":2,"rank_pattern":{"k":2)";
     for (int i = 0; i < 90'000; ++i) {
         config += ",\"" + std::to_string(i) + "\":2";
     }
-    CHECK(scales(config + "}}") == std::vector<double>(3, 1.0));
+    CHECK_THROWS_WITH_AS(scales(config + "}}"), Contains("rank_pattern \"k\": fits no site"), format_error);
 }

@@ -110,10 +110,55 @@ TEST_CASE("other types are listed but their values are not read") {
     CHECK(file.find("u")->size() == 2);
     CHECK_THROWS_WITH_AS(
         file.read_doubles("i"),
-        R"("the file": tensor "i": reading values of type I64 is not supported, only F64, F32, F16 )"
-        "and BF16",
+        R"("the file": tensor "i": reading values of type I64 is not supported, only F64, F32, F16, )"
+        "BF16, F8_E4M3 and F8_E5M2",
         unsupported_error);
     CHECK_THROWS_AS(file.read_matrix("u"), unsupported_error);
+}
+
+TEST_CASE("every type of the format is listed, and values of eight bits are exact") {
+    struct row {
+        std::string name;
+        std::size_t bytes;  // of eight elements
+    };
+    std::vector<row> rows = {
+        {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+        {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+        {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+        {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
+    for (const row& each : rows) {
+        CAPTURE(each.name);
+        const auto file = safetensors_file::parse(to_bytes(safetensors_text(
+            "{\"__metadata__\":null,\"t\":{\"dtype\":\"" + each.name +
+                "\",\"shape\":[2,4],\"data_offsets\":[0," + std::to_string(each.bytes) + "]}}",
+            std::string(each.bytes, '\0'))));
+        CHECK(tensafe::io::dtype_name(file.tensors()[0].type) == each.name);
+        CHECK(file.tensors()[0].size() == 8);
+        const bool is_read = each.name[0] == 'F' || each.name == "BF16";
+        if (is_read && each.name.find("F6_") == each.name.npos && each.name != "F4" &&
+            each.name != "F8_E8M0" && each.name.find("FNUZ") == each.name.npos) {
+            CHECK(file.read_matrix("t").values == std::vector<float>(8));
+        } else {
+            CHECK_THROWS_WITH_AS(file.read_matrix("t"), Contains((each.name + " is not supported").c_str()),
+                                 unsupported_error);
+        }
+    }
+    const auto value = [](const char* type, unsigned char bits) {
+        return safetensors_file::parse(
+                   to_bytes(safetensors_text("{\"t\":{\"dtype\":\"" + std::string(type) +
+                                                 "\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+                                             std::string(1, static_cast<char>(bits)))))
+            .read_doubles("t")[0];
+    };
+    CHECK(value("F8_E4M3", 0x38) == 1);
+    CHECK(value("F8_E4M3", 0xc5) == -3.25);
+    CHECK(value("F8_E4M3", 0x7e) == 448);
+    CHECK(value("F8_E4M3", 0x01) == 0x1p-9);
+    CHECK_THROWS_AS(value("F8_E4M3", 0xff), format_error);
+    CHECK(value("F8_E5M2", 0x3c) == 1);
+    CHECK(value("F8_E5M2", 0xfb) == -57344);
+    CHECK(value("F8_E5M2", 0x01) == 0x1p-16);
+    CHECK_THROWS_AS(value("F8_E5M2", 0x7c), format_error);
 }
 
 TEST_CASE("reading what is not there or not a matrix says so") {

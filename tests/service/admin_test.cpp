@@ -176,7 +176,22 @@ TEST_CASE_FIXTURE(administered, "an adapter is loaded, replaced and removed") {
     CHECK(ask("DELETE", "/admin/adapters/kjv").status == 404);
     CHECK(lines_of("adapter_removed") == 1);
     CHECK(ask("GET", "/admin/adapters/kjv").status == 405);
-    CHECK(ask("PUT", "/admin/adapters/a%2fb", "{}").status == 404);
+    for (const std::string name :
+         {"a/b", "a%2f..%2fb", "..%2f", "%2fa", "a%2f", "%0a", "%ff", "%2", "%zz", "a%3db"}) {
+        CAPTURE(name);
+        CHECK(ask("PUT", "/admin/adapters/" + name, R"({"directory":"kjv"})").status == 404);
+    }
+    const auto named = [&](const std::string& encoded, const std::string& name) {
+        CAPTURE(name);
+        CHECK(ask("PUT", "/admin/adapters/" + encoded, R"({"directory":"kjv"})").status == 202);
+        admin->wait_for_loads();
+        CHECK(of->adapters().find(name));
+        CHECK(contains(ask("GET", "/admin/adapters"), "\"name\": \"" + name + "\""));
+        CHECK(ask("DELETE", "/admin/adapters/" + encoded).status == 200);
+    };
+    named("org%2Fadapter@v2", "org/adapter@v2");
+    named("gpt-oss:120b", "gpt-oss:120b");
+    named("%E6%B3%95%E5%BE%8B", "\u6cd5\u5f8b");
 }
 
 TEST_CASE_FIXTURE(administered, "an adapter that nothing can be packed from is refused") {

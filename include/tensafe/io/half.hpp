@@ -75,6 +75,16 @@ constexpr float float_from_bfloat16(std::uint16_t bits) noexcept {
     return bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
+/// The value of a float of 8 bits with 4 of exponent and 3 of fraction (F8_E4M3, torch.float8_e4m3fn),
+/// exactly: it has no infinities, and a NaN of either sign.
+constexpr float float_from_e4m3(std::uint8_t bits) noexcept {
+    const auto sign = static_cast<std::uint16_t>((bits & 0x80u) << 8);
+    const unsigned magnitude = bits & 0x7fu;
+    // A half has the same fields, at the right, and an exponent of 2^8 less.
+    return magnitude == 0x7f ? float_from_half(0x7e00)
+                             : float_from_half(static_cast<std::uint16_t>(sign | magnitude << 7)) * 256;
+}
+
 /// The half nearest to `value`, ties to even; infinity from 65520 on; a quiet NaN for every NaN.
 constexpr std::uint16_t half_from_double(double value) noexcept {
     return detail::narrow<5, 10>(value);

@@ -209,6 +209,9 @@ inline json_value parse_strict_json(std::string_view text, std::string_view file
     if (text.starts_with("\xef\xbb\xbf")) {
         throw format_error(std::string(file) + ": got a byte order mark, expected JSON");
     }
+    if (text.starts_with("version https://git-lfs")) {
+        throw format_error(std::string(file) + ": is a pointer of Git LFS, not the file: run git lfs pull");
+    }
     detail::strict_json_builder builder(file, most_values);
     detail::parse_json(text, std::string(file), builder);
     return builder.take();

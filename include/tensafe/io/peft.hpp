@@ -1,3 +1,4 @@
+// From the tensors of PEFT's files to sites, with the layouts of folders: one file, in the order of loading.
 #pragma once
 
 #include <tensafe/core/error.hpp>
@@ -9,16 +10,20 @@
 
 #if TENSAFE_COMPILED_BODIES
 #include <tensafe/io/json.hpp>
+#include <tensafe/io/peft_config.hpp>
 #endif
 
-#include <cmath>
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,180 +32,38 @@ namespace tensafe::io {
 /// The longest adapter_config.json that is read, in bytes.
 inline constexpr std::size_t max_config_bytes = 1'000'000;
 
-/// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
+/// The most experts of one parameter that are loaded as sites.
+inline constexpr std::size_t max_experts = 4096;
+
+/// Combines a PEFT configuration (the text of adapter_config.json) and its weights, in one file or several.
 ///
-/// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
+/// Site names are module paths without "base_model.model."; sites stand in the order of the files' bytes. The
+/// experts that `target_parameters` names become sites MODULE.0, MODULE.1 and so on, or MODULE.PARAMETER.0
+/// where several parameters of a module are adapted. What was left out harmlessly stands in `notes`.
 /// Everything about shapes and ranks is checked before values are decoded. Thread-safe: a pure function.
-/// @throws format_error if the files are malformed or contradict each other, or a value is not finite
+/// @throws format_error if the files are malformed or contradict each other, a pattern fits no site, or a
+///         value is not finite
 /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
-///         methods, DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several
+///         methods, DoRA, bias, embeddings, fully trained modules, options that are unknown and set, several
 ///         adapters in one file
-TENSAFE_COMPILED_API lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
+TENSAFE_COMPILED_API lora::adapter parse_peft(std::string_view config_text,
+                                              std::span<const safetensors_file> weights,
                                               std::string_view config_name = "adapter_config.json");
 
-/// Loads a LoRA adapter in the layout of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors
-/// in one directory. See parse_peft for what is accepted.
-/// @throws io_error if a file cannot be read; format_error also if the configuration is longer than 1 MB;
-///         otherwise as parse_peft
+inline lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
+                                std::string_view config_name = "adapter_config.json") {
+    return parse_peft(config_text, std::span(&weights, 1), config_name);
+}
+
+/// Loads a LoRA adapter in the layout of Hugging Face PEFT: adapter_config.json in one directory with
+/// adapter_model.safetensors, or with adapter_model.safetensors.index.json and the files that it names. See
+/// parse_peft for what is accepted.
+/// @throws io_error if a file cannot be read; format_error also if the configuration is longer than 1 MB, or
+///         the index names other tensors than its files hold; unsupported_error also for other layouts, by
+///         name; otherwise as parse_peft
 TENSAFE_COMPILED_API lora::adapter load_peft(const std::filesystem::path& directory);
 
 #if TENSAFE_COMPILED_BODIES
-/// The part of an adapter_config.json that concerns the sites of a LoRA adapter. Anything that would change
-/// the adapter's output and is not represented here is refused when the text is parsed.
-///
-/// A value type; parse does all the checking, const members may be called from any thread.
-class peft_config {
-  public:
-    /// Parses the text of an adapter_config.json.
-    /// @param file how messages call the text, already quoted
-    /// @throws format_error if the text is not strict JSON, or a key is missing or of the wrong type
-    /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers
-    static peft_config parse(std::string_view text, std::string_view file) {
-        const json_value document = parse_strict_json(text, file);
-        return peft_config(document.checked(document.is_object(), std::string(file), "an object"),
-                           std::string(file));
-    }
-
-    /// The rank that the module's matrices must have.
-    std::size_t rank(std::string_view module) const { return rank_.value_for(module); }
-
-    /// The scale of a module: lora_alpha / rank, or lora_alpha / sqrt(rank) with use_rslora.
-    double scale(std::string_view module) const {
-        const double rank_value = static_cast<double>(rank(module));
-        return alpha_.value_for(module) / (rank_stabilised_ ? std::sqrt(rank_value) : rank_value);
-    }
-
-  private:
-    /// A value for all modules, with exceptions by name pattern. PEFT matches a pattern P as the regular
-    /// expression `(.*\.)?(P)$` and takes the first that fits, in the order of the file. Here P is a plain
-    /// path, its dots are dots: it fits a module of that name or one that ends with "." + P.
-    template <class Value>
-    struct patterned {
-        struct exception {
-            std::size_t position;
-            Value value;
-        };
-
-        Value standard{};
-        std::map<std::string, exception, std::less<>> exceptions;
-
-        Value value_for(std::string_view module) const {
-            const exception* first = nullptr;
-            for (std::string_view suffix = module;;) {
-                const auto found = exceptions.find(suffix);
-                if (found != exceptions.end() &&
-                    (first == nullptr || found->second.position < first->position)) {
-                    first = &found->second;
-                }
-                const std::size_t dot = suffix.find('.');
-                if (dot == suffix.npos) {
-                    return first == nullptr ? standard : first->value;
-                }
-                suffix.remove_prefix(dot + 1);
-            }
-        }
-    };
-
-    peft_config(const json_value& document, std::string file) : file_(std::move(file)) {
-        const std::string& type = document.at("peft_type", file_).checked_string(file_ + ": peft_type");
-        if (type != "LORA") {
-            refuse("peft_type " + quote(type) + ", only \"LORA\"");
-        }
-        refuse_variants(document);
-        rank_stabilised_ = flag(document, "use_rslora");
-        rank_ = read_patterned<std::size_t>(document, "r", "rank_pattern", &peft_config::read_rank);
-        alpha_ = read_patterned<double>(document, "lora_alpha", "alpha_pattern", &peft_config::read_alpha);
-    }
-
-    /// Refuses variants of LoRA. fan_in_fan_out is deliberately not looked at: it says that the *base* layer
-    /// keeps its weight transposed (as GPT-2's Conv1D does) and matters when an adapter is merged into it.
-    /// lora_A and lora_B are weights of ordinary linear layers, rank x d_in and d_out x rank, whatever it
-    /// says.
-    void refuse_variants(const json_value& document) const {
-        for (std::size_t i = 0; i < document.keys.size(); ++i) {
-            const std::string& key = document.keys[i];
-            const json_value& value = document.items[i];
-            // use_dora, use_qalora and whatever comes next: each changes what is done with A and B.
-            const bool variant_flag = key.starts_with("use_") && key != "use_rslora";
-            const bool is_set = value.is_boolean() ? value.count == 1 : !value.is_null();
-            if ((variant_flag || key == "lora_bias") && is_set) {
-                refuse(quote(key) + " set");
-            }
-        }
-        for (const char* key : {"modules_to_save", "trainable_token_indices", "target_parameters",
-                                "layer_replication", "alora_invocation_tokens"}) {
-            const json_value* const found = document.find(key);
-            const bool is_container = found != nullptr && (found->is_array() || found->is_object());
-            if (found != nullptr && !found->is_null() && !(is_container && found->items.empty())) {
-                refuse(quote(key) + " that is not empty");
-            }
-        }
-        if (const auto* const bias = document.find("bias"); bias != nullptr && !is_text(*bias, "none")) {
-            refuse("\"bias\" other than \"none\"");
-        }
-        // PiSSA, OLoRA, CorDA, LoftQ and their like replace the base weights: B * A is relative to those, not
-        // to the published model.
-        const json_value* const initial = document.find("init_lora_weights");
-        if (initial != nullptr && initial->is_string() && !is_text(*initial, "gaussian") &&
-            !is_text(*initial, "orthogonal") && !is_text(*initial, "eva")) {
-            refuse("\"init_lora_weights\" " + quote(initial->text) +
-                   " (the base weights were changed as well)");
-        }
-    }
-
-    static bool is_text(const json_value& value, std::string_view text) {
-        return value.is_string() && value.text == text;
-    }
-
-    bool flag(const json_value& document, const char* key) const {
-        const json_value* const found = document.find(key);
-        return found != nullptr &&
-               found->checked(found->is_boolean(), file_ + ": " + key, "true or false").count == 1;
-    }
-
-    std::size_t read_rank(const std::string& key, const json_value& value) const {
-        return value.checked(value.is_count() && value.count > 0, file_ + ": " + key, "a positive integer")
-            .count;
-    }
-
-    double read_alpha(const std::string& key, const json_value& value) const {
-        return value
-            .checked(value.is_number() && std::isfinite(value.number), file_ + ": " + key, "a finite number")
-            .number;
-    }
-
-    template <class Value, class Read>
-    patterned<Value> read_patterned(const json_value& document, const char* key, const char* pattern_key,
-                                    Read read) const {
-        patterned<Value> result;
-        result.standard = std::invoke(read, this, key, document.at(key, file_));
-        const json_value* const patterns = document.find(pattern_key);
-        if (patterns == nullptr || patterns->is_null()) {
-            return result;
-        }
-        patterns->checked(patterns->is_object(), file_ + ": " + pattern_key, "an object");
-        for (std::size_t i = 0; i < patterns->keys.size(); ++i) {
-            const std::string& pattern = patterns->keys[i];
-            const std::string where = std::string(pattern_key) + " " + quote(pattern);
-            if (pattern.empty() || pattern.find_first_of("\\^$*+?()[]{}|") != pattern.npos) {
-                refuse(where + ": a regular expression, only a module path or its last components");
-            }
-            result.exceptions.emplace(pattern, typename patterned<Value>::exception{
-                                                   i, std::invoke(read, this, where, patterns->items[i])});
-        }
-        return result;
-    }
-
-    [[noreturn]] void refuse(const std::string& what) const {
-        throw unsupported_error(file_ + ": not supported: " + what);
-    }
-
-    std::string file_;
-    bool rank_stabilised_ = false;
-    patterned<std::size_t> rank_;
-    patterned<double> alpha_;
-};
-
 namespace detail {
 
 /// A tensor's name taken apart: "base_model.model." module ".lora_A." [adapter "."] "weight".
@@ -210,8 +73,23 @@ struct lora_key {
     bool is_a;
 };
 
+inline constexpr std::string_view peft_prefix = "base_model.model.";
+
+/// Whether a tensor is a copy of the base model's own, which PEFT adds where embeddings are adapted or the
+/// vocabulary has another size.
+/// @param trains_bias  whether biases of the base model were trained
+inline bool is_base_copy(std::string_view name, bool trains_bias) {
+    constexpr std::string_view layers =
+        " base_layer embed_tokens lm_head wte word_embeddings shared embed_in embed_out output_layer ";
+    const std::size_t end = name.rfind('.');
+    const bool fits = name.starts_with(peft_prefix) &&
+                      (name.ends_with(".weight") || (name.ends_with(".bias") && !trains_bias));
+    const std::string_view path = name.substr(0, end);
+    const std::string_view last = path.substr(path.rfind('.') + 1);
+    return fits && last.find(' ') == last.npos && layers.find(" " + std::string(last) + " ") != layers.npos;
+}
+
 inline lora_key parse_lora_key(std::string_view name, const std::string& file) {
-    constexpr std::string_view prefix = "base_model.model.";
     const auto refuse = [&](const char* what) {
         throw unsupported_error(file + ": tensor " + quote(name) + ": not supported: " + what);
     };
@@ -222,6 +100,9 @@ inline lora_key parse_lora_key(std::string_view name, const std::string& file) {
     }
     if (kind.starts_with("lora_magnitude_vector")) {
         refuse("DoRA");
+    }
+    if (name.find(".modules_to_save.") != name.npos) {
+        refuse("layers trained whole; save the adapter with modules_to_save=None");
     }
     const bool is_a = kind.starts_with("lora_A.");
     if (is_a || kind.starts_with("lora_B.")) {
@@ -234,45 +115,146 @@ inline lora_key parse_lora_key(std::string_view name, const std::string& file) {
         if (rest == "bias") {
             refuse("LoRA with a bias");
         }
-        if (rest == "weight" && name.starts_with(prefix) && marker > prefix.size()) {
-            return {name.substr(prefix.size(), marker - prefix.size()), adapter, is_a};
+        if (rest == "weight" && name.starts_with(peft_prefix) && marker > peft_prefix.size()) {
+            return {name.substr(peft_prefix.size(), marker - peft_prefix.size()), adapter, is_a};
         }
+    } else if (kind.empty() && name.ends_with(".bias")) {
+        refuse("a trained bias of the base model (\"bias\" other than \"none\")");
     }
     throw format_error(file + ": tensor " + quote(name) +
                        ": unknown, expected \"base_model.model.<module>.lora_A.weight\" or lora_B");
 }
 
+/// A and B of a module or of the experts of a parameter, each with the file that holds it.
 struct lora_pair {
     std::string_view module;
     const tensor_info* a = nullptr;
     const tensor_info* b = nullptr;
+    const safetensors_file* file_of_a = nullptr;
+    const safetensors_file* file_of_b = nullptr;
+    std::string name{};         ///< of the site; of experts the part before their number
+    bool of_parameter = false;  ///< A and B hold all experts
+    std::size_t experts = 1;
+    peft_config::site_settings settings{};
+
+    std::string where() const {
+        return (a != nullptr ? file_of_a : file_of_b)->quoted_name() + ": site " + quote(module) + ": ";
+    }
 };
 
-/// Pairs A and B in the order in which the file first names them.
-inline std::vector<lora_pair> pair_tensors(const safetensors_file& weights) {
+/// Pairs A and B in the order in which the files first name them.
+inline std::vector<lora_pair> pair_tensors(std::span<const safetensors_file> files, bool trains_bias,
+                                           std::vector<std::string>& notes) {
     std::vector<lora_pair> pairs;
     std::map<std::string_view, std::size_t> index;
     std::optional<std::string_view> adapter;
-    for (const tensor_info& tensor : weights.tensors()) {
-        const lora_key key = parse_lora_key(tensor.name, weights.quoted_name());
-        if (adapter.value_or(key.adapter) != key.adapter) {
-            throw unsupported_error(weights.quoted_name() + ": tensor " + quote(tensor.name) +
-                                    ": not supported: several adapters in one file, here " + quote(*adapter) +
-                                    " and " + quote(key.adapter));
+    for (const safetensors_file& file : files) {
+        std::size_t copies = 0;
+        std::string_view a_copy;
+        for (const tensor_info& tensor : file.tensors()) {
+            if (is_base_copy(tensor.name, trains_bias)) {
+                a_copy = copies++ == 0 ? tensor.name : a_copy;
+                continue;
+            }
+            const lora_key key = parse_lora_key(tensor.name, file.quoted_name());
+            if (adapter.value_or(key.adapter) != key.adapter) {
+                throw unsupported_error(file.quoted_name() + ": tensor " + quote(tensor.name) +
+                                        ": not supported: several adapters in one file, here " +
+                                        quote(*adapter) + " and " + quote(key.adapter));
+            }
+            adapter = key.adapter;
+            const auto [place, is_new] = index.emplace(key.module, pairs.size());
+            if (is_new) {
+                pairs.push_back({key.module});
+            }
+            // One adapter name and unique tensor names leave one tensor of a file for each place.
+            lora_pair& pair = pairs[place->second];
+            if ((key.is_a ? pair.a : pair.b) != nullptr) {
+                throw format_error(file.quoted_name() + ": tensor " + quote(tensor.name) +
+                                   ": is in another file too");
+            }
+            (key.is_a ? pair.a : pair.b) = &tensor;
+            (key.is_a ? pair.file_of_a : pair.file_of_b) = &file;
         }
-        adapter = key.adapter;
-        const auto [place, is_new] = index.emplace(key.module, pairs.size());
-        if (is_new) {
-            pairs.push_back({key.module, nullptr, nullptr});
+        if (copies > 0) {
+            notes.push_back(file.quoted_name() +
+                            ": left out as a copy of the base model's own: " + quote(a_copy) +
+                            (copies > 1 ? " and " + std::to_string(copies - 1) + " more" : "") +
+                            "; where the vocabulary was resized, put it into the base model");
         }
-        // One adapter name and unique tensor names leave one tensor for each place.
-        (key.is_a ? pairs[place->second].a : pairs[place->second].b) = &tensor;
     }
     return pairs;
 }
 
-inline void check_pair(const lora_pair& pair, std::size_t expected_rank, const std::string& file) {
-    const std::string where = file + ": site " + quote(pair.module) + ": ";
+/// Finds out which pairs hold experts, and names the sites; returns the names that PEFT's patterns see.
+///
+/// PEFT wraps a module once for each parameter, the one that the module registered first innermost, as
+/// MODULE.base_layer or MODULE.base_layer.base_layer. The order is that of the model's class, and known for
+/// the parameters that models have.
+inline std::vector<std::string> name_sites(std::vector<lora_pair>& pairs, const peft_config& config) {
+    constexpr std::array<std::string_view, 7> registered = {"gate_up_proj", "gate_proj", "up_proj", "w1",
+                                                            "v1",           "down_proj", "w2"};
+    constexpr std::string_view wrapped = ".base_layer";
+    std::map<std::string_view, std::size_t> wrappers;
+    std::vector<std::pair<std::string_view, std::size_t>>
+        places;  // the module, and how deep inside its wrappers
+    for (const lora_pair& pair : pairs) {
+        std::string_view module = pair.module;
+        std::size_t depth = 0;
+        for (; module.ends_with(wrapped); module.remove_suffix(wrapped.size())) {
+            ++depth;
+        }
+        ++wrappers[module];
+        places.emplace_back(module, depth);
+    }
+    std::vector<std::string> seen;
+    peft_config::usage ignored;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+        const auto [module, depth] = places[i];
+        const std::size_t count = wrappers[module];
+        std::set<std::string_view> named = config.parameters_of(module);
+        if (const auto& anywhere = config.parameters_anywhere();
+            !anywhere.empty() &&
+            (count > 1 || (pairs[i].a != nullptr && !pairs[i].a->shape.empty() &&
+                           pairs[i].a->shape[0] != config.settings(module, ignored).rank))) {
+            named.insert(anywhere.begin(), anywhere.end());
+        }
+        std::vector<std::string_view> parameters(named.begin(), named.end());
+        const auto order = [&](std::string_view name) {
+            return std::find(registered.begin(), registered.end(), name) - registered.begin();
+        };
+        std::sort(parameters.begin(), parameters.end(),
+                  [&](std::string_view x, std::string_view y) { return order(x) < order(y); });
+        if ((parameters.empty() && (count > 1 || depth > 0)) ||
+            (!parameters.empty() && count > parameters.size()) || depth >= count) {
+            throw format_error(pairs[i].where() + "lies within " + std::to_string(depth) +
+                               " wrappers, but \"target_parameters\" names " +
+                               std::to_string(parameters.size()) + " parameters of this module");
+        }
+        if (parameters.size() > 1 &&
+            (count != parameters.size() || order(parameters.back()) == std::ssize(registered))) {
+            throw unsupported_error(
+                pairs[i].where() +
+                "not supported: \"target_parameters\" names several parameters of this module, " +
+                "and nothing tells whose matrices these are");
+        }
+        pairs[i].of_parameter = !parameters.empty();
+        pairs[i].name = module;
+        // The attention of torch is one module to PEFT, its last layer inside.
+        seen.emplace_back(module.substr(0, module.find(".base_layer.")));
+        if (pairs[i].of_parameter) {
+            const std::string_view parameter = parameters[count - 1 - depth];
+            (seen.back() += '.') += parameter;
+            if (count > 1) {
+                (pairs[i].name += '.') += parameter;
+            }
+        }
+    }
+    return seen;
+}
+
+inline void check_pair(lora_pair& pair) {
+    const std::string where = pair.where();
     if (pair.a == nullptr || pair.b == nullptr) {
         throw format_error(where + "lora_" + (pair.a == nullptr ? "A" : "B") + " is missing, only lora_" +
                            (pair.a == nullptr ? "B" : "A") + " is there");
@@ -290,46 +272,188 @@ inline void check_pair(const lora_pair& pair, std::size_t expected_rank, const s
     }
     const std::size_t rows = pair.a->shape[0];
     const std::size_t columns = pair.b->shape[1];
+    const std::size_t rank = pair.settings.rank;
     if (rows != columns) {
         throw format_error(where + "lora_A has rank " + std::to_string(rows) + " but lora_B has rank " +
                            std::to_string(columns));
     }
-    if (rows != expected_rank) {
+    if (pair.of_parameter && rows % rank == 0) {
+        pair.experts = rows / rank;
+    }
+    if (rows != rank * pair.experts) {
         throw format_error(where + "the matrices have rank " + std::to_string(rows) +
-                           ", but the configuration says " + std::to_string(expected_rank));
+                           ", but the configuration says " + std::to_string(rank) +
+                           (pair.of_parameter ? " for each expert" : ""));
+    }
+    if (pair.experts > max_experts || (pair.experts > 1 && pair.name.size() > 200)) {
+        throw unsupported_error(where + "not supported: got " + std::to_string(pair.experts) +
+                                " experts and a name of " + std::to_string(pair.name.size()) +
+                                " bytes, expected at most " + std::to_string(max_experts) + " and 200");
+    }
+}
+
+/// Adds the sites of a pair: of E experts expert e has rows e r to (e + 1) r of A, and columns e, e + E,
+/// e + 2 E and so on of B.
+inline void add_sites(const lora_pair& pair, lora::adapter& to) {
+    lora::matrix a = pair.file_of_a->read_matrix(pair.a->name);
+    lora::matrix b = pair.file_of_b->read_matrix(pair.b->name);
+    if (pair.experts == 1) {
+        to.sites.push_back({pair.name, std::move(a), std::move(b), pair.settings.scale});
+        return;
+    }
+    const std::size_t rank = pair.settings.rank;
+    for (std::size_t e = 0; e < pair.experts; ++e) {
+        lora::adapter_site site{pair.name + "." + std::to_string(e), lora::matrix(rank, a.columns),
+                                lora::matrix(b.rows, rank), pair.settings.scale};
+        std::copy_n(a.row(e * rank).begin(), rank * a.columns, site.a.values.begin());
+        for (std::size_t k = 0; k < b.rows; ++k) {
+            for (std::size_t r = 0; r < rank; ++r) {
+                site.b.row(k)[r] = b.row(k)[r * pair.experts + e];
+            }
+        }
+        to.sites.push_back(std::move(site));
+    }
+}
+
+/// The longest index of several files that is read, in bytes.
+inline constexpr std::size_t max_index_bytes = 16'000'000;
+
+/// Opens the files that an index names, in the order of their names.
+inline std::vector<safetensors_file> open_shards(const std::filesystem::path& index) {
+    const std::string where = quote(index.string());
+    const json_value document = parse_strict_json(read_file<std::string>(index, max_index_bytes), where);
+    document.checked(document.is_object(), where, "an object");
+    const json_value& places = document.at("weight_map", where);
+    places.checked(places.is_object() && !places.items.empty(), where + ": weight_map",
+                   "an object with members");
+    std::map<std::string, std::vector<const std::string*>> tensors;  // by file
+    for (std::size_t i = 0; i < places.keys.size(); ++i) {
+        const std::string& file =
+            places.items[i].checked_string(where + ": weight_map " + quote(places.keys[i]));
+        if (file.starts_with('.') || file.find('/') != file.npos || file.find('\0') != file.npos ||
+            !file.ends_with(".safetensors")) {
+            throw format_error(where + ": weight_map " + quote(places.keys[i]) + ": got " + quote(file) +
+                               ", expected the name of a safetensors file in this folder");
+        }
+        tensors[file].push_back(&places.keys[i]);
+    }
+    std::vector<safetensors_file> result;
+    for (const auto& [name, expected] : tensors) {
+        const safetensors_file& file =
+            result.emplace_back(safetensors_file::open(index.parent_path() / name));
+        for (const std::string* tensor : expected) {
+            if (file.find(*tensor) == nullptr) {
+                throw format_error(where + ": tensor " + quote(*tensor) + ": is not in " +
+                                   file.quoted_name() + ", where the index says");
+            }
+        }
+        if (file.tensors().size() != expected.size()) {
+            throw format_error(where + ": names " + std::to_string(expected.size()) + " tensors of " +
+                               file.quoted_name() + ", which holds " + std::to_string(file.tensors().size()));
+        }
+    }
+    return result;
+}
+
+/// The names of what a folder holds, sorted, a thousand at most.
+inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
+    std::vector<std::string> names;
+    std::error_code failure;
+    std::filesystem::directory_iterator each(directory, failure);
+    for (const std::filesystem::directory_iterator end; !failure && each != end && names.size() < 1000;
+         each.increment(failure)) {
+        names.push_back(each->path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+/// Names what a folder holds instead of PEFT's weights, where people are known to meet it.
+inline void refuse_other_layouts(const std::filesystem::path& directory) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 7> layouts{
+        {{"adapter_model.bin",
+          "a pickle, which is not read; save the adapter as safetensors "
+          "(save_pretrained with safe_serialization=True)"},
+         {"adapters.safetensors", "the layout of MLX, which keeps A and B transposed; convert it to PEFT's"},
+         {"adapters.npz", "the layout of MLX, which keeps A and B transposed; convert it to PEFT's"},
+         {"pytorch_lora_weights.safetensors", "the layout of Diffusers; convert it to PEFT's"},
+         {".gguf", "GGUF, which is not read; save the adapter with PEFT"},
+         {".safetensors",
+          "not adapter_model.safetensors, and no adapter_model.safetensors.index.json is there"},
+         {".bin", "a pickle, which is not read; save the adapter as safetensors"}}};
+    const std::vector<std::string> names = names_in(directory);
+    for (const auto& [end, what] : layouts) {
+        for (const std::string& name : names) {
+            if (end.starts_with('.') ? name.ends_with(end) : name == end) {
+                throw unsupported_error(quote((directory / name).string()) +
+                                        ": not supported: " + std::string(what));
+            }
+        }
     }
 }
 
 }  // namespace detail
 
-inline lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
+inline lora::adapter parse_peft(std::string_view config_text, std::span<const safetensors_file> weights,
                                 std::string_view config_name) {
     const peft_config config = peft_config::parse(config_text, quote(config_name));
-    const std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights);
-    if (pairs.empty()) {
-        throw format_error(weights.quoted_name() + ": holds no LoRA matrices");
-    }
-    for (const detail::lora_pair& pair : pairs) {
-        detail::check_pair(pair, config.rank(pair.module), weights.quoted_name());
-    }
     lora::adapter result;
-    result.sites.reserve(pairs.size());
+    std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights, config.trains_bias(), result.notes);
+    if (pairs.empty()) {
+        throw format_error((weights.empty() ? quote(config_name) : weights[0].quoted_name()) +
+                           ": holds no LoRA matrices");
+    }
+    const std::vector<std::string> seen = detail::name_sites(pairs, config);
+    peft_config::usage used;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+        pairs[i].settings = config.settings(seen[i], used);
+    }
+    config.check_used(used);
+    std::size_t sites = 0;
+    for (detail::lora_pair& pair : pairs) {
+        detail::check_pair(pair);
+        sites += pair.experts;
+    }
+    result.sites.reserve(sites);
     for (const detail::lora_pair& pair : pairs) {
-        lora::adapter_site site;
-        site.name = pair.module;
-        site.a = weights.read_matrix(pair.a->name);
-        site.b = weights.read_matrix(pair.b->name);
-        site.scale = config.scale(pair.module);
-        result.sites.push_back(std::move(site));
+        detail::add_sites(pair, result);
+    }
+    std::vector<std::string_view> names;
+    for (const lora::adapter_site& site : result.sites) {
+        names.push_back(site.name);
+    }
+    std::sort(names.begin(), names.end());
+    if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
+        throw format_error(weights[0].quoted_name() + ": site " + quote(*twice) +
+                           ": is an expert and a module");
     }
     return result;
 }
 
 inline lora::adapter load_peft(const std::filesystem::path& directory) {
     const std::filesystem::path config_path = directory / "adapter_config.json";
+    const std::filesystem::path weights = directory / "adapter_model.safetensors";
+    const std::filesystem::path index = directory / "adapter_model.safetensors.index.json";
+    std::error_code ignored;
+    const auto is_there = [&](const std::filesystem::path& path) {
+        return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+    };
+    if (!is_there(config_path)) {
+        for (const std::string& name : detail::names_in(directory)) {
+            if (is_there(directory / name / "adapter_config.json")) {
+                throw io_error(quote(config_path.string()) +
+                               ": cannot open: is not here, but in the folder " + quote(name) + " below");
+            }
+        }
+    }
     const auto text = read_file<std::string>(config_path, max_config_bytes);
-    return parse_peft(text, safetensors_file::open(directory / "adapter_model.safetensors"),
-                      config_path.string());
+    if (!is_there(weights)) {
+        if (is_there(index)) {
+            return parse_peft(text, detail::open_shards(index), config_path.string());
+        }
+        detail::refuse_other_layouts(directory);
+    }
+    return parse_peft(text, safetensors_file::open(weights), config_path.string());
 }
 #endif
 

@@ -100,13 +100,13 @@ class safetensors_file {
     /// Reads all values of a tensor of any shape, row-major, exactly as stored.
     /// @throws format_error if there is no such tensor, or a value is NaN or infinite (the message gives its
     /// index)
-    /// @throws unsupported_error if its type is not F64, F32, F16 or BF16
+    /// @throws unsupported_error if its type is not F64, F32, F16, BF16, F8_E4M3 or F8_E5M2
     TENSAFE_COMPILED_API std::vector<double> read_doubles(std::string_view name) const;
 
-    /// Reads a tensor of two dimensions. F32, F16 and BF16 are exact, F64 is rounded to the nearest float.
+    /// Reads a tensor of two dimensions. All types are exact but F64, which is rounded to the nearest float.
     /// @throws format_error if there is no such tensor, its shape has not two dimensions, or a value is NaN,
     ///         infinite or beyond the range of float (the message gives its index)
-    /// @throws unsupported_error if its type is not F64, F32, F16 or BF16
+    /// @throws unsupported_error if its type is not F64, F32, F16, BF16, F8_E4M3 or F8_E5M2
     TENSAFE_COMPILED_API lora::matrix read_matrix(std::string_view name) const;
 
   private:
@@ -131,8 +131,8 @@ class safetensors_file {
                                " bytes, expected at least the 8 of the header length");
         }
         source.read(prefix);
-        const std::size_t header_bytes = detail::checked_header_length(bit_cast<std::uint64_t>(prefix),
-                                                                       source.size() - prefix.size(), name_);
+        const std::size_t header_bytes =
+            detail::checked_header_length(prefix, source.size() - prefix.size(), name_);
         const std::size_t data_bytes = source.size() - prefix.size() - header_bytes;
         std::string text(header_bytes, '\0');
         source.read(std::as_writable_bytes(std::span<char>(text)));
@@ -162,10 +162,16 @@ class safetensors_file {
                 return decode_words<Real, std::uint16_t>(tensor, float_from_half);
             case dtype::bf16:
                 return decode_words<Real, std::uint16_t>(tensor, float_from_bfloat16);
+            case dtype::f8_e4m3:
+                return decode_words<Real, std::uint8_t>(tensor, float_from_e4m3);
+            case dtype::f8_e5m2:  // the upper byte of a half
+                return decode_words<Real, std::uint8_t>(tensor, [](std::uint8_t bits) {
+                    return float_from_half(static_cast<std::uint16_t>(bits << 8));
+                });
             default:
                 throw unsupported_error(name_ + ": tensor " + quote(tensor.name) +
                                         ": reading values of type " + std::string(dtype_name(tensor.type)) +
-                                        " is not supported, only F64, F32, F16 and BF16");
+                                        " is not supported, only F64, F32, F16, BF16, F8_E4M3 and F8_E5M2");
         }
     }
 
@@ -214,7 +220,8 @@ class safetensors_writer {
         added.tensor.type = type;
         added.tensor.shape = std::move(shape);
         const std::optional<std::size_t> bytes = detail::tensor_bytes(type, added.tensor.shape);
-        if (!bytes || *bytes / dtype_bytes(type) != values.size()) {
+        added.tensor.end = bytes.value_or(0);
+        if (!bytes || added.tensor.size() != values.size()) {
             throw shape_error("safetensors_writer: tensor " + quote(name) + ": got " +
                               std::to_string(values.size()) + " values for shape " +
                               shape_text(added.tensor.shape));

@@ -2,6 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
+#include <tensafe/core/portable.hpp>
 #include <tensafe/core/text.hpp>
 
 #if TENSAFE_COMPILED_BODIES
@@ -24,34 +25,47 @@
 
 namespace tensafe::io {
 
-/// The element types of the safetensors format whose elements fill whole bytes. Values are read and written
-/// for the first four; the others are listed only.
-enum class dtype { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean, f8_e4m3, f8_e5m2 };
+/// The element types of the safetensors format, which its names spell out. Values of the first six are read,
+/// of the first four written; the others are listed only.
+enum class dtype {
+    f64,
+    f32,
+    f16,
+    bf16,
+    f8_e4m3,
+    f8_e5m2,
+    i64,
+    i32,
+    i16,
+    i8,
+    u64,
+    u32,
+    u16,
+    u8,
+    boolean,
+    c64,
+    f8_e8m0,
+    f8_e4m3fnuz,
+    f8_e5m2fnuz,
+    f6_e2m3,
+    f6_e3m2,
+    f4
+};
 
 namespace detail {
 
 struct dtype_row {
     std::string_view name;  ///< as the file spells it
-    std::size_t bytes;      ///< the bytes of one element
+    std::size_t bits;       ///< the bits of one element
 };
 
 /// The name and size of each type, indexed by dtype.
-inline constexpr std::array<dtype_row, 15> dtype_table{{{"F64", 8},
-                                                        {"F32", 4},
-                                                        {"F16", 2},
-                                                        {"BF16", 2},
-                                                        {"I64", 8},
-                                                        {"I32", 4},
-                                                        {"I16", 2},
-                                                        {"I8", 1},
-                                                        {"U64", 8},
-                                                        {"U32", 4},
-                                                        {"U16", 2},
-                                                        {"U8", 1},
-                                                        {"BOOL", 1},
-                                                        {"F8_E4M3", 1},
-                                                        {"F8_E5M2", 1}}};
-static_assert(dtype_table[static_cast<std::size_t>(dtype::f8_e5m2)].name == "F8_E5M2",
+inline constexpr std::array<dtype_row, 22> dtype_table{
+    {{"F64", 64},        {"F32", 32},    {"F16", 16},    {"BF16", 16}, {"F8_E4M3", 8}, {"F8_E5M2", 8},
+     {"I64", 64},        {"I32", 32},    {"I16", 16},    {"I8", 8},    {"U64", 64},    {"U32", 32},
+     {"U16", 16},        {"U8", 8},      {"BOOL", 8},    {"C64", 64},  {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+     {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}}};
+static_assert(dtype_table[static_cast<std::size_t>(dtype::f4)].name == "F4",
               "dtype_table: rows must stand in the order of the enumerators");
 
 }  // namespace detail
@@ -61,9 +75,9 @@ constexpr std::string_view dtype_name(dtype type) noexcept {
     return detail::dtype_table[static_cast<std::size_t>(type)].name;
 }
 
-/// The bytes of one element.
-constexpr std::size_t dtype_bytes(dtype type) noexcept {
-    return detail::dtype_table[static_cast<std::size_t>(type)].bytes;
+/// The bits of one element: of most types a multiple of eight, of the smallest 4 or 6.
+constexpr std::size_t dtype_bits(dtype type) noexcept {
+    return detail::dtype_table[static_cast<std::size_t>(type)].bits;
 }
 
 /// One row of a safetensors header. A plain value.
@@ -74,8 +88,12 @@ struct tensor_info {
     std::size_t begin = 0;           ///< first byte, counted from the start of the data section
     std::size_t end = 0;             ///< one past the last byte
 
-    /// The number of elements.
-    std::size_t size() const noexcept { return (end - begin) / dtype_bytes(type); }
+    /// The number of elements, the product of the shape.
+    std::size_t size() const noexcept {
+        const std::size_t bits = dtype_bits(type);
+        return bits < 8 ? (end - begin) / bits * 8 + (end - begin) % bits * 8 / bits
+                        : (end - begin) / (bits / 8);
+    }
 };
 
 namespace detail {
@@ -94,14 +112,18 @@ constexpr std::optional<std::size_t> checked_product(std::size_t a, std::size_t 
     return a * b;
 }
 
-/// The bytes of a tensor, or nothing if the number does not fit.
+/// The bytes of a tensor, or nothing if the number does not fit or is not whole.
 constexpr std::optional<std::size_t> tensor_bytes(dtype type,
                                                   const std::vector<std::size_t>& shape) noexcept {
-    std::optional<std::size_t> bytes = dtype_bytes(type);
-    for (std::size_t i = 0; i < shape.size() && bytes; ++i) {
-        bytes = checked_product(*bytes, shape[i]);
+    const std::size_t bits = dtype_bits(type);
+    std::optional<std::size_t> result = bits < 8 ? bits : bits / 8;
+    for (std::size_t i = 0; i < shape.size() && result; ++i) {
+        result = checked_product(*result, shape[i]);
     }
-    return bytes;
+    if (bits < 8 && result) {
+        return *result % 8 == 0 ? std::optional(*result / 8) : std::nullopt;
+    }
+    return result;
 }
 
 struct safetensors_header {
@@ -110,9 +132,31 @@ struct safetensors_header {
     std::map<std::string, std::string> metadata;
 };
 
-/// Checks the first eight bytes against what follows them, and returns the header's length.
-inline std::size_t checked_header_length(std::uint64_t length, std::size_t remaining, std::string_view file) {
+/// Other files that people find under the name of a safetensors file, by how they begin, and what to do.
+struct foreign_file {
+    std::string_view begins;
+    std::string_view is;
+};
+inline constexpr std::array<foreign_file, 6> foreign_files{
+    {{"version ", "a pointer of Git LFS, not the file: run git lfs pull"},
+     {"GGUF", "a GGUF file, which is not read: save the adapter as safetensors with PEFT"},
+     {"PK\x03\x04",
+      "a zip archive, as torch.save writes it, whose pickle is not read: save it as safetensors"},
+     {"\x80\x02", "a pickle, which is not read: save it as safetensors"},
+     {"<!", "a web page: download the file itself"},
+     {"<html", "a web page: download the file itself"}}};
+
+/// Checks the first eight bytes, a length, against what follows them, and returns the header's length.
+inline std::size_t checked_header_length(const std::array<std::byte, 8>& prefix, std::size_t remaining,
+                                         std::string_view file) {
+    const auto length = bit_cast<std::uint64_t>(prefix);
     if (length > max_header_bytes) {
+        const std::string_view text(reinterpret_cast<const char*>(prefix.data()), prefix.size());
+        for (const foreign_file& each : foreign_files) {
+            if (text.starts_with(each.begins)) {
+                throw format_error(std::string(file) + ": is " + std::string(each.is));
+            }
+        }
         throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
                            ", expected at most " + std::to_string(max_header_bytes) +
                            "; is this a safetensors file?");
@@ -140,7 +184,12 @@ class safetensors_header_parser final : public json_events {
     safetensors_header_parser(safetensors_header& header, std::string_view file)
         : header_(header), file_(file) {}
 
-    bool null() override { wrong_value("null"); }
+    bool null() override {
+        if (place_ == place::header && tensor_.name == metadata_name) {
+            return true;  // no metadata
+        }
+        wrong_value("null");
+    }
     bool boolean(bool value) override { wrong_value(value ? "true" : "false"); }
     bool number_integer(number_integer_t value) override { wrong_value(std::to_string(value)); }
     bool number_float(number_float_t, const string_t& digits) override {
@@ -306,7 +355,7 @@ class safetensors_header_parser final : public json_events {
         const std::optional<std::size_t> wanted = tensor_bytes(tensor_.type, tensor_.shape);
         if (!wanted) {
             reject("shape " + shape_text(tensor_.shape) + ": the number of bytes does not fit " +
-                   std::to_string(std::numeric_limits<std::size_t>::digits) + " bits");
+                   std::to_string(std::numeric_limits<std::size_t>::digits) + " bits, or is not whole");
         }
         if (tensor_.end - tensor_.begin != *wanted) {
             reject("data_offsets: got " + std::to_string(tensor_.end - tensor_.begin) + " bytes, expected " +

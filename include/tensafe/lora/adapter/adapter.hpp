@@ -87,6 +87,7 @@ inline void check_entries(const char* who, const adapter_site& site) {
 /// A whole LoRA adapter: its sites, in the order in which the file names them.
 struct adapter {
     std::vector<adapter_site> sites;
+    std::vector<std::string> notes{};  ///< what a reader of files left out, in sentences; most have none
 
     /// The site whose name equals `suffix`, or else the only one whose name ends with "." + suffix.
     /// @throws parameter_error if none or several match; the message lists the candidates

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string>
@@ -32,10 +33,14 @@ namespace tensafe::interop {
 
 namespace detail {
 
-/// The beginning of a message: "who: got a tensor of Half, shape [2, 3], expected "
-inline std::string got(const char* who, const at::Tensor& t) {
-    return std::string(who) + ": got a tensor of " + at::toString(t.scalar_type()) + ", shape " +
-           shape_text(t.sizes()) + ", expected ";
+/// Throws "who: got a tensor of Half, shape [2, 3], expected ..." unless `holds`.
+template <class Error>
+void require_tensor(bool holds, const char* who, const at::Tensor& t,
+                    std::initializer_list<text_part> expected) {
+    if (!holds) {
+        throw Error({who, ": got a tensor of ", at::toString(t.scalar_type()), ", shape ",
+                     shape_text(t.sizes()), ", expected ", text_of(expected)});
+    }
 }
 
 /// Whether the storage holds every entry. libtorch lets it be made smaller under a tensor.
@@ -60,12 +65,8 @@ inline bool is_within_storage(const at::Tensor& t) {
 /// Refuses all but a dense tensor of real numbers in the CPU's memory. O(dimensions).
 /// @throws parameter_error or unsupported_error
 inline void check_memory(const char* who, const at::Tensor& t) {
-    const auto refuse = [who](const std::string& what) {
-        throw unsupported_error(std::string(who) + ": " + what);
-    };
-    if (!t.defined()) {
-        throw parameter_error(std::string(who) + ": got an undefined tensor, expected one with values");
-    }
+    const auto refuse = [who](const std::string& what) { throw unsupported_error({who, ": ", what}); };
+    require<parameter_error>(t.defined(), {who, ": got an undefined tensor, expected one with values"});
     if (!t.device().is_cpu()) {
         refuse("got a tensor on the device " + t.device().str() +
                ", expected one on the CPU; copy it to the CPU first: x.to(torch::kCPU)");
@@ -99,10 +100,8 @@ inline bool is_readable(at::ScalarType type) noexcept {
 /// Checks the values.  @throws as check_memory; unsupported_error unless each is a float
 inline void check_values(const char* who, const at::Tensor& t) {
     check_memory(who, t);
-    if (!is_readable(t.scalar_type())) {
-        throw unsupported_error(got(who, t) +
-                                "Float, Half or BFloat16; round or convert it: x.to(torch::kFloat)");
-    }
+    require_tensor<unsupported_error>(is_readable(t.scalar_type()), who, t,
+                                      {"Float, Half or BFloat16; round or convert it: x.to(torch::kFloat)"});
 }
 
 /// Widens `count` values, `stride` apart. Exact.  @pre check_values
@@ -132,10 +131,10 @@ inline void write_rounded(const char* who, std::span<const double> values, const
             out[first + k] = rounded(values[k]);
             if (!is_finite(out[first + k])) {
                 // Without the value: messages end up in logs, and this was decrypted.
-                throw encoding_error(std::string(who) + ": entry " + std::to_string(k) + " is " +
-                                     (std::isfinite(values[k])
-                                          ? std::string("too large for ") + at::toString(t.scalar_type())
-                                          : "not finite"));
+                throw encoding_error(
+                    {who, ": entry ", k, " is ",
+                     (std::isfinite(values[k]) ? std::string("too large for ") + at::toString(t.scalar_type())
+                                               : "not finite")});
             }
         }
     };
@@ -182,10 +181,9 @@ inline std::size_t clamp_to_type(std::span<double> values, at::ScalarType type) 
 /// Makes a tensor without values and without a gradient.
 /// @throws unsupported_error for a type that write_rounded does not know
 inline at::Tensor make_tensor(const char* who, at::IntArrayRef sizes, at::ScalarType type) {
-    if (!is_readable(type) && type != at::kDouble) {
-        throw unsupported_error(std::string(who) + ": got the type " + at::toString(type) +
-                                ", expected Double, Float, Half or BFloat16");
-    }
+    require<unsupported_error>(
+        is_readable(type) || type == at::kDouble,
+        {who, ": got the type ", at::toString(type), ", expected Double, Float, Half or BFloat16"});
     return at::empty(sizes, at::TensorOptions(type).device(at::kCPU));
 }
 
@@ -202,23 +200,18 @@ inline at::Tensor view_of(const float* values, at::IntArrayRef sizes) {
 inline std::span<const float> as_span(const at::Tensor& vector) {
     constexpr const char* who = "interop::as_span";
     detail::check_memory(who, vector);
-    if (vector.scalar_type() != at::kFloat) {
-        throw unsupported_error(detail::got(who, vector) + "Float; " +
-                                (detail::is_readable(vector.scalar_type())
-                                     ? "to widen it, which is exact, use to_vector(x), or hidden_states "
-                                       "states(x); states.row(0, space)"
-                                     : "round or convert it: x.to(torch::kFloat)"));
-    }
-    if (vector.dim() != 1) {
-        throw shape_error(
-            detail::got(who, vector) +
-            "one dimension; use hidden_states states(x); states.row(i, space), or x.flatten() in a variable");
-    }
-    if (vector.size(0) > 1 && vector.stride(0) != 1) {
-        throw shape_error(detail::got(who, vector) + "entries next to each other, not " +
-                          std::to_string(vector.stride(0)) +
-                          " apart; keep x.contiguous() in a variable, or use to_vector(x)");
-    }
+    detail::require_tensor<unsupported_error>(
+        vector.scalar_type() == at::kFloat, who, vector,
+        {"Float; ",
+         (detail::is_readable(vector.scalar_type()) ? "to widen it, which is exact, use to_vector(x), or "
+                                                      "hidden_states states(x); states.row(0, space)"
+                                                    : "round or convert it: x.to(torch::kFloat)")});
+    detail::require_tensor<shape_error>(
+        vector.dim() == 1, who, vector,
+        {"one dimension; use hidden_states states(x); states.row(i, space), or x.flatten() in a variable"});
+    detail::require_tensor<shape_error>(vector.size(0) <= 1 || vector.stride(0) == 1, who, vector,
+                                        {"entries next to each other, not ", vector.stride(0),
+                                         " apart; keep x.contiguous() in a variable, or use to_vector(x)"});
     return {vector.data_ptr<float>(), static_cast<std::size_t>(vector.size(0))};
 }
 void as_span(const at::Tensor&&) = delete;  // keep the tensor in a variable: the view does not own it
@@ -228,9 +221,8 @@ void as_span(const at::Tensor&&) = delete;  // keep the tensor in a variable: th
 inline std::vector<float> to_vector(const at::Tensor& vector) {
     constexpr const char* who = "interop::to_vector";
     detail::check_values(who, vector);
-    if (vector.dim() != 1) {
-        throw shape_error(detail::got(who, vector) + "one dimension; use hidden_states, or x.flatten()");
-    }
+    detail::require_tensor<shape_error>(vector.dim() == 1, who, vector,
+                                        {"one dimension; use hidden_states, or x.flatten()"});
     std::vector<float> result(static_cast<std::size_t>(vector.size(0)));
     detail::widen(vector, 0, vector.stride(0), result.size(), result.data());
     return result;
@@ -249,9 +241,8 @@ class hidden_states {
     explicit hidden_states(const at::Tensor& x) {
         constexpr const char* who = "interop::hidden_states";
         detail::check_values(who, x);
-        if (x.dim() == 0 || x.size(-1) == 0) {
-            throw shape_error(detail::got(who, x) + "[..., d] with at least one entry in the last dimension");
-        }
+        detail::require_tensor<shape_error>(x.dim() != 0 && x.size(-1) != 0, who, x,
+                                            {"[..., d] with at least one entry in the last dimension"});
         x_ = x.detach();  // the same memory under a shape that the caller cannot change
         d_ = static_cast<std::size_t>(x.size(-1));
         count_ = static_cast<std::size_t>(x.numel()) / d_;
@@ -266,9 +257,8 @@ class hidden_states {
     /// @throws shape_error if there is no such row; std::bad_alloc
     std::span<const float> row(std::size_t i, std::vector<float>& space) const& {
         if (i >= count_) {
-            throw shape_error("interop::hidden_states::row: got row " + std::to_string(i) +
-                              ", expected one of the " + std::to_string(count_) + " of a tensor of shape " +
-                              shape_text(x_.sizes()));
+            throw shape_error({"interop::hidden_states::row: got row ", i, ", expected one of the ", count_,
+                               " of a tensor of shape ", shape_text(x_.sizes())});
         }
         std::int64_t first = 0;
         auto rest = static_cast<std::int64_t>(i);
@@ -318,9 +308,7 @@ void as_tensor(const lora::matrix&&) = delete;  // keep the matrix in a variable
 inline lora::matrix to_matrix(const at::Tensor& t) {
     constexpr const char* who = "interop::to_matrix";
     detail::check_values(who, t);
-    if (t.dim() != 2) {
-        throw shape_error(detail::got(who, t) + "two dimensions");
-    }
+    detail::require_tensor<shape_error>(t.dim() == 2, who, t, {"two dimensions"});
     lora::matrix result(static_cast<std::size_t>(t.size(0)), static_cast<std::size_t>(t.size(1)));
     for (std::size_t r = 0; r < result.rows; ++r) {
         detail::widen(t, static_cast<std::int64_t>(r) * t.stride(0), t.stride(1), result.columns,

@@ -70,10 +70,9 @@ inline openssl_bio open_pem(std::span<const std::byte> text, const std::string& 
     const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
     constexpr std::string_view marker = "-----BEGIN ";
     const std::size_t first = view.find(marker);
-    if (first == view.npos || view.find(marker, first + 1) != view.npos) {
-        throw format_error(what + ": got " + (first == view.npos ? "no PEM block" : "several PEM blocks") +
-                           ", expected one");
-    }
+    require<format_error>(
+        first != view.npos && view.find(marker, first + 1) == view.npos,
+        {what, ": got ", (first == view.npos ? "no PEM block" : "several PEM blocks"), ", expected one"});
     const openssl_reports reports;
     openssl_bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
     if (bio == nullptr) {
@@ -88,12 +87,9 @@ inline int no_passphrase(char*, int, int, void*) {
 }
 
 inline void check_ed25519(const openssl_key& key, const std::string& what, const char* wanted) {
-    if (key == nullptr) {
-        throw format_error(what + ": is not " + wanted);
-    }
-    if (EVP_PKEY_get_base_id(key.get()) != EVP_PKEY_ED25519) {
-        throw unsupported_error(what + ": not supported: a key of another kind, only Ed25519");
-    }
+    require<format_error>(key != nullptr, {what, ": is not ", wanted});
+    require<unsupported_error>(EVP_PKEY_get_base_id(key.get()) == EVP_PKEY_ED25519,
+                               {what, ": not supported: a key of another kind, only Ed25519"});
 }
 
 inline std::array<std::byte, 32> public_bytes(const EVP_PKEY* key) {
@@ -119,7 +115,7 @@ class verifying_key {
     explicit verifying_key(const std::array<std::byte, 32>& bytes, std::string_view what = "public key")
         : bytes_(bytes) {
         if (const char* weakness = detail::weakness_of(bytes)) {
-            throw format_error(std::string(what) + ": " + hex() + " cannot be trusted: " + weakness);
+            throw format_error({what, ": ", hex(), " cannot be trusted: ", weakness});
         }
     }
 
@@ -216,11 +212,10 @@ class signing_key {
         const memory::secret_buffer<std::byte> text = io::read_private_file(path, detail::max_key_file_bytes);
         const std::string what = quote(path.string());
         const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
-        if (view.find("ENCRYPTED") != view.npos) {
-            throw unsupported_error(what +
-                                    ": not supported: a key with a passphrase (openssl pkey -in with "
-                                    "-out writes it without)");
-        }
+        require<unsupported_error>(
+            view.find("ENCRYPTED") == view.npos,
+            {what,
+             ": not supported: a key with a passphrase (openssl pkey -in with -out writes it without)"});
         const openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(text.span(), what);
         detail::openssl_key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, detail::no_passphrase, nullptr));

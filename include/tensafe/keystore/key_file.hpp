@@ -42,14 +42,12 @@ inline io::owned_descriptor open_key_file(int folder, const std::filesystem::pat
                                           const std::filesystem::path& path, int access) {
     io::owned_descriptor file(
         ::openat(folder, name.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
-    if (file.get() < 0 && errno == ELOOP) {
-        throw io_error(quote(path.string()) + ": is a link; expected the path of the key file itself");
-    }
+    require<io_error>(file.get() >= 0 || errno != ELOOP,
+                      {in_quotes(path.native()), ": is a link; expected the path of the key file itself"});
     const struct stat status = io::status_of(file, path);
-    if (S_ISREG(status.st_mode) && (status.st_mode & 07777) != (S_IRUSR | S_IWUSR)) {
-        throw io_error(quote(path.string()) + ": got mode " + io::detail::octal(status.st_mode) +
-                       ", expected 0600 (chmod 600): a key is for its owner alone");
-    }
+    require<io_error>(!S_ISREG(status.st_mode) || (status.st_mode & 07777) == (S_IRUSR | S_IWUSR),
+                      {in_quotes(path.native()), ": got mode ", io::detail::octal(status.st_mode),
+                       ", expected 0600 (chmod 600): a key is for its owner alone"});
     return file;
 }
 
@@ -76,9 +74,8 @@ class key_file_lock {
     explicit key_file_lock(const std::filesystem::path& path)
         : path_(path), folder_(io::open_folder_of(path)), file_(open_file()) {
         while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-            if (errno == EWOULDBLOCK) {
-                throw io_error(quote(path_.string()) + ": is being replaced by somebody else");
-            }
+            require<io_error>(errno != EWOULDBLOCK,
+                              {in_quotes(path_.native()), ": is being replaced by somebody else"});
             if (errno != EINTR) {
                 io::throw_io_error(path_, "lock", errno);
             }
@@ -96,9 +93,7 @@ class key_file_lock {
 
   private:
     io::owned_descriptor open_file() const {
-        if (!path_.has_filename()) {
-            throw io_error(quote(path_.string()) + ": names no file");
-        }
+        require<io_error>(path_.has_filename(), {in_quotes(path_.native()), ": names no file"});
         return open_key_file(folder_.get(), path_.filename(), path_, O_RDWR);
     }
 
@@ -106,17 +101,16 @@ class key_file_lock {
     void check_place() const {
         struct stat ours {};
         struct stat there {};
-        if (::fstat(file_.get(), &ours) != 0 ||
-            ::fstatat(folder_.get(), path_.filename().c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
-            ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
-            throw io_error(quote(path_.string()) + ": was replaced by somebody else meanwhile");
-        }
-        if (ours.st_nlink != 1) {
-            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(ours.st_nlink) +
+        require<io_error>(
+            ::fstat(file_.get(), &ours) == 0 &&
+                ::fstatat(folder_.get(), path_.filename().c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+                ours.st_dev == there.st_dev && ours.st_ino == there.st_ino,
+            {in_quotes(path_.native()), ": was replaced by somebody else meanwhile"});
+        require<io_error>(ours.st_nlink == 1,
+                          {in_quotes(path_.native()), ": is a file with ", ours.st_nlink,
                            " names (hard links), and under the others the old key would stay; expected one: "
-                           "remove the others (a creation that was killed may have left " +
-                           quote(path_.string() + ".partial-XXXXXX") + ')');
-        }
+                           "remove the others (a creation that was killed may have left ",
+                           in_quotes(path_.string() + ".partial-XXXXXX"), ")"});
     }
 
     std::filesystem::path path_;
@@ -144,19 +138,16 @@ namespace detail {
 
 template <ckks::parameter_set P>
 void check_key_set(const key_info& info, const std::filesystem::path& path) {
-    if (info.set != wire::set_id<P>) {
-        throw parameter_error(quote(path.string()) + ": got a key for " + wire::set_name(info.set) +
-                              ", expected one for " + wire::set_name<P>());
-    }
+    require<parameter_error>(info.set == wire::set_id<P>,
+                             {in_quotes(path.native()), ": got a key for ", wire::set_name(info.set),
+                              ", expected one for ", wire::set_name<P>()});
 }
 
 inline void check_scrypt_cost(const scrypt_cost& cost) {
-    if (!cost.allowed()) {
-        throw parameter_error(
-            "key file: got " + cost.text() +
-            "; expected N from 2^10 to 2^20 and below 2^(16 r), r up to 64, p up to 16, 1 to 256 MiB, and no "
-            "more than four times the work of the default");
-    }
+    require<parameter_error>(cost.allowed(),
+                             {"key file: got ", cost.text(),
+                              "; expected N from 2^10 to 2^20 and below 2^(16 r), r up to 64, p up to 16, 1 "
+                              "to 256 MiB, and no more than four times the work of the default"});
 }
 
 /// The time in seconds; a clock that is far off gives the first or the last that a key file can say.
@@ -180,9 +171,8 @@ key_info rotate_checked(const std::filesystem::path& path, const passphrase& phr
         read_key_seed(old.bytes.span(), old.info, phrase, quote(path.string()), seed);
     }
     key_info info = old.info;
-    if (info.generation == std::numeric_limits<std::uint64_t>::max()) {
-        throw format_error(quote(path.string()) + ": is of the last generation, 2^64 - 1");
-    }
+    require<format_error>(info.generation != std::numeric_limits<std::uint64_t>::max(),
+                          {in_quotes(path.native()), ": is of the last generation, 2^64 - 1"});
     ++info.generation;
     info.created = this_second();
     random::seed seed = random::fresh_seed();

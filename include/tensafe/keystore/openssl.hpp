@@ -28,7 +28,7 @@ class openssl_reports {
         if (code != 0 && code != before_) {
             ERR_error_string_n(code, reason.data(), reason.size());
         }
-        throw error("OpenSSL: cannot " + action + ": " + reason.data());
+        throw error({"OpenSSL: cannot ", action, ": ", reason.data()});
     }
 
     /// Throws as `fail` unless a call of OpenSSL returned 1, which means success.

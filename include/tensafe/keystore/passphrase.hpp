@@ -70,10 +70,9 @@ class passphrase {
                 line.remove_suffix(1);
             }
         }
-        if (line.empty() || line.size() > longest || line.find('\n') != line.npos) {
-            throw format_error(quote(path.string()) + ": is no passphrase: expected one line of 1 to " +
-                               std::to_string(longest) + " bytes");
-        }
+        require<format_error>(
+            !line.empty() && line.size() <= longest && line.find('\n') == line.npos,
+            {in_quotes(path.native()), ": is no passphrase: expected one line of 1 to ", longest, " bytes"});
         return passphrase(line);
     }
 
@@ -84,10 +83,8 @@ class passphrase {
 
   private:
     static std::size_t checked(std::size_t size) {
-        if (size == 0 || size > longest) {
-            throw parameter_error("passphrase: got " + std::to_string(size) + " bytes, expected 1 to " +
-                                  std::to_string(longest));
-        }
+        require<parameter_error>(size != 0 && size <= longest,
+                                 {"passphrase: got ", size, " bytes, expected 1 to ", longest});
         return size;
     }
 
@@ -116,14 +113,12 @@ inline passphrase ask_passphrase(const std::string& question) {
                                              static_cast<int>(typed.size()) - 1) <= 0) {
         reports.fail("ask for a passphrase");
     }
-    if (UI_process(ui.get()) != 0) {
-        throw cancelled_error("the question for a passphrase was cancelled");
-    }
+    require<cancelled_error>(UI_process(ui.get()) == 0, {"the question for a passphrase was cancelled"});
     const std::string_view text(typed.data());
     if (std::any_of(text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; })) {
         throw parameter_error(
-            "passphrase: got a control character, as Tab or an arrow key gives; "
-            "expected letters, digits and signs");
+            "passphrase: got a control character, as Tab or an arrow key gives; expected letters, digits and "
+            "signs");
     }
     return passphrase(text);
 }

@@ -245,13 +245,12 @@ inline void make_files(const std::filesystem::path& folder) {
     const std::filesystem::path usage = folder / "usage";
     const bool has_key = std::filesystem::exists(std::filesystem::symlink_status(key));
     const bool has_usage = std::filesystem::exists(std::filesystem::symlink_status(usage));
-    if (has_key != has_usage &&
-        (has_key || !is_empty_table(io::read_file<std::string>(usage, longest_file)))) {
-        throw format_error({in_quotes((has_key ? usage : key).native()), ": is missing, but ",
-                            in_quotes((has_key ? key : usage).native()),
-                            " is there: expected both or neither. Bring it back, or remove the other one to "
-                            "begin every query limit anew"});
-    }
+    require<format_error>(
+        has_key == has_usage || (!has_key && is_empty_table(io::read_file<std::string>(usage, longest_file))),
+        {in_quotes((has_key ? usage : key).native()), ": is missing, but ",
+         in_quotes((has_key ? key : usage).native()),
+         " is there: expected both or neither. Bring it back, or remove the other one to begin every query "
+         "limit anew"});
     if (!has_key) {
         random::seed fresh = random::fresh_seed();
         const memory::wipe_guard guard(fresh);

@@ -179,10 +179,9 @@ class sequence_handle {
         : state_(std::move(state)), over_(state_->over.get_future()) {}
 
     void check_thread() const {
-        require<error>(
-            state_->runs_in != detail::sequences_of_this_thread || done(),
-            {"sequence_handle::wait: called by a sequence of the same runner, which might wait for "
-             "itself; wait from another thread"});
+        require<error>(state_->runs_in != detail::sequences_of_this_thread || done(),
+                       {"sequence_handle::wait: called by a sequence of the same runner, which might wait "
+                        "for itself; wait from another thread"});
     }
 
     std::shared_ptr<detail::sequence_state> state_;
@@ -254,9 +253,9 @@ class sequences {
     /// Takes no more submissions, and returns when all sequences are over. Handles tell how each ended.
     /// @throws error when called by a sequence that runs here
     void close() {
-        require<error>(!here(),
-                       {"sequences::close: called by a sequence that runs here, which would wait for "
-                        "itself; use stop"});
+        require<error>(
+            !here(),
+            {"sequences::close: called by a sequence that runs here, which would wait for itself; use stop"});
         std::unique_lock lock(mutex_);
         closed_ = true;
         room_.notify_all();
@@ -302,9 +301,8 @@ class sequences {
         std::unique_lock lock(mutex_);
         const auto full = [&] { return in_flight_ == most_sequences_; };
         if (may_wait && !closed_ && full()) {
-            require<error>(!here(),
-                           {"sequences::submit: no room, and a sequence that runs here must not wait "
-                            "for any; use try_submit"});
+            require<error>(!here(), {"sequences::submit: no room, and a sequence that runs here must not "
+                                     "wait for any; use try_submit"});
             room_.wait(lock, [&] { return closed_ || !full(); });
         }
         require<closed_error>(!closed_, {"sequences::submit: it is closed"});

@@ -180,11 +180,10 @@ class basic_server_session {
         const std::lock_guard lock(mutex_);
         const auto at = blocks_.find({of.group, from.block});
         if (at == blocks_.end()) {
-            throw refused_error(
-                text_of({"token request: got block ", from.block, " of group ", of.group,
-                         ", expected one that this session prepared, not used up and not before the last one "
-                         "used: prepare another block"}),
-                refusal::unknown_block);
+            throw refused_error(text_of({"token request: got block ", from.block, " of group ", of.group,
+                                         ", expected one that this session prepared, not used up and not "
+                                         "before the last one used: prepare another block"}),
+                                refusal::unknown_block);
         }
         if (!at->second.is_open(from.position)) {
             throw refused_error(
@@ -245,10 +244,10 @@ class basic_server_session {
     }
     static void require_number(bool holds, std::uint64_t number) {
         if (!holds) {
-            throw refused_error(text_of({"request: number ", number,
-                                         " is not above those of the session before; encrypt anew with the "
-                                         "next one"}),
-                                refusal::replayed);
+            throw refused_error(
+                text_of({"request: number ", number,
+                         " is not above those of the session before; encrypt anew with the next one"}),
+                refusal::replayed);
         }
     }
 

@@ -35,11 +35,10 @@ class secret_keys {
     template <class Where>
     secret_keys(const Where& where, std::span<const ckks::secret_key<P>* const> keys)
         : values_(keys.size(), memory::uninitialized) {
-        detail::throw_if<parameter_error>(keys.empty(),
-                                          "device::secret_keys: got no key, expected at least one");
+        require<parameter_error>(!keys.empty(), {"device::secret_keys: got no key, expected at least one"});
         for (std::size_t c = 0; c < keys.size(); ++c) {
-            detail::throw_if<parameter_error>(keys[c] == nullptr, "device::secret_keys: key ", c,
-                                              " is a null pointer");
+            require<parameter_error>(keys[c] != nullptr,
+                                     {"device::secret_keys: key ", c, " is a null pointer"});
             upload(where, keys[c]->value(), values_, c);
         }
         where.wait();
@@ -55,8 +54,9 @@ class secret_keys {
     /// The keys as a launch over `messages` polynomials sees them: client after client, each with as many.
     /// @throws shape_error unless `messages` is a multiple of count()
     stack_view shared_by(std::size_t messages) const {
-        detail::throw_if<shape_error>(messages % count() != 0, "device::secret_keys: got ", messages,
-                                      " messages for ", count(), " keys, expected as many for each");
+        require<shape_error>(messages % count() == 0,
+                             {"device::secret_keys: got ", messages, " messages for ", count(),
+                              " keys, expected as many for each"});
         const std::size_t each = messages / count();
         return view_of(values_, each == 0 ? 1U : static_cast<std::uint32_t>(each));
     }
@@ -122,8 +122,7 @@ struct plaintexts {
 
 namespace detail {
 inline void check_equal_counts(const char* operation, std::size_t a, std::size_t b) {
-    detail::throw_if<shape_error>(a != b, operation, ": got ", a, " and ", b,
-                                  " ciphertexts, expected equal counts");
+    require<shape_error>(a == b, {operation, ": got ", a, " and ", b, " ciphertexts, expected equal counts"});
 }
 }  // namespace detail
 

@@ -185,8 +185,8 @@ void decrypt_trace(const Where& where, const secret_keys<P, typename Where::spac
                    word* sums) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     using kernel = detail::fold_kernel<basis>;
-    detail::throw_if<parameter_error>(log_n < 1 || log_n > P::log_n, "device::decrypt_trace: log_n: got ",
-                                      log_n, ", expected 1 to ", P::log_n);
+    require<parameter_error>(log_n >= 1 && log_n <= P::log_n,
+                             {"device::decrypt_trace: log_n: got ", log_n, ", expected 1 to ", P::log_n});
     if (log_n == P::log_n) {  // sums of one term
         decrypt<Limbs>(where, keys, c0, c1, ciphertexts, sums);
         return;

@@ -88,8 +88,8 @@ struct load_public_parts {
 };
 
 inline void check_capacity(std::size_t messages, std::size_t capacity) {
-    detail::throw_if<shape_error>(messages > capacity, "device::encrypt: got ", messages,
-                                  " messages, expected at most the workspace's ", capacity);
+    require<shape_error>(messages <= capacity, {"device::encrypt: got ", messages,
+                                                " messages, expected at most the workspace's ", capacity});
 }
 
 }  // namespace detail
@@ -179,9 +179,9 @@ void encrypt_under(const Where& where,
                    encryption_workspace<P, typename Where::space>& work) {
     using basis = typename P::template basis_at<Level>;
     detail::check_capacity(messages, work.capacity());
-    detail::throw_if<shape_error>(seeds.messages_of_c1_seed == 0 || messages % seeds.messages_of_c1_seed != 0,
-                                  "device::encrypt: got ", messages, " messages, expected groups of ",
-                                  seeds.messages_of_c1_seed);
+    require<shape_error>(
+        seeds.messages_of_c1_seed != 0 && messages % seeds.messages_of_c1_seed == 0,
+        {"device::encrypt: got ", messages, " messages, expected groups of ", seeds.messages_of_c1_seed});
     if (messages == 0) {
         return;
     }

@@ -18,8 +18,7 @@ namespace tensafe::device {
 inline void check_cuda(cudaError_t result, const char* what) {
     if (result != cudaSuccess) {
         static_cast<void>(cudaGetLastError());  // so that the next check does not report it again
-        throw device_error(
-            detail::text(what, ": ", cudaGetErrorName(result), ": ", cudaGetErrorString(result)));
+        throw device_error({what, ": ", cudaGetErrorName(result), ": ", cudaGetErrorString(result)});
     }
 }
 
@@ -68,9 +67,8 @@ inline void require_device() {
     if (result != cudaSuccess) {
         check_cuda(result, "no CUDA device");
     }
-    if (count == 0) {
-        throw device_error("no CUDA device: the driver is there, but shows none to this process");
-    }
+    require<device_error>(count != 0,
+                          {"no CUDA device: the driver is there, but shows none to this process"});
 }
 
 /// The number of the GPU that the calling thread uses.

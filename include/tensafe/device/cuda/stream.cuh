@@ -189,10 +189,9 @@ class recording {
 /// @throws device_error
 template <class F>
 graph capture(const cuda& where, F&& f) {
-    if (where.stream == nullptr) {
-        throw parameter_error(
-            "device::capture: the default stream cannot be recorded; make a device::stream");
-    }
+    require<parameter_error>(
+        where.stream != nullptr,
+        {"device::capture: the default stream cannot be recorded; make a device::stream"});
     std::size_t kernels = 0;
     detail::recording recorded(where.stream);
     std::forward<F>(f)(cuda{where.stream, &kernels});
@@ -213,9 +212,7 @@ class graph_cache {
     /// @param capacity  shapes that are kept
     /// @throws parameter_error unless there is room for one
     explicit graph_cache(std::size_t capacity = 4) : capacity_(capacity) {
-        if (capacity == 0) {
-            throw parameter_error("device::graph_cache: got capacity 0, expected 1 or more");
-        }
+        require<parameter_error>(capacity != 0, {"device::graph_cache: got capacity 0, expected 1 or more"});
     }
     graph_cache(graph_cache&&) noexcept = default;
     graph_cache& operator=(graph_cache&&) noexcept = default;

@@ -234,9 +234,8 @@ struct folded_slot_tables {
   private:
     static int checked(int log_n) {
         constexpr int most = Basis::log_n < most_subring_log_n ? Basis::log_n : most_subring_log_n;
-        detail::throw_if<parameter_error>(log_n < 1 || log_n > most,
-                                          "device::folded_slot_tables: log_n: got ", log_n,
-                                          ", expected 1 to ", most);
+        require<parameter_error>(log_n >= 1 && log_n <= most, {"device::folded_slot_tables: log_n: got ",
+                                                               log_n, ", expected 1 to ", most});
         return log_n;
     }
 };

@@ -167,10 +167,10 @@ class slot_tables {
 
   private:
     static int checked(int log_n) {
-        detail::throw_if<parameter_error>(
-            log_n < encoding::slot_transform::min_log_n || log_n > encoding::slot_transform::max_log_n,
-            "device::slot_tables: log_n: got ", log_n, ", expected ", encoding::slot_transform::min_log_n,
-            " to ", encoding::slot_transform::max_log_n);
+        require<parameter_error>(
+            log_n >= encoding::slot_transform::min_log_n && log_n <= encoding::slot_transform::max_log_n,
+            {"device::slot_tables: log_n: got ", log_n, ", expected ", encoding::slot_transform::min_log_n,
+             " to ", encoding::slot_transform::max_log_n});
         return log_n;
     }
 

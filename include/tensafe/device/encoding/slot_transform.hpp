@@ -246,8 +246,7 @@ struct to_coefficients_direct_kernel {
 };
 
 inline void check_tables(const char* where, int got, int wanted) {
-    detail::throw_if<parameter_error>(got != wanted, where, ": got tables for log_n = ", got, ", expected ",
-                                      wanted);
+    require<parameter_error>(got == wanted, {where, ": got tables for log_n = ", got, ", expected ", wanted});
 }
 
 }  // namespace detail
@@ -319,9 +318,9 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
     } else if constexpr (detail::slot_cut<LogN - 1>::outer_bits == 0) {
         where.launch(detail::to_coefficients_kernel<LogN - 1, Load>{view, load, coefficients}, {polynomials});
     } else {
-        detail::throw_if<parameter_error>(
-            work == nullptr, "device::to_coefficients: got no work space, expected N words for each of ",
-            count, " polynomials, since N is above 2^14");
+        require<parameter_error>(work != nullptr,
+                                 {"device::to_coefficients: got no work space, expected N words for each of ",
+                                  count, " polynomials, since N is above 2^14"});
         using cut = detail::slot_cut<LogN - 1>;
         using outer = detail::outer_stages_kernel<LogN - 1, false, Load>;
         where.launch(outer{view, load, work}, {polynomials * outer::blocks});

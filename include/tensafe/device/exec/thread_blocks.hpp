@@ -13,7 +13,6 @@
 #include <cstring>
 #include <numeric>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -21,33 +20,6 @@
 namespace tensafe::device {
 
 using arith::word;
-
-namespace detail {
-
-/// Makes a message of strings and numbers.
-template <class... Parts>
-std::string text(const Parts&... parts) {
-    std::string result;
-    const auto append = [&](const auto& part) {
-        if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>) {
-            result += std::to_string(part);
-        } else {
-            result += part;
-        }
-    };
-    (append(parts), ...);
-    return result;
-}
-
-/// Throws an Error with such a message if `wrong`.
-template <class Error, class... Parts>
-void throw_if(bool wrong, const Parts&... message) {
-    if (wrong) {
-        throw Error(text(message...));
-    }
-}
-
-}  // namespace detail
 
 /// The number of thread blocks of a launch; a thread block's own place among them.
 struct grid_shape {
@@ -208,9 +180,9 @@ class host_thread_block {
 
     template <class Phase>
     void each(Phase&& phase) {
-        detail::throw_if<error>(
-            finished_,
-            "device::host_blocks: a phase after ctx.last: on a GPU there is no barrier between them");
+        require<error>(
+            !finished_,
+            {"device::host_blocks: a phase after ctx.last: on a GPU there is no barrier between them"});
         for (const std::size_t t : turns_.next()) {
             phase(static_cast<int>(t));
         }
@@ -282,9 +254,9 @@ class host_blocks {
                       "kernel: a block has whole warps, and at most 1024 threads");
         static_assert(sizeof(shared_type) <= 227 * 1024,
                       "kernel: a block has at most 227 KiB of shared memory");
-        detail::throw_if<parameter_error>(grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535,
-                                          "device::host_blocks: got a grid of ", grid.x, " x ", grid.y, " x ",
-                                          grid.z, " blocks, expected at most 2^31 - 1 x 65535 x 65535");
+        require<parameter_error>(grid.x <= 0x7fffffffU && grid.y <= 65535 && grid.z <= 65535,
+                                 {"device::host_blocks: got a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
+                                  " blocks, expected at most 2^31 - 1 x 65535 x 65535"});
         if (launches_ != nullptr) {
             ++*launches_;
         }

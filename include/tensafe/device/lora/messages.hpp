@@ -175,8 +175,8 @@ template <class Basis, class Where>
 void unpack(const Where& where, const std::uint8_t* bytes, std::size_t polynomials, word* words,
             std::uint32_t* status, std::uint32_t per_status) {
     static_assert(Basis::limbs <= 32, "device::unpack: a status word has a bit for each of 32 limbs");
-    detail::throw_if<shape_error>(
-        per_status == 0, "device::unpack: got 0 polynomials that share a status word, expected at least 1");
+    require<shape_error>(per_status != 0,
+                         {"device::unpack: got 0 polynomials that share a status word, expected at least 1"});
     if (polynomials == 0) {
         return;
     }
@@ -216,14 +216,14 @@ class request_batch : public batch_size {
     /// Takes over a request from a host.
     /// @throws shape_error if it has another shape, or there is no token t
     void put(const Where& where, std::size_t t, const lora::request<P>& r) {
-        detail::throw_if<shape_error>(
-            t >= tokens_ || r.d != d_ || r.block != block_ || r.inputs.size() != inputs_,
-            "request_batch::put: got token ", t, " of ", tokens_, ", a request of ", r.d, " entries in ",
-            r.inputs.size(), " ciphertexts, expected ", d_, " in ", inputs_);
+        require<shape_error>(
+            t < tokens_ && r.d == d_ && r.block == block_ && r.inputs.size() == inputs_,
+            {"request_batch::put: got token ", t, " of ", tokens_, ", a request of ", r.d, " entries in ",
+             r.inputs.size(), " ciphertexts, expected ", d_, " in ", inputs_});
         for (const auto& input : r.inputs) {
-            detail::throw_if<shape_error>(input.size() != input_bytes(),
-                                          "request_batch::put: got a ciphertext of ", input.size(),
-                                          " bytes, expected ", input_bytes());
+            require<shape_error>(input.size() == input_bytes(),
+                                 {"request_batch::put: got a ciphertext of ", input.size(),
+                                  " bytes, expected ", input_bytes()});
         }
         where.upload(std::span<const random::seed>(&r.seed, 1), seeds_.data() + t);
         for (std::size_t i = 0; i < inputs_; ++i) {
@@ -326,9 +326,9 @@ class reply_batch : public batch_size {
         for (std::size_t o = 0; fits && o < r.outputs.size(); ++o) {
             fits = r.outputs[o].c0.size() == c0_bytes(o) && r.outputs[o].c1.size() == c1_bytes(o);
         }
-        detail::throw_if<shape_error>(
-            !fits, "reply_batch::put: got token ", t, " of ", tokens_, ", a reply for a ", r.rank, " x ", r.d,
-            " matrix that is not one for this layout, of a ", layout_.rank, " x ", layout_.d, " matrix");
+        require<shape_error>(fits, {"reply_batch::put: got token ", t, " of ", tokens_, ", a reply for a ",
+                                    r.rank, " x ", r.d, " matrix that is not one for this layout, of a ",
+                                    layout_.rank, " x ", layout_.d, " matrix"});
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             where.upload(std::span<const std::uint8_t>(r.outputs[o].c0), bytes() + c0_at(t, o));
             where.upload(std::span<const std::uint8_t>(r.outputs[o].c1), bytes() + c1_at(t, o));

@@ -250,10 +250,10 @@ struct rerandomize_c1_kernel {
 };
 
 inline void check_rerandomization(const char* who, const rerandomization& p) {
-    detail::throw_if<shape_error>(p.tokens == 0 || p.outputs == 0, who, ": got ", p.tokens, " tokens and ",
-                                  p.outputs, " outputs, expected at least one of each");
-    detail::throw_if<shape_error>(p.stride % 16 != 0, who, ": got replies of ", p.stride,
-                                  " bytes, expected a multiple of 16");
+    require<shape_error>(p.tokens != 0 && p.outputs != 0, {who, ": got ", p.tokens, " tokens and ", p.outputs,
+                                                           " outputs, expected at least one of each"});
+    require<shape_error>(p.stride % 16 == 0,
+                         {who, ": got replies of ", p.stride, " bytes, expected a multiple of 16"});
 }
 
 }  // namespace detail
@@ -268,13 +268,13 @@ void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where
                     ckks::flood<Terms> flood, const rerandomization& p) {
     detail::check_rerandomization("device::rerandomize_c0", p);
     const std::uint32_t n = std::uint32_t{1} << trace.log_n();
-    detail::throw_if<shape_error>(
-        p.c0_parts == 0 || p.zero_parts == 0 || p.e0_stride < n || p.flood_stride < n,
-        "device::rerandomize_c0: got ", p.c0_parts, " and ", p.zero_parts, " parts, and strides of ",
-        p.e0_stride, " and ", p.flood_stride, ", expected at least 1, and ", n);
-    detail::throw_if<parameter_error>(flood.bits < 1 || flood.bits > ckks::flood<Terms>::max_bits,
-                                      "device::rerandomize_c0: bits of the flood: got ", flood.bits,
-                                      ", expected 1 to ", ckks::flood<Terms>::max_bits);
+    require<shape_error>(
+        p.c0_parts != 0 && p.zero_parts != 0 && p.e0_stride >= n && p.flood_stride >= n,
+        {"device::rerandomize_c0: got ", p.c0_parts, " and ", p.zero_parts, " parts, and strides of ",
+         p.e0_stride, " and ", p.flood_stride, ", expected at least 1, and ", n});
+    require<parameter_error>(flood.bits >= 1 && flood.bits <= ckks::flood<Terms>::max_bits,
+                             {"device::rerandomize_c0: bits of the flood: got ", flood.bits,
+                              ", expected 1 to ", ckks::flood<Terms>::max_bits});
     detail::rerandomize_c0_kernel<Basis> kernel{};
     kernel.p = p;
     kernel.factors = trace.factors();

@@ -392,8 +392,8 @@ void draw(const Where& where, std::span<const draw_group> groups) {
             std::uint64_t more = 0;
             detail::dealt_draws dealt = detail::deal_draws(draws, more);
             constexpr std::uint64_t most_blocks = 0x7fffffff;
-            detail::throw_if<parameter_error>(more > most_blocks, "device::draw: thread blocks: got ", more,
-                                              ", expected below 2^31");
+            require<parameter_error>(more <= most_blocks,
+                                     {"device::draw: thread blocks: got ", more, ", expected below 2^31"});
             if (kernel.groups == most_draws || blocks + more > most_blocks) {
                 launch();
             }

@@ -30,10 +30,10 @@ class trace_tables {
     /// @throws parameter_error unless log_n is in [0, 6] and below the ring's
     template <class Where>
     trace_tables(const Where& where, int log_n, bool of_block_sums = true) : log_n_(log_n) {
-        detail::throw_if<parameter_error>(
-            log_n < 0 || log_n > most_subring_log_n || log_n > Basis::log_n - (of_block_sums ? 1 : 0),
-            "device::trace_tables: log_n: got ", log_n, ", expected 0 to ", most_subring_log_n,
-            " for a ring of degree 2^", Basis::log_n);
+        require<parameter_error>(
+            log_n >= 0 && log_n <= most_subring_log_n && log_n <= Basis::log_n - (of_block_sums ? 1 : 0),
+            {"device::trace_tables: log_n: got ", log_n, ", expected 0 to ", most_subring_log_n,
+             " for a ring of degree 2^", Basis::log_n});
         const std::size_t n = std::size_t{1} << log_n;
         std::vector<trace_factor> factors;
         rns::for_each_limb<Basis>([&]<int I>() {

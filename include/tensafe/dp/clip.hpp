@@ -4,12 +4,10 @@
 #include <tensafe/core/portable.hpp>
 #include <tensafe/core/precondition.hpp>
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 // Vectors scaled down to a Euclidean norm: what bounds how much one input can change what is released. The
 // time depends on the number of entries, not on their values (but for subnormal floats, which processors

@@ -2,14 +2,12 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/precondition.hpp>
-#include <tensafe/core/text.hpp>
 #include <tensafe/dp/round_up.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 namespace tensafe::dp {
 

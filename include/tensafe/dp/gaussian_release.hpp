@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/text.hpp>
 #include <tensafe/dp/clip.hpp>
 #include <tensafe/dp/gaussian_mechanism.hpp>
 #include <tensafe/dp/odometer.hpp>

@@ -6,7 +6,6 @@
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/private_file.hpp>
-#include <tensafe/memory/buffer.hpp>
 
 #include <nlohmann/json.hpp>
 

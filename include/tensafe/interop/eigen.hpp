@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <vector>
 

@@ -6,9 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
 #include <thrust/binary_search.h>
 #include <thrust/device_ptr.h>
 #include <thrust/device_vector.h>

@@ -65,32 +65,24 @@ inline bool is_within_storage(const at::Tensor& t) {
 /// Refuses all but a dense tensor of real numbers in the CPU's memory. O(dimensions).
 /// @throws parameter_error or unsupported_error
 inline void check_memory(const char* who, const at::Tensor& t) {
-    const auto refuse = [who](const std::string& what) { throw unsupported_error({who, ": ", what}); };
+    const auto expect = [who](bool holds, text_part what) {
+        require<unsupported_error>(holds, {who, ": ", what});
+    };
     require<parameter_error>(t.defined(), {who, ": got an undefined tensor, expected one with values"});
-    if (!t.device().is_cpu()) {
-        refuse("got a tensor on the device " + t.device().str() +
-               ", expected one on the CPU; copy it to the CPU first: x.to(torch::kCPU)");
-    }
-    if (t.is_nested()) {
-        refuse("got a nested tensor, expected a dense one; take its tensors one by one: x.unbind()");
-    }
-    if (t.layout() != at::kStrided) {
-        refuse("got a tensor without strides (sparse or mkldnn), expected a dense one; call x.to_dense()");
-    }
-    if (t.is_quantized()) {
-        refuse("got a quantised tensor, expected real numbers; call x.dequantize()");
-    }
-    if (t.is_complex()) {
-        refuse("got a complex tensor, expected real numbers; call torch::real(x)");
-    }
-    if (t.is_neg()) {
-        refuse("got a tensor that is to be negated when read, expected plain memory; call x.resolve_neg()");
-    }
-    if (!t.has_storage() || !is_within_storage(t)) {
-        refuse(
-            "got a tensor without memory for all its entries (zeros that are none, inside of vmap, or a "
-            "storage that was made smaller), expected one that has it; call x.clone() while it is whole");
-    }
+    require<unsupported_error>(t.device().is_cpu(),
+                               {who, ": got a tensor on the device ", t.device().str(),
+                                ", expected one on the CPU; copy it to the CPU first: x.to(torch::kCPU)"});
+    expect(!t.is_nested(),
+           "got a nested tensor, expected a dense one; take its tensors one by one: x.unbind()");
+    expect(t.layout() == at::kStrided,
+           "got a tensor without strides (sparse or mkldnn), expected a dense one; call x.to_dense()");
+    expect(!t.is_quantized(), "got a quantised tensor, expected real numbers; call x.dequantize()");
+    expect(!t.is_complex(), "got a complex tensor, expected real numbers; call torch::real(x)");
+    expect(!t.is_neg(),
+           "got a tensor that is to be negated when read, expected plain memory; call x.resolve_neg()");
+    expect(t.has_storage() && is_within_storage(t),
+           "got a tensor without memory for all its entries (zeros that are none, inside of vmap, or a "
+           "storage that was made smaller), expected one that has it; call x.clone() while it is whole");
 }
 
 inline bool is_readable(at::ScalarType type) noexcept {
@@ -126,39 +118,32 @@ inline void widen(const at::Tensor& t, std::int64_t first, std::int64_t stride, 
 /// @throws encoding_error, naming the entry but not its value, unless the rounded value is finite
 inline void write_rounded(const char* who, std::span<const double> values, const at::Tensor& t,
                           std::size_t first) {
-    const auto write = [&](auto* out, auto&& rounded, auto&& is_finite) {
+    const auto write = [&]<class T>(T* out, T (*rounded)(double)) {
         for (std::size_t k = 0; k < values.size(); ++k) {
             out[first + k] = rounded(values[k]);
-            if (!is_finite(out[first + k])) {
+            if (!std::isfinite(static_cast<double>(out[first + k]))) {
                 // Without the value: messages end up in logs, and this was decrypted.
-                throw encoding_error(
-                    {who, ": entry ", k, " is ",
-                     (std::isfinite(values[k]) ? std::string("too large for ") + at::toString(t.scalar_type())
-                                               : "not finite")});
+                const bool is_no_number = !std::isfinite(values[k]);
+                throw encoding_error({who, ": entry ", k,
+                                      is_no_number ? " is not finite" : " is too large for ",
+                                      is_no_number ? "" : at::toString(t.scalar_type())});
             }
         }
     };
-    const auto is_finite = [](auto x) { return std::isfinite(x); };
     switch (t.scalar_type()) {
         case at::kDouble:
-            write(
-                t.data_ptr<double>(), [](double x) { return x; }, is_finite);
-            break;
+            return write.operator()<double>(t.data_ptr<double>(), [](double x) { return x; });
         case at::kFloat:
-            write(
-                t.data_ptr<float>(), [](double x) { return static_cast<float>(x); }, is_finite);
-            break;
+            return write.operator()<float>(t.data_ptr<float>(),
+                                           [](double x) { return static_cast<float>(x); });
         case at::kHalf:
-            write(
-                t.data_ptr<at::Half>(),
-                [](double x) { return at::Half(io::half_from_double(x), at::Half::from_bits()); },
-                [](at::Half x) { return (x.x & 0x7c00u) != 0x7c00u; });
-            break;
+            return write.operator()<at::Half>(t.data_ptr<at::Half>(), [](double x) {
+                return at::Half(io::half_from_double(x), at::Half::from_bits());
+            });
         default:
-            write(
-                t.data_ptr<at::BFloat16>(),
-                [](double x) { return at::BFloat16(io::bfloat16_from_double(x), at::BFloat16::from_bits()); },
-                [](at::BFloat16 x) { return (x.x & 0x7f80u) != 0x7f80u; });
+            return write.operator()<at::BFloat16>(t.data_ptr<at::BFloat16>(), [](double x) {
+                return at::BFloat16(io::bfloat16_from_double(x), at::BFloat16::from_bits());
+            });
     }
 }
 

@@ -25,7 +25,6 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -150,6 +149,13 @@ inline void check_scrypt_cost(const scrypt_cost& cost) {
                               "to 256 MiB, and no more than four times the work of the default"});
 }
 
+inline memory::secret_buffer<std::byte> make_key_file(const key_info& info, const random::seed& seed,
+                                                      const passphrase& phrase, const scrypt_cost& cost) {
+    memory::secret_buffer<std::byte> bytes(key_file_bytes);
+    write_key_file_bytes(info, seed, phrase, cost, bytes.span().first<key_file_bytes>());
+    return bytes;
+}
+
 /// The time in seconds; a clock that is far off gives the first or the last that a key file can say.
 inline std::chrono::sys_seconds this_second() {
     constexpr std::chrono::seconds first{0};
@@ -177,9 +183,7 @@ key_info rotate_checked(const std::filesystem::path& path, const passphrase& phr
     info.created = this_second();
     random::seed seed = random::fresh_seed();
     const memory::wipe_guard guard(seed);
-    memory::secret_buffer<std::byte> bytes(key_file_bytes);
-    write_key_file_bytes(info, seed, phrase, info.cost, bytes.span().first<key_file_bytes>());
-    lock.replace(bytes.span());
+    lock.replace(make_key_file(info, seed, phrase, info.cost).span());
     return info;
 }
 
@@ -204,9 +208,7 @@ key_info create_key_file(const std::filesystem::path& path, const passphrase& ph
     std::copy_n(std::as_bytes(std::span(id)).begin(), id.size(), info.id.begin());
     random::seed seed = random::fresh_seed();
     const memory::wipe_guard guard(seed);
-    memory::secret_buffer<std::byte> bytes(detail::key_file_bytes);
-    detail::write_key_file_bytes(info, seed, phrase, cost, bytes.span().first<detail::key_file_bytes>());
-    io::create_private_file(path, bytes.span());
+    io::create_private_file(path, detail::make_key_file(info, seed, phrase, cost).span());
     return info;
 }
 
@@ -258,10 +260,7 @@ inline key_info change_passphrase(const std::filesystem::path& path, const passp
     info.wrapped = !replacement.empty();
     // That of a key without a wrap is the default.
     info.cost = info.wrapped ? cost.value_or(file.info.cost) : scrypt_cost{};
-    memory::secret_buffer<std::byte> bytes(detail::key_file_bytes);
-    detail::write_key_file_bytes(info, seed, replacement, info.cost,
-                                 bytes.span().first<detail::key_file_bytes>());
-    lock.replace(bytes.span());
+    lock.replace(detail::make_key_file(info, seed, replacement, info.cost).span());
     return info;
 }
 

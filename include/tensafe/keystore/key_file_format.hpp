@@ -1,10 +1,8 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/passphrase.hpp>
 #include <tensafe/keystore/sha256.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/wire/bytes.hpp>
@@ -53,10 +51,10 @@ using key_file_span = std::span<std::byte, key_file_bytes>;
 using const_key_file_span = std::span<const std::byte, key_file_bytes>;
 
 inline wire::byte_reader key_fields(std::span<const std::byte> bytes, std::size_t at) noexcept {
-    return {{octets_of(bytes.data()) + at, bytes.size() - at}, "key file"};
+    return {{octets(bytes.data()) + at, bytes.size() - at}, "key file"};
 }
 inline wire::byte_writer key_fields(key_file_span bytes, std::size_t at) noexcept {
-    return {{octets_of(bytes.data()) + at, bytes.size() - at}, "key file"};
+    return {{octets(bytes.data()) + at, bytes.size() - at}, "key file"};
 }
 
 inline void require_zeros(std::span<const std::byte> bytes, const std::string& file, const char* what) {
@@ -142,7 +140,7 @@ inline void write_key_file_bytes(const key_info& info, const random::seed& seed,
     to[5] = static_cast<std::byte>(phrase.empty() ? 0 : 1);
     wire::byte_writer fields = key_fields(to, 8);
     fields.number<std::uint64_t>(info.set);
-    fields.bytes({octets_of(info.id.data()), info.id.size()});
+    fields.bytes({octets(info.id.data()), info.id.size()});
     fields.number<std::uint64_t>(info.generation);
     fields.number<std::uint64_t>(static_cast<std::uint64_t>(info.created.time_since_epoch().count()));
     if (phrase.empty()) {

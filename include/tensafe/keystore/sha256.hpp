@@ -64,9 +64,7 @@ class sha256 {
   public:
     sha256() : context_(EVP_MD_CTX_new()) {
         const openssl_reports reports;
-        if (context_ == nullptr) {
-            reports.fail("make a SHA-256 context");
-        }
+        reports.require(context_ != nullptr, "make a SHA-256 context");
         begin(reports);
     }
 
@@ -81,9 +79,7 @@ class sha256 {
     sha256_digest finish() {
         const openssl_reports reports;
         sha256_digest digest{};
-        reports.check(
-            EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr),
-            "finish SHA-256");
+        reports.check(EVP_DigestFinal_ex(context_.get(), octets(digest.data()), nullptr), "finish SHA-256");
         begin(reports);
         return digest;
     }

@@ -202,11 +202,10 @@ inline std::array<std::byte, hash_digits / 2> keyed_hash(std::span<const std::by
                                                          std::string_view text) {
     const keystore::openssl_reports reports;
     std::array<std::byte, hash_digits / 2> hash{};
-    if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-             reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-             reinterpret_cast<unsigned char*>(hash.data()), nullptr) == nullptr) {
-        reports.fail("compute HMAC-SHA-256");
-    }
+    reports.require(
+        HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), keystore::octets(text.data()),
+             text.size(), keystore::octets(hash.data()), nullptr) != nullptr,
+        "compute HMAC-SHA-256");
     return hash;
 }
 

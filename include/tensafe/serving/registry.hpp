@@ -335,7 +335,6 @@ class registry {
         return handle(packed);
     }
 
-    /// Packs an entry, after making room for it.
     std::shared_ptr<entry> pack(entry made, const lora::pack_progress& progress) {
         exchange([&](snapshot& next) { make_room(next, made.bytes, made.name); });
         made.model = loader_.pack(*made.matrices, progress);

@@ -9,7 +9,6 @@
 #include <limits>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace tensafe::serving {

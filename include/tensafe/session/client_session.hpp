@@ -20,7 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -357,7 +357,7 @@ class basic_client_session {
         const auto at = find(to.of_.number);
         require<parameter_error>(at != messages_.end(), {"client_session: got the reply to request ",
                                                          to.of_.number, ", which is not under way"});
-        take(*at, [&](auto&... reply) { fill_last(fill, reply...); });
+        take(*at, [&](auto&... to_fill) { fill(std::get<sizeof...(to_fill) - 1>(std::tie(to_fill...))); });
     }
 
     /// Takes the server's refusal of a message.
@@ -555,7 +555,6 @@ class basic_client_session {
             memory::wipe(m.query_.scale);
         }
     }
-    /// Removes blocks that nobody needs any more.
     static void prune(group& g) {
         std::erase_if(g.blocks, [](const block& b) {
             return b.unanswered == 0 && !b.is_asked_for && (b.is_dead || b.positions.left() == 0);
@@ -730,15 +729,6 @@ class basic_client_session {
                 at->from_ != nullptr ? encrypt_again(at, at->refused_ + 1) : remove(at);
             }
         }
-    }
-
-    template <class Fill, class Last>
-    static void fill_last(Fill& fill, Last& last) {
-        fill(last);
-    }
-    template <class Fill, class First, class Last>
-    static void fill_last(Fill& fill, First&, Last& last) {
-        fill(last);
     }
 
     /// Takes the reply to a message.

@@ -4,7 +4,6 @@
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <concepts>

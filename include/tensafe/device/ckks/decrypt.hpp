@@ -15,7 +15,6 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// Reads c0 + c1*s.
 template <class Basis>
 struct load_decrypted {
     stack_view c0;
@@ -88,8 +87,7 @@ struct fold_kernel {
                 const auto thread = static_cast<std::uint32_t>(t);
                 const std::uint32_t sum = first_sum + thread;
                 if (thread < static_cast<std::uint32_t>(threads) / group && sum < sums) {
-                    out[(static_cast<std::size_t>(polynomial) * Basis::limbs + I) * sums + sum] =
-                        ctx.shared().sums[thread * group];
+                    out[limb_of<Basis, I>(polynomial) * sums + sum] = ctx.shared().sums[thread * group];
                 }
             });
         });

@@ -288,9 +288,7 @@ class l2_window {
         value.accessPolicyWindow.hitProp = cudaAccessPropertyPersisting;
         value.accessPolicyWindow.missProp = cudaAccessPropertyStreaming;
         active_ = answered(cudaStreamSetAttribute(stream_, cudaStreamAttributeAccessPolicyWindow, &value));
-        if (active_) {
-            kept_ = kept;
-        } else {
+        if (!active_) {
             static_cast<void>(cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, limit_before_));
         }
     }
@@ -313,8 +311,6 @@ class l2_window {
 
     /// Whether the GPU keeps the range.
     bool active() const noexcept { return active_; }
-    /// The bytes of the range that it tries to keep; 0 if not active.
-    std::size_t kept_bytes() const noexcept { return kept_; }
 
   private:
     static bool answered(cudaError_t result) noexcept {
@@ -326,7 +322,6 @@ class l2_window {
 
     cudaStream_t stream_ = nullptr;
     std::size_t limit_before_ = 0;
-    std::size_t kept_ = 0;
     bool active_ = false;
 };
 

@@ -47,13 +47,11 @@ TENSAFE_HD_INLINE complex_value multiply(complex_value a, complex_value w) noexc
     return {arith::rounded_product(a.re, w.re) - arith::rounded_product(a.im, w.im),
             arith::rounded_product(a.re, w.im) + arith::rounded_product(a.im, w.re)};
 }
-/// The product a * conj(w).
 TENSAFE_HD_INLINE complex_value multiply_conjugate(complex_value a, complex_value w) noexcept {
     return {arith::rounded_product(a.re, w.re) + arith::rounded_product(a.im, w.im),
             arith::rounded_product(a.im, w.re) - arith::rounded_product(a.re, w.im)};
 }
 
-/// The first three powers of a root.
 struct powers {
     complex_value first;
     complex_value second;
@@ -195,7 +193,6 @@ class slot_tables {
 
 namespace detail {
 
-/// The number of slots of one thread.
 inline constexpr int values_per_thread = 16;
 /// The largest thread block's slots, as a power of two: 128 KiB of shared memory.
 inline constexpr int largest_log_block = 13;
@@ -212,7 +209,6 @@ struct slot_cut {
     static constexpr int log_parts = log_block - log_part;
     static constexpr int log_blocks = LogSlots - log_block;
     static constexpr int block_slots = 1 << log_block;
-    /// The number of threads with something to do.
     static constexpr int busy = block_slots / values_per_thread;
     static constexpr int threads = std::max(busy, 32);
     /// Bits of a slot's number that the first pass deals with: blocks of four, then of eight or sixteen.

@@ -360,7 +360,6 @@ struct load_replicated {
     std::uint32_t entries;  ///< entries of a polynomial: N/2 / 2^log_stride
     int log_stride;
 
-    /// The slots of one polynomial.
     struct row_type {
         const Real* entries;
         std::size_t count;

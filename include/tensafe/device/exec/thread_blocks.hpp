@@ -115,6 +115,12 @@ TENSAFE_HD_INLINE void store_pair(word* words, word_pair values) noexcept {
     arith::store_two(words, values.first, values.second);
 }
 
+/// The number of limb I of a polynomial among those of a stack.
+template <class Basis, int I>
+TENSAFE_HD_INLINE constexpr std::size_t limb_of(std::size_t polynomial) noexcept {
+    return polynomial * std::size_t{Basis::limbs} + std::size_t{I};
+}
+
 /// Calls f.template operator()<I>() for the I in [First, Count) that equals `index`, the same for all threads
 /// of a thread block; nothing for any other index.
 template <int Count, int First = 0, class F>
@@ -133,7 +139,6 @@ enum class thread_order { forward, reverse, shuffled };
 
 namespace detail {
 
-/// The byte that garbage consists of on the host.
 inline constexpr int poison = 0xA5;
 
 /// A permutation of [0, count), another one at each call of `next` if shuffled.

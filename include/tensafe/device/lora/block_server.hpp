@@ -449,7 +449,6 @@ class server<P, Where, lora::token_blocks, Protection> {
         work.check_staged();
     }
 
-    /// Draws everything random about a batch of token blocks, in one launch.
     void draw(const Where& where, preparation& work) const {
         const auto [ternary, e0, e1] =
             work.products_.draws(work.zero_seeds_.device, work.tokens_ * plan_.outputs());

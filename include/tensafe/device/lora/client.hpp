@@ -40,7 +40,6 @@ struct keys_of_tokens {
     }
 };
 
-/// Sets scale[t] = largest / norm of token t.
 struct scale_kernel {
     static constexpr int threads = 256;
     using shared_type = no_shared;
@@ -58,7 +57,6 @@ struct scale_kernel {
             const std::uint32_t token = ctx.block().x * threads + static_cast<std::uint32_t>(t);
             if (token < tokens) {
                 const double squared = squared_norms[token];
-                // Neither NaN nor infinite.
                 const bool finite = squared - squared == 0;
                 const double norm = std::sqrt(squared);
                 constexpr double least = 0x1p-500;

@@ -126,7 +126,6 @@ class engine {
              group.client->clients(), " and ", group.server->clients()});
     }
 
-    /// Finds the workspace of an earlier group with the layout of group g, or else makes one.
     std::size_t find_workspace(std::size_t g) {
         for (std::size_t earlier = 0; earlier < g; ++earlier) {
             if (groups_[earlier].server->layout() == groups_[g].server->layout()) {

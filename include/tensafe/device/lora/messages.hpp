@@ -63,11 +63,10 @@ struct pack_kernel {
             constexpr std::size_t stride = places::template offset<Basis::limbs>;
             auto& values = ctx.shared().values;
             ctx.each([&](int t) {
-                const std::size_t limb = std::size_t{polynomial} * static_cast<std::size_t>(Basis::limbs) +
-                                         static_cast<std::size_t>(I);
                 const word* const from =
-                    words + limb * Basis::degree + block * places::at_once + 2 * static_cast<std::size_t>(t);
-                *reinterpret_cast<word_pair*>(values + 2 * t) = load_pair(from);
+                    words + limb_of<Basis, I>(polynomial) * Basis::degree + block * places::at_once;
+                *reinterpret_cast<word_pair*>(values + 2 * t) =
+                    load_pair(from + 2 * static_cast<std::size_t>(t));
             });
             ctx.last([&](int t) {
                 auto* const to = reinterpret_cast<word*>(bytes + polynomial * stride + offset) +
@@ -120,9 +119,9 @@ struct unpack_kernel {
             ctx.last([&](int t) {
                 const std::uint32_t k = 2 * static_cast<std::uint32_t>(t);
                 const word_pair pair{value<bits>(packed, k), value<bits>(packed, k + 1)};
-                const std::size_t limb = std::size_t{polynomial} * static_cast<std::size_t>(Basis::limbs) +
-                                         static_cast<std::size_t>(I);
-                store_pair(words + limb * Basis::degree + block * places::at_once + k, pair);
+                store_pair(
+                    words + limb_of<Basis, I>(polynomial) * Basis::degree + block * places::at_once + k,
+                    pair);
                 if (pair.first >= q || pair.second >= q) {  // what came from outside is public
                     ctx.atomic_or(status + polynomial / per_status, std::uint32_t{1} << I);
                 }
@@ -323,16 +322,17 @@ class reply_batch : public batch_size {
     void put(const Where& where, std::size_t t, const reply_type& r) {
         bool fits = t < tokens_ && r.rank == layout_.rank && r.d == layout_.d &&
                     r.outputs.size() == places_.outputs.size();
-        for (std::size_t o = 0; fits && o < r.outputs.size(); ++o) {
-            fits = r.outputs[o].c0.size() == c0_bytes(o) && r.outputs[o].c1.size() == c1_bytes(o);
+        if (fits) {
+            for_parts(r, t, [&](const auto& part, std::size_t, std::size_t bytes) {
+                fits = fits && part.size() == bytes;
+            });
         }
         require<shape_error>(fits, {"reply_batch::put: got token ", t, " of ", tokens_, ", a reply for a ",
                                     r.rank, " x ", r.d, " matrix that is not one for this layout, of a ",
                                     layout_.rank, " x ", layout_.d, " matrix"});
-        for (std::size_t o = 0; o < r.outputs.size(); ++o) {
-            where.upload(std::span<const std::uint8_t>(r.outputs[o].c0), bytes() + c0_at(t, o));
-            where.upload(std::span<const std::uint8_t>(r.outputs[o].c1), bytes() + c1_at(t, o));
-        }
+        for_parts(r, t, [&](const auto& part, std::size_t at, std::size_t) {
+            where.upload(std::span(part), bytes() + at);
+        });
         where.wait();
     }
 
@@ -343,29 +343,24 @@ class reply_batch : public batch_size {
         r.rank = layout_.rank;
         r.d = layout_.d;
         r.outputs.resize(places_.outputs.size());
-        for (std::size_t o = 0; o < r.outputs.size(); ++o) {
-            r.outputs[o].c0.resize(c0_bytes(o));
-            r.outputs[o].c1.resize(c1_bytes(o));
-            where.download(bytes() + c0_at(t, o), std::span<std::uint8_t>(r.outputs[o].c0));
-            where.download(bytes() + c1_at(t, o), std::span<std::uint8_t>(r.outputs[o].c1));
-        }
+        for_parts(r, t, [&](auto& part, std::size_t at, std::size_t count) {
+            part.resize(count);
+            where.download(bytes() + at, std::span(part));
+        });
         where.wait();
         return r;
     }
 
   private:
-    std::size_t c0_bytes(std::size_t o) const noexcept {
-        return memory::packed_bytes(places_.outputs[o].wanted, static_cast<int>(places_.outputs[o].bits));
-    }
-    std::size_t c1_bytes(std::size_t o) const noexcept {
-        return memory::packed_bytes(P::degree, static_cast<int>(places_.outputs[o].bits));
-    }
-    /// The place where the bytes of c0 start.
-    std::size_t c0_at(std::size_t t, std::size_t o) const noexcept {
-        return t * places_.stride + places_.outputs[o].c0_offset;
-    }
-    std::size_t c1_at(std::size_t t, std::size_t o) const noexcept {
-        return t * places_.stride + places_.outputs[o].c1_offset;
+    /// Calls f(part, place, bytes) for c0 and c1 of each output of a reply, with the place among all bytes.
+    template <class Reply, class F>
+    void for_parts(Reply& r, std::size_t t, const F& f) const {
+        for (std::size_t o = 0; o < r.outputs.size(); ++o) {
+            const output_place& at = places_.outputs[o];
+            const auto bits = static_cast<int>(at.bits);
+            f(r.outputs[o].c0, t * places_.stride + at.c0_offset, memory::packed_bytes(at.wanted, bits));
+            f(r.outputs[o].c1, t * places_.stride + at.c1_offset, memory::packed_bytes(P::degree, bits));
+        }
     }
 
     layout_type layout_;

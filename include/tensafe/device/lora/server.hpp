@@ -68,7 +68,6 @@ class zero_clients {
         return static_cast<std::uint32_t>(count() - 1);
     }
 
-    /// Checks a client's number.  @throws parameter_error for a client that was not added
     void check(std::uint32_t client) const {
         require<parameter_error>(client < count(), {"device::server::stage: got client number ", client,
                                                     ", expected less than ", count()});
@@ -365,7 +364,6 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     static constexpr std::size_t words_ = P::degree * limbs_;
     static constexpr auto trace_ = static_cast<std::uint32_t>(Rows);
 
-    /// Draws all that is random about a batch, in one launch: c1 of requests, encryptions of zero and floods.
     void draw(const Where& where, const requests& from, workspace& work) const {
         const auto inputs = static_cast<std::uint32_t>(layout_.inputs());
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());

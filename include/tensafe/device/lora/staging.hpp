@@ -22,7 +22,6 @@ namespace tensafe::device {
 template <class Where>
 class staging_area {
   public:
-    /// A piece of a staging area, on both sides.
     template <class T>
     struct piece {
         std::span<T> host;
@@ -121,7 +120,6 @@ struct begin_batch_kernel {
     const void* states;
     std::uint32_t tokens;
 
-    /// Runs in one thread block.
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
         ctx.each([&](int t) {
@@ -208,11 +206,9 @@ class batch_size {
     }
 
   protected:
-    /// Checks a token's number.  @throws shape_error if there is no token t
     void check_token(std::size_t t) const {
         require<shape_error>(t < tokens_, {who_, ": got token ", t, " of ", tokens_});
     }
-    /// Checks the staging.  @throws error unless something is staged
     void check_staged() const {
         require<error>(tokens_ != 0, {who_, ": nothing is staged; call stage() first"});
     }
@@ -328,7 +324,6 @@ class client_batch : public staged_batch<Where> {
                               " entries, expected whole hidden states of ", layout_.d});
         return states.size() / layout_.d;
     }
-    /// Calls f(token, state) for each hidden state.
     template <class F>
     void for_each_state(std::span<const float> states, F&& f) const {
         for (std::size_t t = 0; t < states.size() / layout_.d; ++t) {
@@ -373,7 +368,6 @@ class client_batch : public staged_batch<Where> {
                              {"device::client::collect: got room for ", answers, " answers, expected ",
                               tokens_ * layout_.rank});
     }
-    /// Throws what the status of the first token that went wrong says.
     void report() const {
         for (std::size_t t = 0; t < tokens_; ++t) {
             const auto lacks = [&](std::uint32_t bit) { return (status_.host[t] & bit) == 0; };

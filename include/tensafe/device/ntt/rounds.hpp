@@ -110,7 +110,6 @@ struct round_layout {
         return (upper << (free_above + radix + below)) + (value << below) + (lower << (free_below + paired)) +
                pair;
     }
-    /// The first register of pair p of neighbours.
     TENSAFE_HD_INLINE static constexpr int first_of_pair(int p) noexcept {
         return paired == 1 ? ((p >> radix) << (radix + 1)) + (p & ((1 << radix) - 1)) : 2 * p;
     }

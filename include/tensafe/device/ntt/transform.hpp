@@ -12,7 +12,6 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// A transform on its way into launches: all limbs of some polynomials.
 template <class Basis, class Where>
 struct transform_launches {
     using middle_type = unfinished<Basis>;
@@ -22,7 +21,6 @@ struct transform_launches {
     std::size_t polynomials;
     middle_type middle;
 
-    /// A kernel with 2^log_blocks thread blocks for each limb.
     template <class Kernel>
     void launch(const Kernel& kernel, int log_blocks) const {
         where.launch(kernel, grid_shape{static_cast<std::uint32_t>(polynomials << log_blocks),

@@ -114,7 +114,6 @@ struct dealt_draws {
     std::uint32_t chunks_before[most_moduli + 1];
 };
 
-/// Checks a group of draws.  @throws parameter_error
 inline void check_draws(const draw_group& draws) {
     const auto expect = [](bool right, const char* what, auto got, const char* wanted) {
         require<parameter_error>(right, {"device::draw: ", what, ": got ", got, ", expected ", wanted});

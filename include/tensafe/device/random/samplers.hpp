@@ -15,7 +15,6 @@ inline constexpr std::size_t most_draws = 8;
 
 namespace detail {
 
-/// Four words of a stream, as they are moved.
 struct alignas(16) stream_quad {
     std::uint32_t words[4];
 };
@@ -132,7 +131,6 @@ struct draw_kernel {
         return *reinterpret_cast<const stream_quad*>(from);
     }
 
-    /// Finds the thread block's part of the work, and the bytes of its seed.
     TENSAFE_HOST_DEVICE draw_part find(std::uint32_t block, const std::uint8_t*& key) const {
         std::uint32_t group = 0;
         while (group + 1 < groups && block >= dealt[group + 1].first_block) {

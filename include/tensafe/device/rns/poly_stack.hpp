@@ -139,7 +139,6 @@ struct negate {
         return arith::subtract_if_not_below(Q - a, Q);
     }
 };
-/// The sum a + b.
 struct add {
     static constexpr int operands = 2;
     template <word Q>
@@ -147,7 +146,6 @@ struct add {
         return arith::subtract_if_not_below(a + b, Q);
     }
 };
-/// The difference a - b.
 struct subtract {
     static constexpr int operands = 2;
     template <word Q>
@@ -155,7 +153,6 @@ struct subtract {
         return arith::subtract_if_not_below(a + Q - b, Q);
     }
 };
-/// The product a * b.
 struct multiply {
     static constexpr int operands = 2;
     template <word Q>

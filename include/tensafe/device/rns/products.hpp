@@ -246,9 +246,7 @@ struct multiply_kernel {
         for (std::uint32_t j = 0; j < Tokens; ++j) {
             for (std::uint32_t g = 0; g < Outputs; ++g) {
                 if (first_token + j < p.tokens && first_output + g < p.outputs) {
-                    const std::size_t limb =
-                        product(first_token, first_output, j, g) * static_cast<std::size_t>(Basis::limbs) +
-                        static_cast<std::size_t>(I);
+                    const std::size_t limb = limb_of<Basis, I>(product(first_token, first_output, j, g));
                     p.c0_sums[limb * p.blocks + block] = sums[j * Outputs + g][t];
                 }
             }

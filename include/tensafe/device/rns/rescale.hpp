@@ -19,11 +19,9 @@ using last_limb = rns::basis<Basis::log_n, Basis::template prime<Basis::limbs - 
 
 namespace detail {
 
-/// The inverse 1/p modulo q, for distinct primes.
 template <word P, word Q>
 inline constexpr word inverse_of_prime = arith::inverse_mod(P % Q, Q);
 
-/// Reads the last limb of polynomials of the whole chain.
 template <class Basis>
 struct load_dropped_limb {
     stack_view from;
@@ -79,7 +77,6 @@ struct load_remainder {
     }
 };
 
-/// Writes (p - remainder) / q_last.
 template <class Basis>
 struct store_quotient {
     stack_view from;

@@ -32,7 +32,7 @@ TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlot
             pass::for_places(v, t, [&](complex_value& z, std::uint32_t place) { shared.put(place, z); });
         }
     });
-    for_passes_upwards<cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
+    for_passes<true, cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
         ctx.each([&](int thread) {
             const auto t = static_cast<std::uint32_t>(thread);
             if (t < busy) {
@@ -41,7 +41,7 @@ TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlot
                 shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                     z = shared.get(memory::place(first) ^ memory::place(i));
                 });
-                merge_pass<LogSlots, Low, Count, busy>(tables, t, v);
+                radix4_pass<true, LogSlots, Low, Count, busy>(tables, t, v);
                 shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                     if constexpr (Low + Count == cut::log_part) {
                         store_complex(to, cut::slot(block, first) + i, z);
@@ -101,11 +101,7 @@ struct outer_stages_kernel {
             shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                 z = row.slot(first + i);
             });
-            if constexpr (Merge) {
-                merge_pass<LogSlots, cut::log_part, cut::outer_bits, step>(tables, t, v);
-            } else {
-                split_pass<LogSlots, cut::log_part, cut::outer_bits, step>(tables, t, v);
-            }
+            radix4_pass<Merge, LogSlots, cut::log_part, cut::outer_bits, step>(tables, t, v);
             shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                 store_complex(to, first + i, z);
             });
@@ -130,7 +126,7 @@ struct to_coefficients_kernel {
         const std::uint32_t block = ctx.block().x & ((1U << cut::log_blocks) - 1);
         const auto row = load.row(polynomial);
         double* const to = coefficients + polynomial * 2 * cut::slots;
-        for_passes_downwards<cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
+        for_passes<false, cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
             ctx.each([&](int thread) {
                 const auto t = static_cast<std::uint32_t>(thread);
                 if (t < cut::busy) {
@@ -143,7 +139,8 @@ struct to_coefficients_kernel {
                             z = ctx.shared().get(shared_type::place(first) ^ shared_type::place(i));
                         }
                     });
-                    split_pass<LogSlots, Low, Count, static_cast<std::uint32_t>(cut::busy)>(tables, t, v);
+                    radix4_pass<false, LogSlots, Low, Count, static_cast<std::uint32_t>(cut::busy)>(tables, t,
+                                                                                                    v);
                     shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                         ctx.shared().put(shared_type::place(first) ^ shared_type::place(i), z);
                     });

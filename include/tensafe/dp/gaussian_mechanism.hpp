@@ -35,6 +35,14 @@ struct privacy_budget {
     friend bool operator==(const privacy_budget&, const privacy_budget&) = default;
 };
 
+// What adding Gaussian noise promises. Balle, Wang, "Improving the Gaussian mechanism for differential
+// privacy: analytical calibration and optimal denoising" (2018), theorem 8: necessary and sufficient, so
+// that no other formula gives less noise. Proofs, and of the rounding too:
+// docs/differential-privacy.md.
+//
+// mu is the sensitivity (the largest distance of what two neighbours release, in the Euclidean norm) divided
+// by the noise's standard deviation: it says all about a release. All functions are thread-safe.
+
 // The tail of the normal distribution, for arguments of any size without underflow: divided by its density.
 
 namespace detail {
@@ -85,18 +93,6 @@ inline double mills_slope(double x) noexcept {
     }
     return 1 - x * mills_ratio(x);
 }
-
-}  // namespace detail
-
-// What adding Gaussian noise promises. Balle, Wang, "Improving the Gaussian mechanism for differential
-// privacy: analytical calibration and optimal denoising" (2018), theorem 8: necessary and sufficient, so
-// that no other formula gives less noise. Proofs, and of the rounding too:
-// docs/differential-privacy.md.
-//
-// mu is the sensitivity (the largest distance of what two neighbours release, in the Euclidean norm) divided
-// by the noise's standard deviation: it says all about a release. All functions are thread-safe.
-
-namespace detail {
 
 /// The relative error that the computed delta may have: proved in the design page.
 inline constexpr double delta_error = 0x1p-40;

@@ -113,15 +113,16 @@ class basic_server_session {
             next_number_ = head.number + 1;
         }
         reply = reply ? std::move(reply) : std::make_shared<message>();
+        const auto answer_and_write = [&](const auto& request, auto& answered) {
+            answer(head.envelope(), request, work, answered);
+            Protocol::write(answered, head.envelope(), *reply);
+        };
         if (is_block) {
-            prepare(head.envelope(), block, work, work.block_reply);
-            Protocol::write(work.block_reply, head.envelope(), *reply);
+            answer_and_write(block, work.block_reply);
         } else if (head.what == wire::kind::request) {
-            Protocol::apply(zeros_, *model_, group, work.request, work, work.reply);
-            Protocol::write(work.reply, head.envelope(), *reply);
+            answer_and_write(work.request, work.reply);
         } else {
-            answer(head.envelope(), work.token_request, work, work.token_reply);
-            Protocol::write(work.token_reply, head.envelope(), *reply);
+            answer_and_write(work.token_request, work.token_reply);
         }
         if (reply->capacity() > 2 * reply->size()) {
             reply->shrink_to_fit();  // what is kept is counted by its size
@@ -172,7 +173,12 @@ class basic_server_session {
     /// Prepares a block.  @throws refused_error: block_limit; otherwise as server::prepare
     void answer(const wire::envelope& of, const lora::block_request& from, workspace& work,
                 lora::block_reply& to) {
-        prepare(of, from, work, to);
+        const std::lock_guard lock(mutex_);
+        require_block_room(of.group);
+        typename Protocol::server_block made;
+        Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
+        blocks_.emplace(std::pair(std::size_t{of.group}, of.number), std::move(made));
+        held_bytes_ += Protocol::bytes_of_block(*model_, of.group);
     }
     /// Answers a token of a block.  @throws refused_error: unknown_block or replayed; or as server::answer
     void answer(const wire::envelope& of, const lora::token_request& from, workspace& work,
@@ -221,16 +227,6 @@ class basic_server_session {
         store* in_;
         std::size_t group_;
     };
-
-    void prepare(const wire::envelope& of, const lora::block_request& from, workspace& work,
-                 lora::block_reply& to) {
-        const std::lock_guard lock(mutex_);
-        require_block_room(of.group);
-        typename Protocol::server_block made;
-        Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
-        blocks_.emplace(std::pair(std::size_t{of.group}, of.number), std::move(made));
-        held_bytes_ += Protocol::bytes_of_block(*model_, of.group);
-    }
 
     void require_block_room(std::size_t group) const {
         const auto first = blocks_.lower_bound({group, 0});

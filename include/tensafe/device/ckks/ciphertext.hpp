@@ -9,6 +9,7 @@
 #include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/device/rns/rescale.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,10 +27,7 @@ class secret_keys {
     using stack = secret_poly_stack<typename P::basis, rns::evaluation_form, Space>;
 
     template <class Where>
-    secret_keys(const Where& where, const ckks::secret_key<P>& key) : values_(1, memory::uninitialized) {
-        upload(where, key.value(), values_, 0);
-        where.wait();
-    }
+    secret_keys(const Where& where, const ckks::secret_key<P>& key) : secret_keys(where, std::array{&key}) {}
     /// Uploads keys: key c is that of client c.
     /// @throws parameter_error if there is none, or one is null
     template <class Where>

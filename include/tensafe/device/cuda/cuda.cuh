@@ -63,10 +63,7 @@ inline int device_count() noexcept {
 /// Checks for a GPU.  @throws device_error that says why, if there is none to use
 inline void require_device() {
     int count = 0;
-    const cudaError_t result = cudaGetDeviceCount(&count);
-    if (result != cudaSuccess) {
-        check_cuda(result, "no CUDA device");
-    }
+    check_cuda(cudaGetDeviceCount(&count), "no CUDA device");
     require<device_error>(count != 0,
                           {"no CUDA device: the driver is there, but shows none to this process"});
 }
@@ -264,8 +261,7 @@ class capture_allows_everything {
 template <class Kernel>
 void prepare_kernel() {
     static std::atomic<std::uint64_t> prepared{0};  // one bit for each GPU
-    int device = 0;
-    check_cuda(cudaGetDevice(&device), "kernel: current device");
+    const int device = current_device();
     const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;  // beyond 64: every time
     if ((prepared.load(std::memory_order_acquire) & bit) != 0) {
         return;

@@ -327,22 +327,6 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
     }
 }
 
-/// Evaluates for a degree that is known at run time only: compiles a kernel for each.
-template <class Where>
-void to_slots(const Where& where, const slot_tables<typename Where::space>& tables,
-              const double* coefficients, double* slots, std::size_t count) {
-    with_index<encoding::slot_transform::max_log_n + 1, encoding::slot_transform::min_log_n>(
-        tables.log_n(), [&]<int LogN>() { to_slots<LogN>(where, tables, coefficients, slots, count); });
-}
-template <class Where>
-void to_coefficients(const Where& where, const slot_tables<typename Where::space>& tables,
-                     const double* slots, double* coefficients, std::size_t count, double* work = nullptr) {
-    with_index<encoding::slot_transform::max_log_n + 1, encoding::slot_transform::min_log_n>(
-        tables.log_n(), [&]<int LogN>() {
-            to_coefficients<LogN>(where, tables, load_slots{LogN, slots}, coefficients, count, work);
-        });
-}
-
 /// Loads hidden states as slots: each entry in `2^log_stride` neighbouring slots, times the state's scale, as
 /// slot_geometry::replicate and encode_slots make them.
 ///

@@ -133,12 +133,8 @@ struct round_layout {
     }
 };
 
-}  // namespace tensafe::device::detail
-
 // What one thread does between two exchanges: several stages on values that it holds in registers. Bounds are
 // template arguments, in units of q / 256; docs/gpu.md follows them.
-
-namespace tensafe::device::detail {
 
 /// The bound after `Stages` forward stages on values of bound `Bound`. In each stage the operand that is not
 /// multiplied is reduced if its sum with a product would pass the limit.

@@ -148,34 +148,26 @@ inline dealt_draws deal_draws(const draw_group& draws, std::uint64_t& blocks) no
     dealt_draws dealt{};
     dealt.draws = draws;
     dealt.period = 1;
-    switch (draws.kind) {
-        case distribution::uniform: {
-            std::uint32_t widest = 0;
-            for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
-                widest = uniform_width(draws.moduli[i]) > widest ? uniform_width(draws.moduli[i]) : widest;
-            }
-            dealt.chunk_values[0] = uniform_chunk_values(widest);
-            // The lanes of a seed go through the moduli in turn, and so do the polynomials, if each seed
-            // begins with the same modulus. Then each has chunks of its own width.
-            if (draws.lanes % draws.moduli_count == 0) {
-                dealt.period = draws.moduli_count;
-                for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
-                    const std::uint64_t lane = std::uint64_t{draws.first_lane} + i;
-                    dealt.chunk_values[i] =
-                        uniform_chunk_values(uniform_width(draws.moduli[lane % draws.moduli_count]));
-                }
-            }
-            break;
+    if (draws.kind == distribution::uniform) {
+        std::uint32_t widest = 0;
+        for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
+            widest = uniform_width(draws.moduli[i]) > widest ? uniform_width(draws.moduli[i]) : widest;
         }
-        case distribution::ternary:
-            dealt.chunk_values[0] = ternary_chunk_values;
-            break;
-        case distribution::error:
-            dealt.chunk_values[0] = error_chunk_values;
-            break;
-        case distribution::flood:
-            dealt.chunk_values[0] = draw_bytes / 16 / static_cast<std::uint32_t>(draws.terms);
-            break;
+        dealt.chunk_values[0] = uniform_chunk_values(widest);
+        // The lanes of a seed go through the moduli in turn, and so do the polynomials, if each seed
+        // begins with the same modulus. Then each has chunks of its own width.
+        if (draws.lanes % draws.moduli_count == 0) {
+            dealt.period = draws.moduli_count;
+            for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
+                const std::uint64_t lane = std::uint64_t{draws.first_lane} + i;
+                dealt.chunk_values[i] =
+                    uniform_chunk_values(uniform_width(draws.moduli[lane % draws.moduli_count]));
+            }
+        }
+    } else if (draws.kind == distribution::flood) {
+        dealt.chunk_values[0] = draw_bytes / 16 / static_cast<std::uint32_t>(draws.terms);
+    } else {
+        dealt.chunk_values[0] = draws.kind == distribution::error ? error_chunk_values : ternary_chunk_values;
     }
     std::uint64_t before = 0;
     for (std::uint32_t i = 0; i < dealt.period; ++i) {

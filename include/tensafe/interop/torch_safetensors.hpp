@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -147,12 +148,10 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
     }
     if (file.tensors().size() != values.size()) {  // names are unique on both sides
         for (const io::tensor_info& stored : file.tensors()) {
-            bool is_known = false;
-            for (const auto& [name, value] : values) {
-                is_known = is_known || name == stored.name;
-            }
-            require<format_error>(is_known, {file.quoted_name(), ": tensor ", in_quotes(stored.name),
-                                             " is no parameter or buffer of the module"});
+            require<format_error>(std::any_of(values.begin(), values.end(),
+                                              [&](const auto& v) { return v.first == stored.name; }),
+                                  {file.quoted_name(), ": tensor ", in_quotes(stored.name),
+                                   " is no parameter or buffer of the module"});
         }
     }
     std::vector<at::Tensor> loaded;

@@ -201,18 +201,12 @@ class router {
         };
     }
 
-    /// Returns the adapter for a query, if all are loaded.
-    /// @throws parameter_error if none was named and there is nothing to take instead; what the callable
-    ///         throws
-    routed route(std::string_view query) const {
-        return route(query, [](std::string_view) { return true; });
-    }
-
     /// Returns the adapter for a query among those that are loaded: `route(query, [&](auto name) { return
-    /// set.contains(name); })`. The choice is made first, whatever is loaded.
+    /// set.contains(name); })`. Without a predicate all are loaded. The choice is made first, whatever is.
     /// @throws parameter_error, naming the choice, if neither it nor anything to take instead is loaded, or
     ///         for an empty predicate; what the callables throw
-    routed route(std::string_view query, const loaded& is_loaded) const {
+    routed route(
+        std::string_view query, const loaded& is_loaded = [](std::string_view) { return true; }) const {
         require<parameter_error>(is_loaded != nullptr,
                                  {"router: got an empty predicate, expected one that says what is loaded"});
         routed result = choose_(query);

@@ -40,7 +40,22 @@ struct residue_places {
     static constexpr std::uint32_t at_once = 2 * threads;
     static constexpr std::uint32_t blocks = static_cast<std::uint32_t>(Basis::degree / at_once);
     static_assert(Basis::degree % at_once == 0, "wire: blocks pack polynomials of degree 512 and more");
+    static constexpr grid_shape grid(std::size_t polynomials) noexcept {
+        return {static_cast<std::uint32_t>(polynomials) * blocks, static_cast<std::uint32_t>(Basis::limbs)};
+    }
 };
+
+/// Unit w of values of `bits` bits each, packed.
+template <class Unit>
+TENSAFE_HD_INLINE Unit packed_unit(const Unit* values, std::uint32_t bits, std::uint32_t w) noexcept {
+    constexpr std::uint32_t width = 8 * sizeof(Unit);
+    std::uint32_t k = width * w / bits;
+    Unit joined = values[k] >> (width * w - k * bits);
+    for (std::uint32_t filled = (k + 1) * bits - width * w; filled < width; filled += bits) {
+        joined |= values[++k] << filled;
+    }
+    return joined;
+}
 
 template <class Basis>
 struct pack_kernel {
@@ -73,12 +88,7 @@ struct pack_kernel {
                                  std::size_t{block} * (places::at_once / 64 * bits);
                 for (std::uint32_t w = static_cast<std::uint32_t>(t); w < places::at_once / 64 * bits;
                      w += threads) {
-                    std::uint32_t k = 64 * w / bits;
-                    word joined = values[k] >> (64 * w - k * bits);
-                    for (std::uint32_t filled = (k + 1) * bits - 64 * w; filled < 64; filled += bits) {
-                        joined |= values[++k] << filled;
-                    }
-                    to[w] = joined;
+                    to[w] = packed_unit(values, bits, w);
                 }
             });
         });
@@ -155,13 +165,10 @@ inline constexpr std::size_t residue_bytes = detail::residue_places<Basis>::temp
 /// @pre  words below 2^bit_width(q);  N is a multiple of 512
 template <class Basis, class Where>
 void pack(const Where& where, const word* words, std::size_t polynomials, std::uint8_t* bytes) {
-    if (polynomials == 0) {
-        return;
+    if (polynomials != 0) {
+        where.launch(detail::pack_kernel<Basis>{words, bytes},
+                     detail::residue_places<Basis>::grid(polynomials));
     }
-    using places = detail::residue_places<Basis>;
-    where.launch(detail::pack_kernel<Basis>{words, bytes},
-                 grid_shape{static_cast<std::uint32_t>(polynomials) * places::blocks,
-                            static_cast<std::uint32_t>(Basis::limbs)});
 }
 
 /// Unpacks bytes from outside. Residues that are not below their prime are written as they are; bit I of
@@ -176,13 +183,10 @@ void unpack(const Where& where, const std::uint8_t* bytes, std::size_t polynomia
     static_assert(Basis::limbs <= 32, "device::unpack: a status word has a bit for each of 32 limbs");
     require<shape_error>(per_status != 0,
                          {"device::unpack: got 0 polynomials that share a status word, expected at least 1"});
-    if (polynomials == 0) {
-        return;
+    if (polynomials != 0) {
+        where.launch(detail::unpack_kernel<Basis>{bytes, words, status, per_status},
+                     detail::residue_places<Basis>::grid(polynomials));
     }
-    using places = detail::residue_places<Basis>;
-    where.launch(detail::unpack_kernel<Basis>{bytes, words, status, per_status},
-                 grid_shape{static_cast<std::uint32_t>(polynomials) * places::blocks,
-                            static_cast<std::uint32_t>(Basis::limbs)});
 }
 
 /// Requests for several tokens in the memory of a device: byte for byte what lora::request holds.

@@ -190,12 +190,7 @@ struct rerandomize_c1_kernel {
                 reinterpret_cast<std::uint32_t*>(p.replies + token * p.stride + p.places[o].c1_offset) +
                 block * (at_once / 32 * bits);
             for (std::uint32_t w = static_cast<std::uint32_t>(t); w < at_once / 32 * bits; w += threads) {
-                std::uint32_t k = 32 * w / bits;
-                std::uint32_t packed = values[k] >> (32 * w - k * bits);
-                for (std::uint32_t filled = (k + 1) * bits - 32 * w; filled < 32; filled += bits) {
-                    packed |= values[++k] << filled;
-                }
-                to[w] = packed;
+                to[w] = packed_unit(values, bits, w);
             }
         });
     }

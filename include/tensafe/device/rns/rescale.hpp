@@ -139,10 +139,9 @@ requires(Basis::limbs >=
 
 /// Rescales a whole stack. Allocates the result and, during the call, N words for each polynomial.
 template <class Schedule = schedule::tuned, class Where, class Basis, class R>
-requires(Basis::limbs >= 2) poly_stack < rns::prefix<Basis, Basis::limbs - 1>, rns::evaluation_form,
-typename Where::space,
-    R > rescale(const Where& where, const rescale_plans<Basis, typename Where::space>& plans,
-                const poly_stack<Basis, rns::evaluation_form, typename Where::space, R>& p) {
+requires(Basis::limbs >=
+         2) auto rescale(const Where& where, const rescale_plans<Basis, typename Where::space>& plans,
+                         const poly_stack<Basis, rns::evaluation_form, typename Where::space, R>& p) {
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     memory::buffer<word, typename Where::space, R> remainders(p.count() * Basis::degree,
                                                               memory::uninitialized);

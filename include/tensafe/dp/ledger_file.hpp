@@ -16,7 +16,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -194,15 +193,9 @@ class ledger_file final : public ledger_store {
                                            O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
                                            S_IRUSR | S_IWUSR));
         io::check_owner(lock_path, io::status_of(file, lock_path));
-        while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-            require<io_error>(errno != EWOULDBLOCK,
-                              {in_quotes(path_.native()),
-                               ": is in use by another ledger, of this process or another, or by a child "
-                               "that one forked: one at a time"});
-            if (errno != EINTR) {
-                io::throw_io_error(lock_path, "lock", errno);
-            }
-        }
+        io::lock_alone(file, path_,
+                       ": is in use by another ledger, of this process or another, or by a child that one "
+                       "forked: one at a time");
         return file;
     }
 
@@ -231,14 +224,9 @@ class ledger_file final : public ledger_store {
         require<io_error>(::getpid() == process_,
                           {in_quotes(path_.native()),
                            ": was opened before this process was forked: only its parent may use it"});
-        struct stat ours {};
-        struct stat there {};
-        require<io_error>(
-            ::fstat(lock_.get(), &ours) == 0 &&
-                ::fstatat(folder_.get(), (name_ + ".lock").c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-                ours.st_dev == there.st_dev && ours.st_ino == there.st_ino,
-            {in_quotes(path_.string() + ".lock"),
-             ": was removed or replaced while the ledger was in use: start again"});
+        require<io_error>(io::status_at(lock_, folder_, name_ + ".lock").has_value(),
+                          {in_quotes(path_.string() + ".lock"),
+                           ": was removed or replaced while the ledger was in use: start again"});
     }
 
     std::filesystem::path path_;

@@ -12,8 +12,10 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -110,6 +112,31 @@ inline void check_owner(const std::filesystem::path& path, const struct stat& st
     if ((status.st_uid != ::geteuid() && status.st_uid != 0) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         throw io_error(quote(path.string()) + ": is not used: another user owns it or may write it");
     }
+}
+
+/// Locks an open file or folder (flock) until it is closed.
+/// @param busy    what a message says of `path` if another process or object holds the lock
+/// @param action  what was tried, as in "cannot <action>"
+/// @throws io_error if it is locked, or the system refuses
+inline void lock_alone(const owned_descriptor& open, const std::filesystem::path& path, const char* busy,
+                       const char* action = "lock") {
+    while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
+        require<io_error>(errno != EWOULDBLOCK, {in_quotes(path.native()), busy});
+        if (errno != EINTR) {
+            throw_io_error(path, action, errno);
+        }
+    }
+}
+
+/// Returns the status of an open file if it is what stands under this name in a folder.
+inline std::optional<struct stat> status_at(const owned_descriptor& open, const owned_descriptor& folder,
+                                            const std::string& name) {
+    struct stat ours {};
+    struct stat there {};
+    const bool is_there = ::fstat(open.get(), &ours) == 0 &&
+                          ::fstatat(folder.get(), name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+                          ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+    return is_there ? std::optional(ours) : std::nullopt;
 }
 
 /// Opens the folder in which a file stands or will stand.

@@ -25,7 +25,6 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -72,13 +71,7 @@ class key_file_lock {
   public:
     explicit key_file_lock(const std::filesystem::path& path)
         : path_(path), folder_(io::open_folder_of(path)), file_(open_file()) {
-        while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-            require<io_error>(errno != EWOULDBLOCK,
-                              {in_quotes(path_.native()), ": is being replaced by somebody else"});
-            if (errno != EINTR) {
-                io::throw_io_error(path_, "lock", errno);
-            }
-        }
+        io::lock_alone(file_, path_, ": is being replaced by somebody else");
         check_place();
     }
 
@@ -98,15 +91,11 @@ class key_file_lock {
 
     /// Checks the lock.  @throws io_error unless the file that we have locked has this name, and no other
     void check_place() const {
-        struct stat ours {};
-        struct stat there {};
-        require<io_error>(
-            ::fstat(file_.get(), &ours) == 0 &&
-                ::fstatat(folder_.get(), path_.filename().c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-                ours.st_dev == there.st_dev && ours.st_ino == there.st_ino,
-            {in_quotes(path_.native()), ": was replaced by somebody else meanwhile"});
-        require<io_error>(ours.st_nlink == 1,
-                          {in_quotes(path_.native()), ": is a file with ", ours.st_nlink,
+        const auto ours = io::status_at(file_, folder_, path_.filename());
+        require<io_error>(ours.has_value(),
+                          {in_quotes(path_.native()), ": was replaced by somebody else meanwhile"});
+        require<io_error>(ours->st_nlink == 1,
+                          {in_quotes(path_.native()), ": is a file with ", ours->st_nlink,
                            " names (hard links), and under the others the old key would stay; expected one: "
                            "remove the others (a creation that was killed may have left ",
                            in_quotes(path_.string() + ".partial-XXXXXX"), ")"});

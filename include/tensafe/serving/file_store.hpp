@@ -33,7 +33,6 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <sys/file.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -48,14 +47,8 @@ inline io::owned_descriptor lock_folder(const std::filesystem::path& folder) {
     if (open.get() < 0) {
         io::throw_io_error(folder, "open this folder", errno);
     }
-    while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
-        require<io_error>(errno != EWOULDBLOCK,
-                          {in_quotes(folder.native()),
-                           ": another server uses this state folder, expected one of this server alone"});
-        if (errno != EINTR) {
-            io::throw_io_error(folder, "lock this folder", errno);
-        }
-    }
+    io::lock_alone(open, folder, ": another server uses this state folder, expected one of this server alone",
+                   "lock this folder");
     return open;
 }
 

@@ -199,8 +199,7 @@ class ledger_file final : public ledger_store {
         return file;
     }
 
-    /// Whether there is a ledger.
-    /// @throws io_error for what is no file, or could be opened under another name as well
+    /// Whether there is a ledger, which must be a file of one name.
     bool is_there() const {
         struct stat status {};
         if (::fstatat(folder_.get(), name_.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {

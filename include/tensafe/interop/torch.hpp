@@ -13,7 +13,6 @@
 #include <initializer_list>
 #include <limits>
 #include <span>
-#include <string>
 #include <vector>
 
 /// Shows libtorch's tensors to the library. `as_...` are views: no copy, valid while the memory they show is;
@@ -63,7 +62,6 @@ inline bool is_within_storage(const at::Tensor& t) {
 }
 
 /// Refuses all but a dense tensor of real numbers in the CPU's memory. O(dimensions).
-/// @throws parameter_error or unsupported_error
 inline void check_memory(const char* who, const at::Tensor& t) {
     const auto expect = [who](bool holds, text_part what) {
         require<unsupported_error>(holds, {who, ": ", what});
@@ -148,7 +146,6 @@ inline void write_rounded(const char* who, std::span<const double> values, const
 }
 
 /// Replaces values beyond the type's largest number by it, those below its negative by that, and NaN too.
-/// @return  how many
 inline std::size_t clamp_to_type(std::span<double> values, at::ScalarType type) {
     const double largest = type == at::kHalf       ? 65504
                            : type == at::kBFloat16 ? 0x1.fep127

@@ -64,8 +64,6 @@ inline void require_zeros(std::span<const std::byte> bytes, const std::string& f
 }
 
 /// Checks magic, version and length, before anything else is looked at.
-/// @param file  how messages call it
-/// @throws format_error or unsupported_error
 inline void check_key_file_kind(std::span<const std::byte> bytes, const std::string& file) {
     if (bytes.size() <= key_file_magic.size() ||
         !std::equal(key_file_magic.begin(), key_file_magic.end(), bytes.begin(),
@@ -86,7 +84,6 @@ inline void check_key_file_kind(std::span<const std::byte> bytes, const std::str
 /// messages and derives no key.
 /// @param bytes  treated as untrusted
 /// @param file   how messages call them
-/// @throws format_error or unsupported_error
 inline key_info parse_key_file(std::span<const std::byte> bytes, const std::string& file) {
     check_key_file_kind(bytes, file);
     const sha256_digest digest = sha256::of(bytes.first(key_digest_at));

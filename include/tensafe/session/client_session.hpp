@@ -731,7 +731,6 @@ class basic_client_session {
         }
     }
 
-    /// Takes the reply to a message.
     /// @param read  writes the reply of the message's kind
     template <class Read>
     void take(message& m, Read read) {
@@ -785,7 +784,6 @@ class basic_client_session {
             at->block_->positions.decrypt(reply, at->token_, product);
         });
     }
-    /// Writes the product of a row that was answered.
     /// @param decrypt  writes a row's product
     template <class Decrypt>
     void answered(place at, Decrypt decrypt) {

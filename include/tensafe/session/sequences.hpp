@@ -69,7 +69,7 @@ class in_process {
 
     template <class Over>
     void answer(std::span<call* const> calls, Over&& next_is_over) {
-        const lost_if_thrown guard{client_, calls};
+        ended_calls rest{client_, calls};
         for (call* const each : calls) {
             try {
                 client_.begin(*each);
@@ -77,31 +77,22 @@ class in_process {
                 each->fail(std::current_exception());
             }
         }
-        for (; !guard.calls.empty(); next_is_over()) {
-            call& first = *guard.calls.front();
+        for (; !rest.calls.empty(); next_is_over()) {
+            call& first = *rest.calls.front();
             while (!first.is_over() && answer_next(client_, server_, work_)) {
             }
             client_.end(first);
-            guard.calls = guard.calls.subspan(1);
+            rest.calls = rest.calls.subspan(1);
         }
     }
     bool work_ahead() {
-        const lost_if_thrown guard{client_, {}};
+        const ended_calls none{client_, {}};
         return answer_next(client_, server_, work_) ||
                Protocol::make_zero(server_.zeros(), *server_.model(), zeros_ahead_);
     }
 
   private:
-    struct lost_if_thrown {
-        basic_client_session<Protocol>& client;
-        mutable std::span<call* const> calls;  ///< the calls that are not over
-        ~lost_if_thrown() {
-            for (call* const each : calls) {
-                client.end(*each);
-            }
-            client.lost();  // what failed is not under way
-        }
-    };
+    using ended_calls = detail::ended_calls<basic_client_session<Protocol>, call>;
 
     basic_client_session<Protocol>& client_;
     basic_server_session<Protocol>& server_;

@@ -332,6 +332,23 @@ bool answer_next(Client& client, Server& server, typename Server::workspace& wor
     return true;
 }
 
+namespace detail {
+
+/// Ends calls with its scope; what failed is not under way then.
+template <class Client, class Call>
+struct ended_calls {
+    Client& client;
+    std::span<Call* const> calls;
+    ~ended_calls() {
+        for (Call* const each : calls) {
+            client.end(*each);
+        }
+        client.lost();
+    }
+};
+
+}  // namespace detail
+
 /// Has a call answered by a session of the same process.
 /// @param between  called after each answer
 /// @throws as client_session::begin, then what the call failed with; rows that were answered are in it
@@ -339,14 +356,8 @@ template <class Client, class Server, class Call, class Between>
 void answer_in_process(Client& client, Server& server, typename Server::workspace& work, Call& asked,
                        Between between) {
     client.begin(asked);
-    const struct at_end {
-        Client& client;
-        Call& asked;
-        ~at_end() {
-            client.end(asked);
-            client.lost();  // what failed is not under way
-        }
-    } ended{client, asked};
+    Call* const calls[] = {&asked};
+    const detail::ended_calls<Client, Call> ended{client, calls};
     while (answer_next(client, server, work)) {
         between();
     }

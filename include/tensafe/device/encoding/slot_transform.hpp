@@ -11,8 +11,6 @@ namespace tensafe::device {
 namespace detail {
 
 /// Does all stages within a thread block, by all threads of a context.
-/// @param from the polynomial's coefficients
-/// @param to the polynomial's slots, real and imaginary part in turn, 16-byte aligned
 template <int LogSlots, class Context>
 TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlots>::log_block>& shared,
                                       const slot_view& tables, std::uint32_t block, const double* from,
@@ -174,8 +172,6 @@ TENSAFE_HD_INLINE std::uint32_t power_of_five(std::uint32_t j, std::uint32_t mas
 }
 
 /// Part `i % 2` of slot i / 2 by its definition, as encoding::detail::evaluate_directly sums it.
-/// @param coefficients 2 * slots numbers
-/// @param roots 4 * slots powers of zeta
 TENSAFE_HOST_DEVICE inline double evaluate_part(const complex_value* roots, std::uint32_t slots,
                                                 const double* coefficients, std::uint32_t i) noexcept {
     const std::uint32_t mask = 4 * slots - 1;

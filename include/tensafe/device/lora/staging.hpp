@@ -221,8 +221,6 @@ class batch_size {
 namespace detail {
 
 /// Throws for the first status word of a server's tokens that is not 0.
-/// @param call  what should have answered them
-/// @throws format_error if a residue is not below its prime; error if the batch was not answered, or again
 template <class Basis>
 void check_answered(const char* call, std::span<const std::uint32_t> status) {
     for (std::size_t t = 0; t < status.size(); ++t) {

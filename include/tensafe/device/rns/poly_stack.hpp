@@ -293,7 +293,6 @@ void apply_pointwise(const Where& where, Operation, std::size_t polynomials, wor
 namespace detail {
 
 /// Checks that `b` is as long as `a`, or shorter by a whole factor, so that it is used again and again.
-/// @throws shape_error otherwise
 inline void check_counts(const char* operation, std::size_t a, std::size_t b) {
     require<shape_error>(b != 0 && a % b == 0,
                          {operation, ": got stacks of ", a, " and ", b,

@@ -47,8 +47,8 @@ inline io::owned_descriptor lock_folder(const std::filesystem::path& folder) {
     if (open.get() < 0) {
         io::throw_io_error(folder, "open this folder", errno);
     }
-    io::lock_alone(open, folder, ": another server uses this state folder, expected one of this server alone",
-                   "lock this folder");
+    io::lock_alone(open, folder,
+                   ": another server uses this state folder, expected one of this server alone");
     return open;
 }
 

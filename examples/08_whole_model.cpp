@@ -101,10 +101,10 @@ void run(const serving::transformer_shape& shape, lora::model_options options, s
         const bool in_blocks = mine.has_blocks() && policy.is_worth(group.decode, group.block, 0, 0);
         const lora::token_cost& of_group = in_blocks ? group.block : group.decode;
         const auto states = static_cast<double>(of_group.hidden_states);
-        const double of_messages = in_blocks ? group.block_milliseconds : group.milliseconds;
+        const double of_messages = in_blocks ? group.milliseconds->block : group.milliseconds->decode;
         predicted[examples::kind_of(group.input)] +=
             cost{tokens, of_group.bytes() * (tokens / of_group.hidden_states),
-                 (of_messages / states + group.delta_milliseconds) * static_cast<double>(tokens)};
+                 (of_messages / states + group.milliseconds->delta) * static_cast<double>(tokens)};
         distance = std::hypot(
             distance, of_group.budget.statistical_distance(of_group.targets / of_group.hidden_states));
     }

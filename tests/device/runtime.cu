@@ -64,11 +64,8 @@ void check_device_properties(const device::cuda&) {
     CHECK(p.sm >= 80);
     CHECK(p.multiprocessors > 0);
     CHECK(p.clock_hertz > 1e8);
-    CHECK(p.memory_bytes > std::size_t{1} << 30);
-    CHECK(p.l2_bytes >= p.l2_persisting_bytes);
+    CHECK(p.l2_bytes > 0);
     CHECK(p.shared_bytes_of_block > 48 * 1024);
-    CHECK(p.shared_bytes_of_processor >= p.shared_bytes_of_block);
-    CHECK(p.registers_of_processor == 65536);
     CHECK_THROWS_AS(device::properties_of(device::device_count()), device_error);
     CHECK(cudaGetLastError() == cudaSuccess);
 }
@@ -249,9 +246,7 @@ void check_l2_window(const device::cuda& where) {
     device::check_cuda(cudaDeviceGetLimit(&before, cudaLimitPersistingL2CacheSize), "limit");
     {
         const device::l2_window window(where, values.data(), values.size() * sizeof(std::uint32_t));
-        CHECK(window.active() == (window.kept_bytes() > 0));
-        MESSAGE("the L2 window is ", window.active() ? "active" : "not active", ", ", window.kept_bytes(),
-                " bytes");
+        MESSAGE("the L2 window is ", window.active() ? "active" : "not active");
         const device::graph recorded = device::capture(where, [&](const device::cuda& w) {
             w.launch(increment_late{values.data(), to.data(), 0}, {blocks});
         });

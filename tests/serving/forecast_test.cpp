@@ -121,15 +121,15 @@ TEST_CASE("totals add up over what is chosen") {
     CHECK(first.packed_bytes + rest.packed_bytes == all.packed_bytes);
     CHECK(first.block_bytes_up + rest.block_bytes_up == all.block_bytes_up);
     CHECK(first.block_bytes_down + rest.block_bytes_down == all.block_bytes_down);
-    CHECK(first.milliseconds + rest.milliseconds == doctest::Approx(all.milliseconds));
-    CHECK(first.delta_milliseconds + rest.delta_milliseconds == doctest::Approx(all.delta_milliseconds));
-    CHECK(first.block_milliseconds + rest.block_milliseconds == doctest::Approx(all.block_milliseconds));
-    CHECK(first.milliseconds > 0);
-    CHECK(first.delta_milliseconds > 0);
-    CHECK(first.block_milliseconds > 0);
+    for (const auto part : {&serving::forecast_times::decode, &serving::forecast_times::delta,
+                            &serving::forecast_times::block}) {
+        CHECK(*first.milliseconds.*part + *rest.milliseconds.*part ==
+              doctest::Approx(*all.milliseconds.*part));
+        CHECK(*first.milliseconds.*part > 0);
+    }
     // Equal layers have equal forecasts: units are measured once for each length.
-    CHECK(forecast.groups[0].milliseconds == forecast.groups[4].milliseconds);
-    CHECK(forecast.groups[1].block_milliseconds == forecast.groups[9].block_milliseconds);
+    CHECK(forecast.groups[0].milliseconds->decode == forecast.groups[4].milliseconds->decode);
+    CHECK(forecast.groups[1].milliseconds->block == forecast.groups[9].milliseconds->block);
     CHECK(forecast.totals([](const serving::group_forecast&) { return false; }).bytes() == 0);
 }
 
@@ -148,15 +148,26 @@ TEST_CASE("times of a forecast follow from those of the machine, one input, prod
         const serving::group_forecast& of = forecast.groups[g];
         const auto inputs = static_cast<double>(of.decode.inputs);
         const auto outputs = static_cast<double>(of.decode.outputs);
-        CHECK(of.milliseconds ==
+        CHECK(of.milliseconds->decode ==
               100 * inputs + 10 * inputs * outputs + static_cast<double>(asked[g]) * outputs);
         const auto block_inputs = static_cast<double>(of.block.inputs);
         const auto block_outputs = static_cast<double>(of.block.outputs);
-        CHECK(of.block_milliseconds == 3 * block_inputs + 2 * block_inputs * block_outputs + block_outputs);
+        CHECK(of.milliseconds->block == 3 * block_inputs + 2 * block_inputs * block_outputs + block_outputs);
     }
     CHECK(asked[0] == 60);
-    CHECK(forecast.groups[0].delta_milliseconds == 0.5 * 3 * (280 + 10 + 10));
-    CHECK(serving::model_forecast<small>(serving::sites_of(tiny()), options).totals().milliseconds == 0);
+    CHECK(forecast.groups[0].milliseconds->delta == 0.5 * 3 * (280 + 10 + 10));
+    options.mode = lora::mode::blind;
+    options.tokens_ahead = 0;
+    const auto blind = serving::model_forecast<small>(serving::sites_of(tiny()), options, times).totals();
+    CHECK(blind.milliseconds->delta == 0);
+    CHECK(blind.milliseconds->block == 0);
+    // What is not known is not 0.
+    const auto without = serving::model_forecast<small>(serving::sites_of(tiny()), options);
+    CHECK_FALSE(without.groups[0].milliseconds.has_value());
+    CHECK_FALSE(without.totals().milliseconds.has_value());
+    CHECK_THROWS_WITH_AS(
+        serving::model_forecast<small>(serving::sites_of(tiny()), options, serving::machine_times{}),
+        Contains("machine_times without of_requests"), parameter_error);
 }
 
 TEST_CASE(
@@ -223,10 +234,8 @@ TEST_CASE("options choose sites, mode and blocks of a forecast as those of a mod
     CHECK(forecast.totals().packed_bytes ==
           lora::model_server<small>::bytes_for(serving::sites_of(tiny()), options));
     CHECK(forecast.totals().block_bytes_up == 0);
-    CHECK(forecast.totals().block_milliseconds == 0);
     options.mode = lora::mode::blind;
     const auto blind = serving::model_forecast<small>(serving::sites_of(tiny()), options);
-    CHECK(blind.totals().delta_milliseconds == 0);
     CHECK(blind.totals().bytes_down > forecast.totals().bytes_down);
     CHECK(blind.totals().bytes_up == forecast.totals().bytes_up);
 }

@@ -4,12 +4,10 @@
 #include <tensafe/core/portable.hpp>
 #include <tensafe/core/precondition.hpp>
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 // Vectors scaled down to a Euclidean norm: what bounds how much one input can change what is released. The
 // time depends on the number of entries, not on their values (but for subnormal floats, which processors
@@ -39,8 +37,8 @@ inline double finite_square_sum(const char* where, std::span<const float> h) {
         while (std::isfinite(h[entry])) {
             ++entry;
         }
-        throw encoding_error(std::string(where) + ": entry " + std::to_string(entry) + ": got " +
-                             shortest_text(h[entry]) + ", expected a finite number");
+        throw encoding_error(
+            {where, ": entry ", entry, ": got ", shortest_text(h[entry]), ", expected a finite number"});
     }
     return sum;
 }
@@ -112,14 +110,10 @@ inline bool enforce_norm(std::span<std::int64_t> v, std::int64_t bound) noexcept
 /// @throws parameter_error, shape_error; encoding_error, naming the entry, if one is NaN or infinite. `out`
 ///         is unchanged then
 inline void clip(std::span<const float> h, double clip_norm, std::span<double> out) {
-    if (out.size() != h.size()) {
-        throw shape_error("dp::clip: out: got " + std::to_string(out.size()) + " entries, expected " +
-                          std::to_string(h.size()));
-    }
-    if (!(clip_norm >= 0x1p-100 && clip_norm <= 0x1p100)) {
-        throw parameter_error("dp::clip: clip_norm: got " + shortest_text(clip_norm) +
-                              ", expected 2^-100 to 2^100");
-    }
+    require<shape_error>(out.size() == h.size(),
+                         {"dp::clip: out: got ", out.size(), " entries, expected ", h.size()});
+    require<parameter_error>(clip_norm >= 0x1p-100 && clip_norm <= 0x1p100,
+                             {"dp::clip: clip_norm: got ", clip_norm, ", expected 2^-100 to 2^100"});
     const double sum = detail::finite_square_sum("dp::clip", h);
     const double factor = detail::smaller(1, clip_norm * detail::inverse_root(sum + detail::nearly_zero));
     for (std::size_t i = 0; i < h.size(); ++i) {
@@ -140,21 +134,16 @@ inline void clip(std::span<const float> h, double clip_norm, std::span<double> o
 ///         is unchanged then
 inline void clip_to_grid(std::span<const float> h, double step, std::int64_t bound,
                          std::span<std::int64_t> out) {
-    if (out.size() != h.size() || h.size() > std::size_t{1} << 30) {
-        throw shape_error("dp::clip_to_grid: out: got " + std::to_string(out.size()) + " entries, expected " +
-                          std::to_string(h.size()) + ", and at most 2^30");
-    }
-    if (!(step >= 0x1p-150 && step <= 0x1p150)) {
-        throw parameter_error("dp::clip_to_grid: step: got " + shortest_text(step) +
-                              ", expected 2^-150 to 2^150");
-    }
+    require<shape_error>(
+        out.size() == h.size() && h.size() <= std::size_t{1} << 30,
+        {"dp::clip_to_grid: out: got ", out.size(), " entries, expected ", h.size(), ", and at most 2^30"});
+    require<parameter_error>(step >= 0x1p-150 && step <= 0x1p150,
+                             {"dp::clip_to_grid: step: got ", step, ", expected 2^-150 to 2^150"});
     const double root = std::sqrt(static_cast<double>(h.size()));
-    if (!(bound >= 1 && static_cast<double>(bound) >= root &&
-          bound < std::int64_t{1} << detail::largest_grid_bits)) {
-        throw parameter_error("dp::clip_to_grid: bound: got " + std::to_string(bound) +
-                              ", expected at least the root of " + std::to_string(h.size()) +
-                              " entries, and less than 2^40");
-    }
+    require<parameter_error>(bound >= 1 && static_cast<double>(bound) >= root &&
+                                 bound < std::int64_t{1} << detail::largest_grid_bits,
+                             {"dp::clip_to_grid: bound: got ", bound, ", expected at least the root of ",
+                              h.size(), " entries, and less than 2^40"});
     const double sum = detail::finite_square_sum("dp::clip_to_grid", h);
     // 2^-40 is more than all that rounding can do to the norm.
     const double limit = (static_cast<double>(bound) - root / 2) * (1 - 0x1p-40);

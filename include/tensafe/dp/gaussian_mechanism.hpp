@@ -2,14 +2,12 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/precondition.hpp>
-#include <tensafe/core/text.hpp>
 #include <tensafe/dp/round_up.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 namespace tensafe::dp {
 
@@ -27,18 +25,23 @@ struct privacy_budget {
 
     /// Checks the budget.  @throws parameter_error unless epsilon > 0 is finite and 0 < delta < 1
     void check() const {
-        if (!(epsilon > 0) || !std::isfinite(epsilon)) {
-            throw parameter_error("privacy_budget: epsilon: got " + shortest_text(epsilon) +
-                                  ", expected a positive, finite number");
-        }
-        if (!(delta > 0 && delta < 1)) {
-            throw parameter_error("privacy_budget: delta: got " + shortest_text(delta) +
-                                  ", expected a number above 0 and below 1");
-        }
+        require<parameter_error>(
+            epsilon > 0 && std::isfinite(epsilon),
+            {"privacy_budget: epsilon: got ", epsilon, ", expected a positive, finite number"});
+        require<parameter_error>(delta > 0 && delta < 1, {"privacy_budget: delta: got ", delta,
+                                                          ", expected a number above 0 and below 1"});
     }
 
     friend bool operator==(const privacy_budget&, const privacy_budget&) = default;
 };
+
+// What adding Gaussian noise promises. Balle, Wang, "Improving the Gaussian mechanism for differential
+// privacy: analytical calibration and optimal denoising" (2018), theorem 8: necessary and sufficient, so
+// that no other formula gives less noise. Proofs, and of the rounding too:
+// docs/differential-privacy.md.
+//
+// mu is the sensitivity (the largest distance of what two neighbours release, in the Euclidean norm) divided
+// by the noise's standard deviation: it says all about a release. All functions are thread-safe.
 
 // The tail of the normal distribution, for arguments of any size without underflow: divided by its density.
 
@@ -91,18 +94,6 @@ inline double mills_slope(double x) noexcept {
     return 1 - x * mills_ratio(x);
 }
 
-}  // namespace detail
-
-// What adding Gaussian noise promises. Balle, Wang, "Improving the Gaussian mechanism for differential
-// privacy: analytical calibration and optimal denoising" (2018), theorem 8: necessary and sufficient, so
-// that no other formula gives less noise. Proofs, and of the rounding too:
-// docs/differential-privacy.md.
-//
-// mu is the sensitivity (the largest distance of what two neighbours release, in the Euclidean norm) divided
-// by the noise's standard deviation: it says all about a release. All functions are thread-safe.
-
-namespace detail {
-
 /// The relative error that the computed delta may have: proved in the design page.
 inline constexpr double delta_error = 0x1p-40;
 /// The largest mu: beyond, the error of epsilon / mu - mu / 2 is not bounded, for an epsilon of 2^79 and
@@ -110,17 +101,13 @@ inline constexpr double delta_error = 0x1p-40;
 inline constexpr double largest_computed_mu = 0x1p40;
 
 inline void check_not_negative(const char* where, const char* what, double x) {
-    if (!(x >= 0) || !std::isfinite(x)) {
-        throw parameter_error(std::string(where) + ": " + what + ": got " + shortest_text(x) +
-                              ", expected a finite number that is not negative");
-    }
+    require<parameter_error>(x >= 0 && std::isfinite(x), {where, ": ", what, ": got ", x,
+                                                          ", expected a finite number that is not negative"});
 }
 
 inline void check_delta(const char* where, double delta) {
-    if (!(delta > 0 && delta < 1)) {
-        throw parameter_error(std::string(where) + ": delta: got " + shortest_text(delta) +
-                              ", expected a number above 0 and below 1");
-    }
+    require<parameter_error>(delta > 0 && delta < 1,
+                             {where, ": delta: got ", delta, ", expected a number above 0 and below 1"});
 }
 
 /// Computes epsilon / mu - mu / 2, also where the two almost cancel.  @pre  0 < mu <= largest_computed_mu
@@ -245,17 +232,14 @@ inline double largest_mu(const privacy_budget& budget) {
 /// @return in the sensitivity's units
 /// @throws parameter_error for anything else, and if no double is large enough
 inline double gaussian_deviation(const privacy_budget& budget, double sensitivity) {
-    if (!(sensitivity > 0) || !std::isfinite(sensitivity)) {
-        throw parameter_error("gaussian_deviation: sensitivity: got " + shortest_text(sensitivity) +
-                              ", expected a positive, finite number");
-    }
+    require<parameter_error>(
+        sensitivity > 0 && std::isfinite(sensitivity),
+        {"gaussian_deviation: sensitivity: got ", sensitivity, ", expected a positive, finite number"});
     const double deviation = detail::next_above(sensitivity / largest_mu(budget));
-    if (!std::isfinite(deviation)) {
-        throw parameter_error("gaussian_deviation: sensitivity " + shortest_text(sensitivity) +
-                              " under epsilon " + shortest_text(budget.epsilon) + " and delta " +
-                              shortest_text(budget.delta) +
-                              ": got a deviation beyond the largest double, expected a larger budget");
-    }
+    require<parameter_error>(
+        std::isfinite(deviation),
+        {"gaussian_deviation: sensitivity ", sensitivity, " under epsilon ", budget.epsilon, " and delta ",
+         budget.delta, ": got a deviation beyond the largest double, expected a larger budget"});
     return deviation;
 }
 
@@ -291,11 +275,9 @@ class gaussian_accountant {
         const double square = detail::multiply_up(mu, mu);
         const double squares = detail::multiply_up(square, detail::to_double_up(times));
         const double sum = detail::add_up(mu_squared_, squares);
-        if (!(sum <= std::numeric_limits<double>::max())) {
-            throw parameter_error("gaussian_accountant::add: mu: got " + shortest_text(mu) + ", " +
-                                  std::to_string(times) +
-                                  " times, expected a sum of mu^2 that a double can hold");
-        }
+        require<parameter_error>(sum <= std::numeric_limits<double>::max(),
+                                 {"gaussian_accountant::add: mu: got ", mu, ", ", times,
+                                  " times, expected a sum of mu^2 that a double can hold"});
         mu_squared_ = sum;
     }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/text.hpp>
 #include <tensafe/dp/clip.hpp>
 #include <tensafe/dp/gaussian_mechanism.hpp>
 #include <tensafe/dp/odometer.hpp>
@@ -36,14 +35,10 @@ inline constexpr double largest_release_mu = 16;
 /// @throws parameter_error for anything else
 /// Cost: a few microseconds.
 inline double discrete_noise_slack(double mu, std::size_t d) {
-    if (!(mu >= 0 && mu <= largest_release_mu)) {
-        throw parameter_error("dp::discrete_noise_slack: mu: got " + shortest_text(mu) +
-                              ", expected 0 to 16");
-    }
-    if (d < 1 || d > std::size_t{1} << 30) {
-        throw parameter_error("dp::discrete_noise_slack: d: got " + std::to_string(d) +
-                              ", expected 1 to 2^30");
-    }
+    require<parameter_error>(mu >= 0 && mu <= largest_release_mu,
+                             {"dp::discrete_noise_slack: mu: got ", mu, ", expected 0 to 16"});
+    require<parameter_error>(d >= 1 && d <= std::size_t{1} << 30,
+                             {"dp::discrete_noise_slack: d: got ", d, ", expected 1 to 2^30"});
     constexpr double leaves = 16;
     constexpr int last = 89;                               // the largest magnitude of a leaf
     constexpr double leaf_deviation = 6.7945744023041525;  // the root of 32 / ln 2
@@ -86,24 +81,20 @@ class gaussian_release {
         all.check();
         check_d(d);
         check_magnitude("clip_norm", clip_norm);
-        if (releases == 0) {
-            throw parameter_error("dp::gaussian_release::of: releases: got 0, expected at least 1");
-        }
+        require<parameter_error>(releases != 0,
+                                 {"dp::gaussian_release::of: releases: got 0, expected at least 1"});
         const std::string what = "dp::gaussian_release::of: epsilon " + shortest_text(all.epsilon) +
                                  " and delta " + shortest_text(all.delta) + " for " +
                                  std::to_string(releases) + " releases";
         const double count = detail::to_double_up(releases);
         const double most = largest_mu(all) / std::sqrt(count);
-        if (most > largest_release_mu) {
-            throw parameter_error(what + ": got mu = " + shortest_text(most) +
-                                  " for each, expected at most 16; ask for less epsilon");
-        }
+        require<parameter_error>(
+            most <= largest_release_mu,
+            {what, ": got mu = ", most, " for each, expected at most 16; ask for less epsilon"});
         const double slack = detail::multiply_up(discrete_noise_slack(most, d), count);
-        if (slack > all.delta / 2) {
-            throw parameter_error(what + ": delta: got " + shortest_text(all.delta) + ", expected at least " +
-                                  shortest_text(2 * slack) +
-                                  ", twice what discretisation adds at this epsilon and d");
-        }
+        require<parameter_error>(slack <= all.delta / 2,
+                                 {what, ": delta: got ", all.delta, ", expected at least ", 2 * slack,
+                                  ", twice what discretisation adds at this epsilon and d"});
         // Charged one by one, costs are rounded up as often; 2^-36 covers the rounding of delta itself.
         const double room = 1 + 0x1p-36 + count * 0x1p-50;
         double deviation = gaussian_deviation({all.epsilon, all.delta - slack}, 2 * clip_norm) *
@@ -116,7 +107,7 @@ class gaussian_release {
             }
             deviation *= 1 + 0x1p-36;
         }
-        throw parameter_error(what + ": no deviation was found to keep them; ask for a larger delta");
+        throw parameter_error({what, ": no deviation was found to keep them; ask for a larger delta"});
     }
 
     /// Makes a release of this norm and noise.
@@ -130,21 +121,17 @@ class gaussian_release {
         check_d(d);
         check_magnitude("clip_norm", clip_norm);
         check_magnitude("deviation", deviation);
-        if (clip_norm / deviation > largest_release_mu / 2) {
-            throw parameter_error("dp::gaussian_release: deviation: got " + shortest_text(deviation) +
-                                  ", expected at least an eighth of the clip norm, " +
-                                  shortest_text(clip_norm / 8) +
-                                  ": smaller noise does not reach far enough to promise anything");
-        }
+        require<parameter_error>(clip_norm / deviation <= largest_release_mu / 2,
+                                 {"dp::gaussian_release: deviation: got ", deviation,
+                                  ", expected at least an eighth of the clip norm, ", clip_norm / 8,
+                                  ": smaller noise does not reach far enough to promise anything"});
         step_ = deviation / discrete_gaussian_deviation;
         const double steps = std::floor(clip_norm / step_);
         const double least = 16 * std::sqrt(static_cast<double>(d));
-        if (steps < least) {
-            throw parameter_error("dp::gaussian_release: deviation: got " + shortest_text(deviation) +
-                                  ", expected at most " +
-                                  shortest_text(clip_norm * discrete_gaussian_deviation / least) +
-                                  " for this clip norm and d: the clipped vector would be rounded away");
-        }
+        require<parameter_error>(steps >= least,
+                                 {"dp::gaussian_release: deviation: got ", deviation, ", expected at most ",
+                                  clip_norm * discrete_gaussian_deviation / least,
+                                  " for this clip norm and d: the clipped vector would be rounded away"});
         bound_ = static_cast<std::int64_t>(steps);
         // The integers of the noise have this deviation; rounding the quotient up covers that it is a double,
         // and that the rounded Gaussian's variance is less by 1/12.
@@ -177,11 +164,9 @@ class gaussian_release {
     ///         `out` are unchanged then
     void operator()(release_charge& charge, random::generator& random, std::span<const float> h,
                     std::span<float> out) const {
-        if (h.size() != d_ || out.size() != d_) {
-            throw shape_error("dp::gaussian_release: got " + std::to_string(h.size()) +
-                              " entries and room for " + std::to_string(out.size()) + ", expected " +
-                              std::to_string(d_));
-        }
+        require<shape_error>(h.size() == d_ && out.size() == d_,
+                             {"dp::gaussian_release: got ", h.size(), " entries and room for ", out.size(),
+                              ", expected ", d_});
         memory::secret_buffer<std::int64_t> clipped(d_, memory::uninitialized);
         memory::secret_buffer<std::int64_t> noise(d_, memory::uninitialized);
         const std::span<std::int64_t> clipped_entries(clipped.data(), d_);
@@ -201,17 +186,13 @@ class gaussian_release {
 
   private:
     static void check_d(std::size_t d) {
-        if (d < 1 || d > largest_d) {
-            throw parameter_error("dp::gaussian_release: d: got " + std::to_string(d) +
-                                  ", expected 1 to 2^20");
-        }
+        require<parameter_error>(d >= 1 && d <= largest_d,
+                                 {"dp::gaussian_release: d: got ", d, ", expected 1 to 2^20"});
     }
 
     static void check_magnitude(const char* what, double x) {
-        if (!(x >= 0x1p-100 && x <= 0x1p100)) {
-            throw parameter_error(std::string("dp::gaussian_release: ") + what + ": got " + shortest_text(x) +
-                                  ", expected 2^-100 to 2^100");
-        }
+        require<parameter_error>(x >= 0x1p-100 && x <= 0x1p100,
+                                 {"dp::gaussian_release: ", what, ": got ", x, ", expected 2^-100 to 2^100"});
     }
 
     double clip_norm_;

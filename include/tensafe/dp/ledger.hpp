@@ -110,17 +110,13 @@ class ledger {
                                         std::uint64_t releases = 1) {
         check_principal("dp::ledger::charge", principal);
         cost.check();
-        if (releases == 0) {
-            throw parameter_error("dp::ledger::charge: got 0 releases, expected at least 1");
-        }
+        require<parameter_error>(releases != 0, {"dp::ledger::charge: got 0 releases, expected at least 1"});
         const std::lock_guard lock(mutex_);
         const auto known = state_.principals.find(principal);
         const bool is_new = known == state_.principals.end();
-        if (is_new && state_.principals.size() >= most_principals) {
-            throw budget_error("dp::ledger::charge: principal " + quote(principal) + ": got a ledger with " +
-                               std::to_string(most_principals) +
-                               " principals, which is the most; keep another one for more");
-        }
+        require<budget_error>(!is_new || state_.principals.size() < most_principals,
+                              {"dp::ledger::charge: principal ", in_quotes(principal), ": got a ledger with ",
+                               most_principals, " principals, which is the most; keep another one for more"});
         const odometer before = is_new ? odometer{} : known->second;
         const privacy_budget& budget = budget_of(principal);
         if (!allowed(before, cost, releases, budget)) {
@@ -175,26 +171,20 @@ class ledger {
     static void check_principal(const char* what, std::string_view name) {
         if (!is_principal(name)) {
             const bool fits = !name.empty() && name.size() <= longest_name;
-            throw parameter_error(
-                std::string(what) + ": principal: got a name of " + std::to_string(name.size()) + " bytes" +
-                (fits ? " that cannot be printed" : "") + ", expected 1 to " + std::to_string(longest_name) +
-                " bytes of UTF-8 without control characters");
+            throw parameter_error({what, ": principal: got a name of ", name.size(), " bytes",
+                                   (fits ? " that cannot be printed" : ""), ", expected 1 to ", longest_name,
+                                   " bytes of UTF-8 without control characters"});
         }
     }
 
     static void check(const ledger_state& state) {
-        if (state.principals.size() > most_principals) {
-            throw format_error("dp::ledger: got a stored state of " +
-                               std::to_string(state.principals.size()) + " principals, expected at most " +
-                               std::to_string(most_principals));
-        }
+        require<format_error>(state.principals.size() <= most_principals,
+                              {"dp::ledger: got a stored state of ", state.principals.size(),
+                               " principals, expected at most ", most_principals});
         for (const auto& [name, spent] : state.principals) {
-            if (!is_principal(name)) {
-                throw format_error("dp::ledger: got a stored state with a name of " +
-                                   std::to_string(name.size()) + " bytes, expected 1 to " +
-                                   std::to_string(longest_name) +
-                                   " bytes of UTF-8 without control characters");
-            }
+            require<format_error>(is_principal(name), {"dp::ledger: got a stored state with a name of ",
+                                                       name.size(), " bytes, expected 1 to ", longest_name,
+                                                       " bytes of UTF-8 without control characters"});
             spent.check("dp::ledger: stored state of " + quote(name));
         }
     }
@@ -238,13 +228,11 @@ class ledger {
     [[noreturn]] static void refuse(std::string_view principal, const odometer& before,
                                     const release_cost& cost, std::uint64_t releases,
                                     const privacy_budget& budget) {
-        throw budget_error("dp::ledger::charge: principal " + quote(principal) + ": got " +
-                           std::to_string(releases) + " releases, expected at most " +
-                           std::to_string(left_of(before, cost, budget)) + " of this cost (mu " +
-                           shortest_text(cost.mu) + "): " + std::to_string(before.releases) +
-                           " earlier ones have spent epsilon " + shortest_text(before.epsilon(budget.delta)) +
-                           " of " + shortest_text(budget.epsilon) + " at delta " +
-                           shortest_text(budget.delta) + "; this charge spent nothing");
+        throw budget_error({"dp::ledger::charge: principal ", in_quotes(principal), ": got ", releases,
+                            " releases, expected at most ", left_of(before, cost, budget),
+                            " of this cost (mu ", cost.mu, "): ", before.releases,
+                            " earlier ones have spent epsilon ", before.epsilon(budget.delta), " of ",
+                            budget.epsilon, " at delta ", budget.delta, "; this charge spent nothing"});
     }
 
     privacy_budget each_;

@@ -6,7 +6,6 @@
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/private_file.hpp>
-#include <tensafe/memory/buffer.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -17,7 +16,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -70,10 +68,9 @@ inline std::string ledger_json(const ledger_state& state) {
 ///         or has no name, and numbers that no ledger comes to
 inline ledger_state read_ledger_json(std::string_view text, std::string_view name = "ledger JSON") {
     const std::string file = quote(name);
-    if (text.size() > detail::longest_ledger_file) {
-        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
-                           std::to_string(detail::longest_ledger_file));
-    }
+    require<format_error>(
+        text.size() <= detail::longest_ledger_file,
+        {file, ": got ", text.size(), " bytes, expected at most ", detail::longest_ledger_file});
     const io::json_value document = io::parse_strict_json(text, file, ledger::most_principals * 5 + 4);
     document.check_members(3, file);
     const io::json_value& format = document.at("format", file);
@@ -97,9 +94,8 @@ inline ledger_state read_ledger_json(std::string_view text, std::string_view nam
         spent.delta_slack = detail::ledger_number(each, "delta_slack", where);
         spent.releases = each.at("releases", where).checked_count(where + ": releases");
         spent.check(where);
-        if (!state.principals.emplace(principal, spent).second) {
-            throw format_error(where + ": " + quote(principal) + " comes twice");
-        }
+        require<format_error>(state.principals.emplace(principal, spent).second,
+                              {where, ": ", in_quotes(principal), " comes twice"});
     }
     return state;
 }
@@ -146,11 +142,10 @@ class ledger_file final : public ledger_store {
         if (is_there()) {
             return;
         }
-        if (when_missing == missing_ledger::refuse) {
-            throw io_error(quote(path_.string()) +
+        require<io_error>(when_missing != missing_ledger::refuse,
+                          {in_quotes(path_.native()),
                            ": there is no ledger; if there was one, find it; to begin with nothing spent, "
-                           "open it once with dp::missing_ledger::start_empty");
-        }
+                           "open it once with dp::missing_ledger::start_empty"});
         replace({});
         confirm();
     }
@@ -186,10 +181,9 @@ class ledger_file final : public ledger_store {
     static std::filesystem::path absolute(const std::filesystem::path& path) {
         std::error_code failure;
         std::filesystem::path result = std::filesystem::absolute(path, failure);
-        if (failure || !result.has_filename()) {
-            throw io_error(quote(path.string()) + ": names no file" +
-                           (failure ? ": " + failure.message() : std::string()));
-        }
+        require<io_error>(!failure && result.has_filename(),
+                          {in_quotes(path.native()), ": names no file",
+                           (failure ? ": " + failure.message() : std::string())});
         return result;
     }
 
@@ -199,22 +193,13 @@ class ledger_file final : public ledger_store {
                                            O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
                                            S_IRUSR | S_IWUSR));
         io::check_owner(lock_path, io::status_of(file, lock_path));
-        while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-            if (errno == EWOULDBLOCK) {
-                throw io_error(
-                    quote(path_.string()) +
-                    ": is in use by another ledger, of this process or another, or by a child that "
-                    "one forked: one at a time");
-            }
-            if (errno != EINTR) {
-                io::throw_io_error(lock_path, "lock", errno);
-            }
-        }
+        io::lock_alone(file, path_,
+                       ": is in use by another ledger, of this process or another, or by a child that one "
+                       "forked: one at a time");
         return file;
     }
 
-    /// Whether there is a ledger.
-    /// @throws io_error for what is no file, or could be opened under another name as well
+    /// Whether there is a ledger, which must be a file of one name.
     bool is_there() const {
         struct stat status {};
         if (::fstatat(folder_.get(), name_.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -223,32 +208,24 @@ class ledger_file final : public ledger_store {
             }
             io::throw_io_error(path_, "open", errno);
         }
-        if (!S_ISREG(status.st_mode)) {
-            throw io_error(quote(path_.string()) +
+        require<io_error>(S_ISREG(status.st_mode),
+                          {in_quotes(path_.native()),
                            (S_ISLNK(status.st_mode) ? ": is a link; expected the path of the ledger itself"
-                                                    : ": is not a regular file"));
-        }
-        if (status.st_nlink != 1) {
-            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(status.st_nlink) +
-                           " names (hard links); expected one, for each has a lock of its own");
-        }
+                                                    : ": is not a regular file")});
+        require<io_error>(status.st_nlink == 1,
+                          {in_quotes(path_.native()), ": is a file with ", status.st_nlink,
+                           " names (hard links); expected one, for each has a lock of its own"});
         return true;
     }
 
     /// Checks the lock.  @throws io_error if somebody else may have locked the file as well
     void check_lock() const {
-        if (::getpid() != process_) {
-            throw io_error(quote(path_.string()) +
-                           ": was opened before this process was forked: only its parent may use it");
-        }
-        struct stat ours {};
-        struct stat there {};
-        if (::fstat(lock_.get(), &ours) != 0 ||
-            ::fstatat(folder_.get(), (name_ + ".lock").c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
-            ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
-            throw io_error(quote(path_.string() + ".lock") +
-                           ": was removed or replaced while the ledger was in use: start again");
-        }
+        require<io_error>(::getpid() == process_,
+                          {in_quotes(path_.native()),
+                           ": was opened before this process was forked: only its parent may use it"});
+        require<io_error>(io::status_at(lock_, folder_, name_ + ".lock").has_value(),
+                          {in_quotes(path_.string() + ".lock"),
+                           ": was removed or replaced while the ledger was in use: start again"});
     }
 
     std::filesystem::path path_;

@@ -34,14 +34,11 @@ struct release_cost {
 
     /// Checks the cost.  @throws parameter_error unless both numbers are in range
     void check() const {
-        if (!(mu > 0) || !std::isfinite(mu)) {
-            throw parameter_error("dp::release_cost: mu: got " + shortest_text(mu) +
-                                  ", expected a finite number above 0");
-        }
-        if (!(delta_slack >= 0 && delta_slack < 1)) {
-            throw parameter_error("dp::release_cost: delta_slack: got " + shortest_text(delta_slack) +
-                                  ", expected 0 or more, below 1");
-        }
+        require<parameter_error>(mu > 0 && std::isfinite(mu),
+                                 {"dp::release_cost: mu: got ", mu, ", expected a finite number above 0"});
+        require<parameter_error>(
+            delta_slack >= 0 && delta_slack < 1,
+            {"dp::release_cost: delta_slack: got ", delta_slack, ", expected 0 or more, below 1"});
     }
 };
 
@@ -82,14 +79,11 @@ class release_charge {
     void spend(const release_cost& cost) {
         std::uint64_t left = left_.load();
         do {
-            if (left == 0) {
-                throw budget_error(
-                    "dp::release_charge::spend: got a charge with nothing left, expected one release of it; "
-                    "charge the ledger for more");
-            }
-            if (!(cost == cost_)) {
-                throw budget_error("dp::release_charge::spend: got a release of " + text(cost) +
-                                   ", expected one of the cost that was charged, " + text(cost_));
+            require<budget_error>(left != 0, {"dp::release_charge::spend: got a charge with nothing left, "
+                                              "expected one release of it; charge the ledger for more"});
+            if (!(cost == cost_)) {  // texts allocate
+                throw budget_error({"dp::release_charge::spend: got a release of ", text(cost),
+                                    ", expected one of the cost that was charged, ", text(cost_)});
             }
         } while (!left_.compare_exchange_weak(left, left - 1));
     }
@@ -150,11 +144,10 @@ struct odometer {
         result.delta_slack =
             detail::add_up(delta_slack, detail::multiply_up(cost.delta_slack, detail::to_double_up(times)));
         result.releases = releases + times;
-        if (result.releases < releases || !std::isfinite(result.mu_squared) ||
-            !std::isfinite(result.delta_slack)) {
-            throw budget_error("dp::odometer::plus: got " + std::to_string(times) + " releases beside " +
-                               std::to_string(releases) + ", more than can be counted");
-        }
+        require<budget_error>(
+            result.releases >= releases && std::isfinite(result.mu_squared) &&
+                std::isfinite(result.delta_slack),
+            {"dp::odometer::plus: got ", times, " releases beside ", releases, ", more than can be counted"});
         return result;
     }
 
@@ -162,19 +155,15 @@ struct odometer {
     /// @param where  what messages begin with
     /// @throws format_error unless a ledger can have come to this
     void check(const std::string& where) const {
-        if (!(mu_squared >= 0) || !std::isfinite(mu_squared)) {
-            throw format_error(where + ": mu_squared: got " + shortest_text(mu_squared) +
-                               ", expected a finite number, 0 or more");
-        }
-        if (!(delta_slack >= 0 && delta_slack < 1)) {
-            throw format_error(where + ": delta_slack: got " + shortest_text(delta_slack) +
-                               ", expected 0 or more, below 1");
-        }
-        if ((releases == 0) != (mu_squared == 0) || (releases == 0 && delta_slack > 0)) {
-            throw format_error(where + ": got " + std::to_string(releases) + " releases for mu_squared " +
-                               shortest_text(mu_squared) + " and delta_slack " + shortest_text(delta_slack) +
-                               ", expected a cost for releases and none without");
-        }
+        require<format_error>(
+            mu_squared >= 0 && std::isfinite(mu_squared),
+            {where, ": mu_squared: got ", mu_squared, ", expected a finite number, 0 or more"});
+        require<format_error>(delta_slack >= 0 && delta_slack < 1,
+                              {where, ": delta_slack: got ", delta_slack, ", expected 0 or more, below 1"});
+        require<format_error>(
+            (releases == 0) == (mu_squared == 0) && (releases != 0 || delta_slack <= 0),
+            {where, ": got ", releases, " releases for mu_squared ", mu_squared, " and delta_slack ",
+             delta_slack, ", expected a cost for releases and none without"});
     }
 };
 

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -47,17 +46,16 @@ inline constexpr bool is_contiguous = static_cast<int>(Derived::InnerStrideAtCom
 template <class Derived>
 std::span<const typename Derived::Scalar> as_span(const Eigen::DenseBase<Derived>& vector) noexcept {
     static_assert(detail::is_real<Derived>,
-                  "interop::as_span: the entries must be float or double; use cast<float>() "
-                  "and evaluate into a vector first");
+                  "interop::as_span: the entries must be float or double; use cast<float>() and evaluate "
+                  "into a vector first");
     static_assert(
         Derived::IsVectorAtCompileTime,
         "interop::as_span: this is a matrix; for one hidden state of a batch use row_span(batch, i)");
     static_assert(detail::has_memory<Derived>,
                   "interop::as_span: an expression has no memory to show; evaluate it into a vector first");
-    static_assert(
-        !detail::has_memory<Derived> || detail::is_contiguous<Derived>,
-        "interop::as_span: the entries are not next to each other in memory (a row of a column-major "
-        "matrix?); evaluate it into a vector first");
+    static_assert(!detail::has_memory<Derived> || detail::is_contiguous<Derived>,
+                  "interop::as_span: the entries are not next to each other in memory (a row of a "
+                  "column-major matrix?); evaluate it into a vector first");
     return {vector.derived().data(), static_cast<std::size_t>(vector.size())};
 }
 
@@ -69,12 +67,10 @@ std::span<const typename Derived::Scalar> row_span(const Eigen::DenseBase<Derive
     static_assert(detail::has_memory<Derived>,
                   "interop::row_span: an expression has no memory to show; evaluate it into a matrix first");
     static_assert(!detail::has_memory<Derived> || (Derived::IsRowMajor && detail::is_contiguous<Derived>),
-                  "interop::row_span: the rows are not contiguous; declare the batch as "
-                  "Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>");
-    if (i < 0 || i >= batch.rows()) {
-        throw shape_error("interop::row_span: got row " + std::to_string(i) +
-                          ", expected one of the batch's " + std::to_string(batch.rows()));
-    }
+                  "interop::row_span: the rows are not contiguous; declare the batch as Eigen::Matrix<float, "
+                  "Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>");
+    require<shape_error>(i >= 0 && i < batch.rows(),
+                         {"interop::row_span: got row ", i, ", expected one of the batch's ", batch.rows()});
     return {batch.derived().data() + i * batch.derived().outerStride(),
             static_cast<std::size_t>(batch.cols())};
 }

@@ -1,13 +1,9 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
+#include <tensafe/interop/eigen.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
-// Nothing here runs on the device, and nvcc cannot compile Eigen's device annotations without warnings.
-#if defined(__CUDACC__) && !defined(EIGEN_NO_CUDA)
-#define EIGEN_NO_CUDA
-#endif
 #include <Eigen/Dense>
 
 #include <algorithm>
@@ -44,7 +40,6 @@ struct activation_report {
 namespace detail {
 
 using svd_matrix = Eigen::MatrixXd;
-using svd_floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 inline void check_finite(const char* what, const lora::matrix& m) {
     m.check(what);
@@ -67,13 +62,6 @@ inline void check_site(const lora::adapter_site& site) {
                              {"svd: got the scale ", site.scale, ", expected a finite number"});
 }
 
-inline Eigen::Map<const svd_floats> weights_of(const lora::matrix& m) {
-    return {m.values.data(), static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.columns)};
-}
-inline Eigen::Map<svd_floats> writable(lora::matrix& m) {
-    return {m.values.data(), static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.columns)};
-}
-
 /// Thin QR, m = q * r, of a matrix of any shape: q has min(rows, columns) columns.
 struct thin_qr {
     explicit thin_qr(const svd_matrix& m) {
@@ -92,8 +80,8 @@ class site_svd {
   public:
     explicit site_svd(const lora::adapter_site& site) : site_(site) {
         check_site(site);
-        const thin_qr b(weights_of(site.b).cast<double>());
-        const thin_qr a(weights_of(site.a).transpose().cast<double>());
+        const thin_qr b(as_matrix(site.b).cast<double>());
+        const thin_qr a(as_matrix(site.a).transpose().cast<double>());
         const Eigen::JacobiSVD<svd_matrix> core(b.r * a.r.transpose(),
                                                 Eigen::ComputeThinU | Eigen::ComputeThinV);
         left_ = b.q * core.matrixU();
@@ -126,8 +114,8 @@ class site_svd {
             {}};
         const auto kept = static_cast<Eigen::Index>(rank);
         const Eigen::VectorXd half = values_.head(kept).cwiseSqrt();
-        writable(result.site.a) = (right_.leftCols(kept) * half.asDiagonal()).transpose().cast<float>();
-        writable(result.site.b) = (left_.leftCols(kept) * half.asDiagonal()).cast<float>();
+        as_matrix(result.site.a) = (right_.leftCols(kept) * half.asDiagonal()).transpose().cast<float>();
+        as_matrix(result.site.b) = (left_.leftCols(kept) * half.asDiagonal()).cast<float>();
         for (const double value : values_) {
             result.report.singular_values.push_back(value * std::fabs(site_.scale));
         }
@@ -205,13 +193,13 @@ inline activation_report activation_error(const lora::adapter_site& original,
 
     // A h for every activation, then one delta at a time.
     const auto products = [&](const lora::adapter_site& site) -> detail::svd_matrix {
-        return site.scale * (detail::weights_of(site.a).cast<double>() *
-                             detail::weights_of(activations).cast<double>().transpose());
+        return site.scale *
+               (as_matrix(site.a).cast<double>() * as_matrix(activations).cast<double>().transpose());
     };
     const detail::svd_matrix wanted = products(original);
     const detail::svd_matrix got = products(truncated);
-    const detail::svd_matrix b_wanted = detail::weights_of(original.b).cast<double>();
-    const detail::svd_matrix b_got = detail::weights_of(truncated.b).cast<double>();
+    const detail::svd_matrix b_wanted = as_matrix(original.b).cast<double>();
+    const detail::svd_matrix b_got = as_matrix(truncated.b).cast<double>();
     activation_report report;
     double sum = 0;
     for (std::size_t i = 0; i < activations.rows; ++i) {

@@ -6,9 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
 #include <thrust/binary_search.h>
 #include <thrust/device_ptr.h>
 #include <thrust/device_vector.h>
@@ -63,9 +60,9 @@ struct device_rows {
 
     /// The `count` rows from `first` on.  @throws shape_error unless there are such rows
     device_rows slice(std::size_t first, std::size_t count) const {
-        device::detail::throw_if<shape_error>(first > rows || count > rows - first,
-                                              "interop::device_rows::slice: got ", count, " rows from row ",
-                                              first, " on, expected some of ", rows);
+        require<shape_error>(first <= rows && count <= rows - first,
+                             {"interop::device_rows::slice: got ", count, " rows from row ", first,
+                              " on, expected some of ", rows});
         return {values + first * columns, count, columns};
     }
 };
@@ -77,21 +74,19 @@ device_rows<T> as_rows(thrust::device_ptr<T> values, std::size_t rows, std::size
     static_assert(
         std::is_same_v<std::remove_const_t<T>, float> || std::is_same_v<std::remove_const_t<T>, double>,
         "interop::as_rows: the entries must be float or double");
-    device::detail::throw_if<shape_error>(
-        columns != 0 && rows > static_cast<std::size_t>(-1) / sizeof(T) / columns, "interop::as_rows: got ",
-        rows, " x ", columns, ", more entries than fit memory");
-    device::detail::throw_if<parameter_error>(values.get() == nullptr && rows * columns != 0,
-                                              "interop::as_rows: got a null pointer for ", rows, " x ",
-                                              columns, " entries");
+    require<shape_error>(columns == 0 || rows <= static_cast<std::size_t>(-1) / sizeof(T) / columns,
+                         {"interop::as_rows: got ", rows, " x ", columns, ", more entries than fit memory"});
+    require<parameter_error>(values.get() != nullptr || rows * columns == 0,
+                             {"interop::as_rows: got a null pointer for ", rows, " x ", columns, " entries"});
     return {values.get(), rows, columns};
 }
 
 /// A vector's entries as whole rows.  @throws shape_error unless they are
 template <class T, class Allocator>
 device_rows<T> as_rows(thrust::device_vector<T, Allocator>& values, std::size_t columns) {
-    device::detail::throw_if<shape_error>(columns == 0 || values.size() % columns != 0,
-                                          "interop::as_rows: got ", values.size(),
-                                          " entries, expected whole rows of ", columns);
+    require<shape_error>(
+        columns != 0 && values.size() % columns == 0,
+        {"interop::as_rows: got ", values.size(), " entries, expected whole rows of ", columns});
     return as_rows(values.data(), values.size() / columns, columns);
 }
 template <class T, class Allocator>
@@ -112,9 +107,9 @@ void stage(Client& client, typename Client::workspace& work, device_rows<T> stat
     static_assert(
         std::is_same_v<std::remove_const_t<T>, float>,
         "interop::stage: device::client takes hidden states of float; round them into such a vector first");
-    device::detail::throw_if<shape_error>(states.columns != client.layout().d,
-                                          "interop::stage: got hidden states of ", states.columns,
-                                          " entries, expected ", client.layout().d);
+    require<shape_error>(
+        states.columns == client.layout().d,
+        {"interop::stage: got hidden states of ", states.columns, " entries, expected ", client.layout().d});
     client.stage_on_device(work, states.values, states.rows, std::forward<More>(more)...);
 }
 
@@ -181,9 +176,9 @@ class adapter_batches {
     /// @param largest  requests of a batch
     /// @throws shape_error beyond most_requests, or for more adapters than an int counts; device_error
     adapter_batches(std::size_t largest, std::size_t adapters) {
-        device::detail::throw_if<shape_error>(
-            largest > most_requests || adapters >= 0x7fffffff, "interop::adapter_batches: got ", largest,
-            " requests of ", adapters, " adapters, expected at most ", most_requests, " of 2^31 - 2");
+        require<shape_error>(largest <= most_requests && adapters < 0x7fffffff,
+                             {"interop::adapter_batches: got ", largest, " requests of ", adapters,
+                              " adapters, expected at most ", most_requests, " of 2^31 - 2"});
         order_ = device::device_buffer<int>(largest, memory::uninitialized);
         offsets_ = device::device_buffer<int>(adapters + 1, memory::uninitialized);
         host_offsets_ = device::pinned_buffer<int>(adapters + 1);
@@ -199,9 +194,9 @@ class adapter_batches {
     /// @throws shape_error for more requests than there is room for; device_error
     template <class Allocator>
     void group(const device::cuda& where, const thrust::device_vector<int, Allocator>& adapter_of) {
-        device::detail::throw_if<shape_error>(adapter_of.size() > order_.size(),
-                                              "interop::adapter_batches::group: got ", adapter_of.size(),
-                                              " requests, expected at most ", order_.size());
+        require<shape_error>(adapter_of.size() <= order_.size(),
+                             {"interop::adapter_batches::group: got ", adapter_of.size(),
+                              " requests, expected at most ", order_.size()});
         requests_ = adapter_of.size();
         std::fill_n(host_offsets_.data(), host_offsets_.size(), -1);
         const auto count = static_cast<int>(requests_);
@@ -224,18 +219,17 @@ class adapter_batches {
     /// The adapter's requests, after `group` and `where.wait()`.
     /// @throws parameter_error if there is no such adapter, or a number of the batch is none; before: error
     range segment(std::size_t adapter) const {
-        device::detail::throw_if<parameter_error>(adapter >= adapters(),
-                                                  "interop::adapter_batches: got adapter ", adapter,
-                                                  ", expected less than ", adapters());
+        require<parameter_error>(adapter < adapters(), {"interop::adapter_batches: got adapter ", adapter,
+                                                        ", expected less than ", adapters()});
         const int all = host_offsets_[adapters()];
-        device::detail::throw_if<error>(
-            all < 0, "interop::adapter_batches: the batch is not grouped yet; call group() and where.wait()");
+        require<error>(
+            all >= 0,
+            {"interop::adapter_batches: the batch is not grouped yet; call group() and where.wait()"});
         const std::size_t strangers = requests_ - static_cast<std::size_t>(all - host_offsets_[0]);
-        device::detail::throw_if<parameter_error>(strangers != 0, "interop::adapter_batches: got ", strangers,
-                                                  " of ", requests_,
-                                                  " requests for an adapter that does not exist, expected "
-                                                  "numbers from 0 to ",
-                                                  adapters() - 1);
+        require<parameter_error>(
+            strangers == 0,
+            {"interop::adapter_batches: got ", strangers, " of ", requests_,
+             " requests for an adapter that does not exist, expected numbers from 0 to ", adapters() - 1});
         const auto first = static_cast<std::size_t>(host_offsets_[adapter]);
         return {first, static_cast<std::size_t>(host_offsets_[adapter + 1]) - first};
     }
@@ -274,13 +268,13 @@ class adapter_batches {
   private:
     template <class From, class To>
     void check(const char* what, const device_rows<From>& from, const device_rows<To>& to, bool fits) const {
-        device::detail::throw_if<shape_error>(
-            !fits || from.columns != to.columns, "interop::adapter_batches::", what, ": got ", from.rows,
-            " rows of ", from.columns, " entries and room for ", to.rows, " of ", to.columns,
-            ", expected equal rows, of the ", requests_, " requests");
-        device::detail::throw_if<parameter_error>(
-            static_cast<const void*>(from.values) == to.values && from.size() != 0,
-            "interop::adapter_batches::", what, ": got one memory for both, expected two");
+        require<shape_error>(fits && from.columns == to.columns,
+                             {"interop::adapter_batches::", what, ": got ", from.rows, " rows of ",
+                              from.columns, " entries and room for ", to.rows, " of ", to.columns,
+                              ", expected equal rows, of the ", requests_, " requests"});
+        require<parameter_error>(
+            static_cast<const void*>(from.values) != to.values || from.size() == 0,
+            {"interop::adapter_batches::", what, ": got one memory for both, expected two"});
     }
     template <class F>
     static void enqueue(const device::cuda& where, F&& f) {
@@ -291,7 +285,7 @@ class adapter_batches {
             f(execution_policy(where));
         } catch (const thrust::system_error& e) {
             static_cast<void>(cudaGetLastError());
-            throw device_error(std::string("interop::adapter_batches: ") + e.what());
+            throw device_error({"interop::adapter_batches: ", e.what()});
         }
     }
 

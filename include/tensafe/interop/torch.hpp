@@ -11,9 +11,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <span>
-#include <string>
 #include <vector>
 
 /// Shows libtorch's tensors to the library. `as_...` are views: no copy, valid while the memory they show is;
@@ -33,10 +33,14 @@ namespace tensafe::interop {
 
 namespace detail {
 
-/// The beginning of a message: "who: got a tensor of Half, shape [2, 3], expected "
-inline std::string got(const char* who, const at::Tensor& t) {
-    return std::string(who) + ": got a tensor of " + at::toString(t.scalar_type()) + ", shape " +
-           shape_text(t.sizes()) + ", expected ";
+/// Throws "who: got a tensor of Half, shape [2, 3], expected ..." unless `holds`.
+template <class Error>
+void require_tensor(bool holds, const char* who, const at::Tensor& t,
+                    std::initializer_list<text_part> expected) {
+    if (!holds) {
+        throw Error({who, ": got a tensor of ", at::toString(t.scalar_type()), ", shape ",
+                     shape_text(t.sizes()), ", expected ", text_of(expected)});
+    }
 }
 
 /// Whether the storage holds every entry. libtorch lets it be made smaller under a tensor.
@@ -59,38 +63,25 @@ inline bool is_within_storage(const at::Tensor& t) {
 }
 
 /// Refuses all but a dense tensor of real numbers in the CPU's memory. O(dimensions).
-/// @throws parameter_error or unsupported_error
 inline void check_memory(const char* who, const at::Tensor& t) {
-    const auto refuse = [who](const std::string& what) {
-        throw unsupported_error(std::string(who) + ": " + what);
+    const auto expect = [who](bool holds, text_part what) {
+        require<unsupported_error>(holds, {who, ": ", what});
     };
-    if (!t.defined()) {
-        throw parameter_error(std::string(who) + ": got an undefined tensor, expected one with values");
-    }
-    if (!t.device().is_cpu()) {
-        refuse("got a tensor on the device " + t.device().str() +
-               ", expected one on the CPU; copy it to the CPU first: x.to(torch::kCPU)");
-    }
-    if (t.is_nested()) {
-        refuse("got a nested tensor, expected a dense one; take its tensors one by one: x.unbind()");
-    }
-    if (t.layout() != at::kStrided) {
-        refuse("got a tensor without strides (sparse or mkldnn), expected a dense one; call x.to_dense()");
-    }
-    if (t.is_quantized()) {
-        refuse("got a quantised tensor, expected real numbers; call x.dequantize()");
-    }
-    if (t.is_complex()) {
-        refuse("got a complex tensor, expected real numbers; call torch::real(x)");
-    }
-    if (t.is_neg()) {
-        refuse("got a tensor that is to be negated when read, expected plain memory; call x.resolve_neg()");
-    }
-    if (!t.has_storage() || !is_within_storage(t)) {
-        refuse(
-            "got a tensor without memory for all its entries (zeros that are none, inside of vmap, or a "
-            "storage that was made smaller), expected one that has it; call x.clone() while it is whole");
-    }
+    require<parameter_error>(t.defined(), {who, ": got an undefined tensor, expected one with values"});
+    require<unsupported_error>(t.device().is_cpu(),
+                               {who, ": got a tensor on the device ", t.device().str(),
+                                ", expected one on the CPU; copy it to the CPU first: x.to(torch::kCPU)"});
+    expect(!t.is_nested(),
+           "got a nested tensor, expected a dense one; take its tensors one by one: x.unbind()");
+    expect(t.layout() == at::kStrided,
+           "got a tensor without strides (sparse or mkldnn), expected a dense one; call x.to_dense()");
+    expect(!t.is_quantized(), "got a quantised tensor, expected real numbers; call x.dequantize()");
+    expect(!t.is_complex(), "got a complex tensor, expected real numbers; call torch::real(x)");
+    expect(!t.is_neg(),
+           "got a tensor that is to be negated when read, expected plain memory; call x.resolve_neg()");
+    expect(t.has_storage() && is_within_storage(t),
+           "got a tensor without memory for all its entries (zeros that are none, inside of vmap, or a "
+           "storage that was made smaller), expected one that has it; call x.clone() while it is whole");
 }
 
 inline bool is_readable(at::ScalarType type) noexcept {
@@ -100,10 +91,8 @@ inline bool is_readable(at::ScalarType type) noexcept {
 /// Checks the values.  @throws as check_memory; unsupported_error unless each is a float
 inline void check_values(const char* who, const at::Tensor& t) {
     check_memory(who, t);
-    if (!is_readable(t.scalar_type())) {
-        throw unsupported_error(got(who, t) +
-                                "Float, Half or BFloat16; round or convert it: x.to(torch::kFloat)");
-    }
+    require_tensor<unsupported_error>(is_readable(t.scalar_type()), who, t,
+                                      {"Float, Half or BFloat16; round or convert it: x.to(torch::kFloat)"});
 }
 
 /// Widens `count` values, `stride` apart. Exact.  @pre check_values
@@ -128,44 +117,36 @@ inline void widen(const at::Tensor& t, std::int64_t first, std::int64_t stride, 
 /// @throws encoding_error, naming the entry but not its value, unless the rounded value is finite
 inline void write_rounded(const char* who, std::span<const double> values, const at::Tensor& t,
                           std::size_t first) {
-    const auto write = [&](auto* out, auto&& rounded, auto&& is_finite) {
+    const auto write = [&]<class T>(T* out, T (*rounded)(double)) {
         for (std::size_t k = 0; k < values.size(); ++k) {
             out[first + k] = rounded(values[k]);
-            if (!is_finite(out[first + k])) {
+            if (!std::isfinite(static_cast<double>(out[first + k]))) {
                 // Without the value: messages end up in logs, and this was decrypted.
-                throw encoding_error(std::string(who) + ": entry " + std::to_string(k) + " is " +
-                                     (std::isfinite(values[k])
-                                          ? std::string("too large for ") + at::toString(t.scalar_type())
-                                          : "not finite"));
+                const bool is_no_number = !std::isfinite(values[k]);
+                throw encoding_error({who, ": entry ", k,
+                                      is_no_number ? " is not finite" : " is too large for ",
+                                      is_no_number ? "" : at::toString(t.scalar_type())});
             }
         }
     };
-    const auto is_finite = [](auto x) { return std::isfinite(x); };
     switch (t.scalar_type()) {
         case at::kDouble:
-            write(
-                t.data_ptr<double>(), [](double x) { return x; }, is_finite);
-            break;
+            return write.operator()<double>(t.data_ptr<double>(), [](double x) { return x; });
         case at::kFloat:
-            write(
-                t.data_ptr<float>(), [](double x) { return static_cast<float>(x); }, is_finite);
-            break;
+            return write.operator()<float>(t.data_ptr<float>(),
+                                           [](double x) { return static_cast<float>(x); });
         case at::kHalf:
-            write(
-                t.data_ptr<at::Half>(),
-                [](double x) { return at::Half(io::half_from_double(x), at::Half::from_bits()); },
-                [](at::Half x) { return (x.x & 0x7c00u) != 0x7c00u; });
-            break;
+            return write.operator()<at::Half>(t.data_ptr<at::Half>(), [](double x) {
+                return at::Half(io::half_from_double(x), at::Half::from_bits());
+            });
         default:
-            write(
-                t.data_ptr<at::BFloat16>(),
-                [](double x) { return at::BFloat16(io::bfloat16_from_double(x), at::BFloat16::from_bits()); },
-                [](at::BFloat16 x) { return (x.x & 0x7f80u) != 0x7f80u; });
+            return write.operator()<at::BFloat16>(t.data_ptr<at::BFloat16>(), [](double x) {
+                return at::BFloat16(io::bfloat16_from_double(x), at::BFloat16::from_bits());
+            });
     }
 }
 
 /// Replaces values beyond the type's largest number by it, those below its negative by that, and NaN too.
-/// @return  how many
 inline std::size_t clamp_to_type(std::span<double> values, at::ScalarType type) {
     const double largest = type == at::kHalf       ? 65504
                            : type == at::kBFloat16 ? 0x1.fep127
@@ -183,10 +164,9 @@ inline std::size_t clamp_to_type(std::span<double> values, at::ScalarType type) 
 /// Makes a tensor without values and without a gradient.
 /// @throws unsupported_error for a type that write_rounded does not know
 inline at::Tensor make_tensor(const char* who, at::IntArrayRef sizes, at::ScalarType type) {
-    if (!is_readable(type) && type != at::kDouble) {
-        throw unsupported_error(std::string(who) + ": got the type " + at::toString(type) +
-                                ", expected Double, Float, Half or BFloat16");
-    }
+    require<unsupported_error>(
+        is_readable(type) || type == at::kDouble,
+        {who, ": got the type ", at::toString(type), ", expected Double, Float, Half or BFloat16"});
     return at::empty(sizes, at::TensorOptions(type).device(at::kCPU));
 }
 
@@ -203,23 +183,18 @@ inline at::Tensor view_of(const float* values, at::IntArrayRef sizes) {
 inline std::span<const float> as_span(const at::Tensor& vector) {
     constexpr const char* who = "interop::as_span";
     detail::check_memory(who, vector);
-    if (vector.scalar_type() != at::kFloat) {
-        throw unsupported_error(detail::got(who, vector) + "Float; " +
-                                (detail::is_readable(vector.scalar_type())
-                                     ? "to widen it, which is exact, use to_vector(x), or hidden_states "
-                                       "states(x); states.row(0, space)"
-                                     : "round or convert it: x.to(torch::kFloat)"));
-    }
-    if (vector.dim() != 1) {
-        throw shape_error(
-            detail::got(who, vector) +
-            "one dimension; use hidden_states states(x); states.row(i, space), or x.flatten() in a variable");
-    }
-    if (vector.size(0) > 1 && vector.stride(0) != 1) {
-        throw shape_error(detail::got(who, vector) + "entries next to each other, not " +
-                          std::to_string(vector.stride(0)) +
-                          " apart; keep x.contiguous() in a variable, or use to_vector(x)");
-    }
+    detail::require_tensor<unsupported_error>(
+        vector.scalar_type() == at::kFloat, who, vector,
+        {"Float; ",
+         (detail::is_readable(vector.scalar_type()) ? "to widen it, which is exact, use to_vector(x), or "
+                                                      "hidden_states states(x); states.row(0, space)"
+                                                    : "round or convert it: x.to(torch::kFloat)")});
+    detail::require_tensor<shape_error>(
+        vector.dim() == 1, who, vector,
+        {"one dimension; use hidden_states states(x); states.row(i, space), or x.flatten() in a variable"});
+    detail::require_tensor<shape_error>(vector.size(0) <= 1 || vector.stride(0) == 1, who, vector,
+                                        {"entries next to each other, not ", vector.stride(0),
+                                         " apart; keep x.contiguous() in a variable, or use to_vector(x)"});
     return {vector.data_ptr<float>(), static_cast<std::size_t>(vector.size(0))};
 }
 void as_span(const at::Tensor&&) = delete;  // keep the tensor in a variable: the view does not own it
@@ -229,9 +204,8 @@ void as_span(const at::Tensor&&) = delete;  // keep the tensor in a variable: th
 inline std::vector<float> to_vector(const at::Tensor& vector) {
     constexpr const char* who = "interop::to_vector";
     detail::check_values(who, vector);
-    if (vector.dim() != 1) {
-        throw shape_error(detail::got(who, vector) + "one dimension; use hidden_states, or x.flatten()");
-    }
+    detail::require_tensor<shape_error>(vector.dim() == 1, who, vector,
+                                        {"one dimension; use hidden_states, or x.flatten()"});
     std::vector<float> result(static_cast<std::size_t>(vector.size(0)));
     detail::widen(vector, 0, vector.stride(0), result.size(), result.data());
     return result;
@@ -250,9 +224,8 @@ class hidden_states {
     explicit hidden_states(const at::Tensor& x) {
         constexpr const char* who = "interop::hidden_states";
         detail::check_values(who, x);
-        if (x.dim() == 0 || x.size(-1) == 0) {
-            throw shape_error(detail::got(who, x) + "[..., d] with at least one entry in the last dimension");
-        }
+        detail::require_tensor<shape_error>(x.dim() != 0 && x.size(-1) != 0, who, x,
+                                            {"[..., d] with at least one entry in the last dimension"});
         x_ = x.detach();  // the same memory under a shape that the caller cannot change
         d_ = static_cast<std::size_t>(x.size(-1));
         count_ = static_cast<std::size_t>(x.numel()) / d_;
@@ -267,9 +240,8 @@ class hidden_states {
     /// @throws shape_error if there is no such row; std::bad_alloc
     std::span<const float> row(std::size_t i, std::vector<float>& space) const& {
         if (i >= count_) {
-            throw shape_error("interop::hidden_states::row: got row " + std::to_string(i) +
-                              ", expected one of the " + std::to_string(count_) + " of a tensor of shape " +
-                              shape_text(x_.sizes()));
+            throw shape_error({"interop::hidden_states::row: got row ", i, ", expected one of the ", count_,
+                               " of a tensor of shape ", shape_text(x_.sizes())});
         }
         std::int64_t first = 0;
         auto rest = static_cast<std::int64_t>(i);
@@ -319,9 +291,7 @@ void as_tensor(const lora::matrix&&) = delete;  // keep the matrix in a variable
 inline lora::matrix to_matrix(const at::Tensor& t) {
     constexpr const char* who = "interop::to_matrix";
     detail::check_values(who, t);
-    if (t.dim() != 2) {
-        throw shape_error(detail::got(who, t) + "two dimensions");
-    }
+    detail::require_tensor<shape_error>(t.dim() == 2, who, t, {"two dimensions"});
     lora::matrix result(static_cast<std::size_t>(t.size(0)), static_cast<std::size_t>(t.size(1)));
     for (std::size_t r = 0; r < result.rows; ++r) {
         detail::widen(t, static_cast<std::int64_t>(r) * t.stride(0), t.stride(1), result.columns,

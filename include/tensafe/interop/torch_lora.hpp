@@ -112,16 +112,12 @@ class encrypted_lora {
         results.clear();
         const lora::model_layout::group& g = client_->layout().at(group);
         const hidden_states states(x);
-        if (states.d() != g.d) {
-            throw shape_error(detail::got("encrypted_lora", x) + "[..., " + std::to_string(g.d) +
-                              "] for the input " + quote(g.input));
-        }
-        if (at::GradMode::is_enabled() && x.requires_grad()) {
-            throw unsupported_error(
-                detail::got("encrypted_lora", x) +
-                "one that needs no gradient: the delta has none. Hold a torch::NoGradGuard while the model "
-                "runs, or pass x.detach()");
-        }
+        detail::require_tensor<shape_error>(states.d() == g.d, "encrypted_lora", x,
+                                            {"[..., ", g.d, "] for the input ", in_quotes(g.input)});
+        detail::require_tensor<unsupported_error>(
+            !at::GradMode::is_enabled() || !x.requires_grad(), "encrypted_lora", x,
+            {"one that needs no gradient: the delta has none. Hold a torch::NoGradGuard while the model "
+             "runs, or pass x.detach()"});
         std::vector<std::int64_t> sizes = x.sizes().vec();
         for (std::size_t s = first; s < first + count; ++s) {
             sizes.back() = static_cast<std::int64_t>(g.sites[s].d_out);
@@ -202,12 +198,10 @@ class encrypted_linear : public torch::nn::Module {
     /// Wraps a layer.  @throws parameter_error without a layer or a delta
     encrypted_linear(torch::nn::Linear layer, delta_function delta)
         : torch::nn::Module("encrypted_linear"), base(nullptr), delta_(std::move(delta)) {
-        if (layer.is_empty()) {
-            throw parameter_error("encrypted_linear: got no layer, expected a torch::nn::Linear");
-        }
-        if (!delta_) {
-            throw parameter_error("encrypted_linear: got no delta, expected a function of x");
-        }
+        require<parameter_error>(!layer.is_empty(),
+                                 {"encrypted_linear: got no layer, expected a torch::nn::Linear"});
+        require<parameter_error>(delta_ != nullptr,
+                                 {"encrypted_linear: got no delta, expected a function of x"});
         base = register_module("base", std::move(layer));
     }
 
@@ -220,16 +214,13 @@ class encrypted_linear : public torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) {
         const at::Tensor result = base->forward(x);
         const at::Tensor delta = delta_(x);
-        if (!delta.defined() || delta.sizes() != result.sizes()) {
-            throw shape_error("encrypted_linear: got a delta of shape " +
-                              (delta.defined() ? shape_text(delta.sizes()) : std::string("none")) +
-                              ", expected " + shape_text(result.sizes()) + " as the layer gives");
-        }
-        if (delta.scalar_type() != result.scalar_type()) {
-            throw parameter_error(std::string("encrypted_linear: got a delta of ") +
-                                  at::toString(delta.scalar_type()) + ", expected " +
-                                  at::toString(result.scalar_type()) + " as the layer gives");
-        }
+        require<shape_error>(delta.defined() && delta.sizes() == result.sizes(),
+                             {"encrypted_linear: got a delta of shape ",
+                              (delta.defined() ? shape_text(delta.sizes()) : std::string("none")),
+                              ", expected ", shape_text(result.sizes()), " as the layer gives"});
+        require<parameter_error>(delta.scalar_type() == result.scalar_type(),
+                                 {"encrypted_linear: got a delta of ", at::toString(delta.scalar_type()),
+                                  ", expected ", at::toString(result.scalar_type()), " as the layer gives"});
         return result + delta;
     }
 

@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -33,8 +34,8 @@ inline at::ScalarType scalar_type_of(io::dtype type, const std::string& where) {
         case io::dtype::bf16:
             return at::kBFloat16;
         default:
-            throw unsupported_error(where + ": got values of type " + std::string(io::dtype_name(type)) +
-                                    ", expected F64, F32, F16 or BF16");
+            throw unsupported_error(
+                {where, ": got values of type ", io::dtype_name(type), ", expected F64, F32, F16 or BF16"});
     }
 }
 
@@ -47,8 +48,7 @@ inline std::vector<std::int64_t> sizes_of(const io::tensor_info& stored, const s
     std::vector<std::int64_t> sizes;
     for (const std::size_t n : stored.shape) {
         if (!std::in_range<std::int64_t>(n)) {  // legal in a tensor without values
-            throw shape_error(where + ": got a dimension of " + std::to_string(n) +
-                              ", expected less than 2^63");
+            throw shape_error({where, ": got a dimension of ", n, ", expected less than 2^63"});
         }
         sizes.push_back(static_cast<std::int64_t>(n));
     }
@@ -65,9 +65,7 @@ struct stored_form {
 inline stored_form form_of(const io::safetensors_file& file, std::string_view name,
                            const std::string& where) {
     const io::tensor_info* stored = file.find(name);
-    if (stored == nullptr) {
-        throw format_error(where + ": is none of its " + std::to_string(file.tensors().size()));
-    }
+    require<format_error>(stored != nullptr, {where, ": is none of its ", file.tensors().size()});
     return {scalar_type_of(stored->type, where), sizes_of(*stored, where)};
 }
 
@@ -134,34 +132,26 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
     for (const auto& [name, value] : values) {
         const std::string where = file.quoted_name() + ": tensor " + quote(name);
         detail::check_memory(where.c_str(), value);
-        if (at::has_internal_overlap(value) == at::MemOverlap::Yes ||
-            (value.is_inference() && !c10::InferenceMode::is_enabled())) {
-            throw unsupported_error(
-                where +
-                ": the module's tensor is expanded or of inference mode, expected one that "
-                "can be written; put its clone() into the module");
-        }
+        require<unsupported_error>(at::has_internal_overlap(value) != at::MemOverlap::Yes &&
+                                       (!value.is_inference() || c10::InferenceMode::is_enabled()),
+                                   {where,
+                                    ": the module's tensor is expanded or of inference mode, expected one "
+                                    "that can be written; put its clone() into the module"});
         const detail::stored_form form = detail::form_of(file, name, where);
-        if (form.sizes != value.sizes()) {
-            throw format_error(where + ": got shape " + shape_text(form.sizes) + ", expected " +
-                               shape_text(value.sizes()) + " as the module has it");
-        }
-        if (!detail::holds_exactly(form.type, value.scalar_type())) {
-            throw unsupported_error(where + ": got values of " + at::toString(form.type) +
-                                    ", which the module's " + at::toString(value.scalar_type()) +
-                                    " do not hold exactly; call module.to(torch::kFloat) first");
-        }
+        require<format_error>(form.sizes == value.sizes(),
+                              {where, ": got shape ", shape_text(form.sizes), ", expected ",
+                               shape_text(value.sizes()), " as the module has it"});
+        require<unsupported_error>(
+            detail::holds_exactly(form.type, value.scalar_type()),
+            {where, ": got values of ", at::toString(form.type), ", which the module's ",
+             at::toString(value.scalar_type()), " do not hold exactly; call module.to(torch::kFloat) first"});
     }
     if (file.tensors().size() != values.size()) {  // names are unique on both sides
         for (const io::tensor_info& stored : file.tensors()) {
-            bool is_known = false;
-            for (const auto& [name, value] : values) {
-                is_known = is_known || name == stored.name;
-            }
-            if (!is_known) {
-                throw format_error(file.quoted_name() + ": tensor " + quote(stored.name) +
-                                   " is no parameter or buffer of the module");
-            }
+            require<format_error>(std::any_of(values.begin(), values.end(),
+                                              [&](const auto& v) { return v.first == stored.name; }),
+                                  {file.quoted_name(), ": tensor ", in_quotes(stored.name),
+                                   " is no parameter or buffer of the module"});
         }
     }
     std::vector<at::Tensor> loaded;

@@ -12,8 +12,10 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -107,9 +109,31 @@ inline owned_descriptor create_temporary(std::string& name) {
 /// Checks that nobody but this user and root decides what stands in a file or folder.
 /// @throws io_error if another user owns it, or its group or others may write it
 inline void check_owner(const std::filesystem::path& path, const struct stat& status) {
-    if ((status.st_uid != ::geteuid() && status.st_uid != 0) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        throw io_error(quote(path.string()) + ": is not used: another user owns it or may write it");
+    require<io_error>(
+        (status.st_uid == ::geteuid() || status.st_uid == 0) && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0,
+        {in_quotes(path.native()), ": is not used: another user owns it or may write it"});
+}
+
+/// Locks an open file or folder (flock) until it is closed.
+/// @throws io_error "<path><busy>" if another process or object holds the lock, or if the system refuses
+inline void lock_alone(const owned_descriptor& open, const std::filesystem::path& path, const char* busy) {
+    while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
+        require<io_error>(errno != EWOULDBLOCK, {in_quotes(path.native()), busy});
+        if (errno != EINTR) {
+            throw_io_error(path, "lock", errno);
+        }
     }
+}
+
+/// Returns the status of an open file if it is what stands under this name in a folder.
+inline std::optional<struct stat> status_at(const owned_descriptor& open, const owned_descriptor& folder,
+                                            const std::string& name) {
+    struct stat ours {};
+    struct stat there {};
+    const bool is_there = ::fstat(open.get(), &ours) == 0 &&
+                          ::fstatat(folder.get(), name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+                          ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+    return is_there ? std::optional(ours) : std::nullopt;
 }
 
 /// Opens the folder in which a file stands or will stand.
@@ -224,26 +248,21 @@ inline memory::secret_buffer<std::byte> read_private_file(const owned_descriptor
                                                           const std::filesystem::path& path,
                                                           std::size_t largest) {
     const struct stat status = status_of(file, path);
-    if (!S_ISREG(status.st_mode)) {
-        throw io_error(quote(path.string()) + ": is not a regular file");
-    }
-    if ((status.st_mode & detail::not_the_owner) != 0) {
-        throw io_error(quote(path.string()) + ": others than its owner have access: got mode " +
-                       detail::octal(status.st_mode) + ", expected 0600 (chmod 600)");
-    }
+    require<io_error>(S_ISREG(status.st_mode), {in_quotes(path.native()), ": is not a regular file"});
+    require<io_error>((status.st_mode & detail::not_the_owner) == 0,
+                      {in_quotes(path.native()), ": others than its owner have access: got mode ",
+                       detail::octal(status.st_mode), ", expected 0600 (chmod 600)"});
     check_owner(path, status);
     const auto size = static_cast<std::size_t>(status.st_size);
-    if (size > largest) {
-        throw format_error(quote(path.string()) + ": got " + std::to_string(size) +
-                           " bytes, expected at most " + std::to_string(largest));
-    }
+    require<format_error>(size <= largest,
+                          {in_quotes(path.native()), ": got ", size, " bytes, expected at most ", largest});
     memory::secret_buffer<std::byte> bytes(size);
     for (std::size_t done = 0; done < size;) {
         const ssize_t count = ::read(file.get(), bytes.data() + done, size - done);
         if (count > 0) {
             done += static_cast<std::size_t>(count);
         } else if (count == 0) {
-            throw io_error(quote(path.string()) + ": became shorter while it was read");
+            throw io_error({in_quotes(path.native()), ": became shorter while it was read"});
         } else if (errno != EINTR) {
             throw_io_error(path, "read", errno);
         }

@@ -36,10 +36,6 @@ using openssl_digest = std::unique_ptr<EVP_MD_CTX, openssl_release<&EVP_MD_CTX_f
 /// The longest key file that is read; one of OpenSSL's has about 120 bytes.
 inline constexpr std::size_t max_key_file_bytes = 16'384;
 
-inline const unsigned char* octets(std::span<const std::byte> bytes) noexcept {
-    return reinterpret_cast<const unsigned char*>(bytes.data());
-}
-
 /// Says why an Ed25519 public key must not be trusted whoever shows it; null if it may be. A point of small
 /// order verifies signatures that anybody can make without a key, and a y-coordinate that is not reduced
 /// gives one key several texts. OpenSSL 3.0 takes both.
@@ -70,15 +66,12 @@ inline openssl_bio open_pem(std::span<const std::byte> text, const std::string& 
     const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
     constexpr std::string_view marker = "-----BEGIN ";
     const std::size_t first = view.find(marker);
-    if (first == view.npos || view.find(marker, first + 1) != view.npos) {
-        throw format_error(what + ": got " + (first == view.npos ? "no PEM block" : "several PEM blocks") +
-                           ", expected one");
-    }
+    require<format_error>(
+        first != view.npos && view.find(marker, first + 1) == view.npos,
+        {what, ": got ", (first == view.npos ? "no PEM block" : "several PEM blocks"), ", expected one"});
     const openssl_reports reports;
     openssl_bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-    if (bio == nullptr) {
-        reports.fail("read a key");
-    }
+    reports.require(bio != nullptr, "read a key");
     return bio;
 }
 
@@ -88,20 +81,16 @@ inline int no_passphrase(char*, int, int, void*) {
 }
 
 inline void check_ed25519(const openssl_key& key, const std::string& what, const char* wanted) {
-    if (key == nullptr) {
-        throw format_error(what + ": is not " + wanted);
-    }
-    if (EVP_PKEY_get_base_id(key.get()) != EVP_PKEY_ED25519) {
-        throw unsupported_error(what + ": not supported: a key of another kind, only Ed25519");
-    }
+    require<format_error>(key != nullptr, {what, ": is not ", wanted});
+    require<unsupported_error>(EVP_PKEY_get_base_id(key.get()) == EVP_PKEY_ED25519,
+                               {what, ": not supported: a key of another kind, only Ed25519"});
 }
 
 inline std::array<std::byte, 32> public_bytes(const EVP_PKEY* key) {
     const openssl_reports reports;
     std::array<std::byte, 32> bytes{};
     std::size_t size = bytes.size();
-    reports.check(EVP_PKEY_get_raw_public_key(key, reinterpret_cast<unsigned char*>(bytes.data()), &size),
-                  "read a public key");
+    reports.check(EVP_PKEY_get_raw_public_key(key, octets(bytes.data()), &size), "read a public key");
     return bytes;
 }
 
@@ -119,7 +108,7 @@ class verifying_key {
     explicit verifying_key(const std::array<std::byte, 32>& bytes, std::string_view what = "public key")
         : bytes_(bytes) {
         if (const char* weakness = detail::weakness_of(bytes)) {
-            throw format_error(std::string(what) + ": " + hex() + " cannot be trusted: " + weakness);
+            throw format_error({what, ": ", hex(), " cannot be trusted: ", weakness});
         }
     }
 
@@ -155,18 +144,14 @@ class verifying_key {
     bool verifies(std::span<const std::byte> message, const ed25519_signature& signature) const {
         const openssl_reports reports;  // a signature that does not fit is no error of OpenSSL
         const detail::openssl_key key(
-            EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, detail::octets(bytes_), bytes_.size()));
+            EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, octets(bytes_.data()), bytes_.size()));
         const detail::openssl_digest context(EVP_MD_CTX_new());
-        if (key == nullptr || context == nullptr) {
-            reports.fail("verify a signature");
-        }
+        reports.require(key != nullptr && context != nullptr, "verify a signature");
         reports.check(EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()),
                       "verify a signature");
-        const int result = EVP_DigestVerify(context.get(), detail::octets(signature), signature.size(),
-                                            detail::octets(message), message.size());
-        if (result < 0) {
-            reports.fail("verify a signature");
-        }
+        const int result = EVP_DigestVerify(context.get(), octets(signature.data()), signature.size(),
+                                            octets(message.data()), message.size());
+        reports.require(result >= 0, "verify a signature");
         return result == 1;
     }
 
@@ -190,10 +175,9 @@ class signing_key {
         EVP_PKEY* made = nullptr;
         const std::unique_ptr<EVP_PKEY_CTX, openssl_release<&EVP_PKEY_CTX_free>> context(
             EVP_PKEY_CTX_new_id(EVP_PKEY_ED25519, nullptr));
-        if (context == nullptr || EVP_PKEY_keygen_init(context.get()) != 1 ||
-            EVP_PKEY_keygen(context.get(), &made) != 1) {
-            reports.fail("generate an Ed25519 key");
-        }
+        reports.require(context != nullptr && EVP_PKEY_keygen_init(context.get()) == 1 &&
+                            EVP_PKEY_keygen(context.get(), &made) == 1,
+                        "generate an Ed25519 key");
         return signing_key(detail::openssl_key(made));
     }
 
@@ -201,10 +185,8 @@ class signing_key {
     static signing_key from_secret(std::span<const std::byte, 32> secret) {
         const openssl_reports reports;
         detail::openssl_key key(
-            EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, detail::octets(secret), secret.size()));
-        if (key == nullptr) {
-            reports.fail("make an Ed25519 key");
-        }
+            EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, octets(secret.data()), secret.size()));
+        reports.require(key != nullptr, "make an Ed25519 key");
         return signing_key(std::move(key));
     }
 
@@ -216,11 +198,10 @@ class signing_key {
         const memory::secret_buffer<std::byte> text = io::read_private_file(path, detail::max_key_file_bytes);
         const std::string what = quote(path.string());
         const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
-        if (view.find("ENCRYPTED") != view.npos) {
-            throw unsupported_error(what +
-                                    ": not supported: a key with a passphrase (openssl pkey -in with "
-                                    "-out writes it without)");
-        }
+        require<unsupported_error>(
+            view.find("ENCRYPTED") == view.npos,
+            {what,
+             ": not supported: a key with a passphrase (openssl pkey -in with -out writes it without)"});
         const openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(text.span(), what);
         detail::openssl_key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, detail::no_passphrase, nullptr));
@@ -234,10 +215,9 @@ class signing_key {
     void write(const std::filesystem::path& path) const {
         const openssl_reports reports;
         const detail::openssl_bio bio(BIO_new(BIO_s_secmem()));  // wiped when it is freed
-        if (bio == nullptr || PEM_write_bio_PKCS8PrivateKey(bio.get(), key_.get(), nullptr, nullptr, 0,
-                                                            nullptr, nullptr) != 1) {
-            reports.fail("write a private key");
-        }
+        reports.require(bio != nullptr && PEM_write_bio_PKCS8PrivateKey(bio.get(), key_.get(), nullptr,
+                                                                        nullptr, 0, nullptr, nullptr) == 1,
+                        "write a private key");
         char* text = nullptr;
         const long size = BIO_get_mem_data(bio.get(), &text);
         io::create_private_file(path, std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
@@ -252,12 +232,11 @@ class signing_key {
         const detail::openssl_digest context(EVP_MD_CTX_new());
         ed25519_signature signature{};
         std::size_t size = signature.size();
-        if (context == nullptr ||
-            EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key_.get()) != 1 ||
-            EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size,
-                           detail::octets(message), message.size()) != 1) {
-            reports.fail("sign");
-        }
+        reports.require(context != nullptr &&
+                            EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key_.get()) == 1 &&
+                            EVP_DigestSign(context.get(), octets(signature.data()), &size,
+                                           octets(message.data()), message.size()) == 1,
+                        "sign");
         return signature;
     }
 

@@ -25,8 +25,6 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <string>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -42,14 +40,12 @@ inline io::owned_descriptor open_key_file(int folder, const std::filesystem::pat
                                           const std::filesystem::path& path, int access) {
     io::owned_descriptor file(
         ::openat(folder, name.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
-    if (file.get() < 0 && errno == ELOOP) {
-        throw io_error(quote(path.string()) + ": is a link; expected the path of the key file itself");
-    }
+    require<io_error>(file.get() >= 0 || errno != ELOOP,
+                      {in_quotes(path.native()), ": is a link; expected the path of the key file itself"});
     const struct stat status = io::status_of(file, path);
-    if (S_ISREG(status.st_mode) && (status.st_mode & 07777) != (S_IRUSR | S_IWUSR)) {
-        throw io_error(quote(path.string()) + ": got mode " + io::detail::octal(status.st_mode) +
-                       ", expected 0600 (chmod 600): a key is for its owner alone");
-    }
+    require<io_error>(!S_ISREG(status.st_mode) || (status.st_mode & 07777) == (S_IRUSR | S_IWUSR),
+                      {in_quotes(path.native()), ": got mode ", io::detail::octal(status.st_mode),
+                       ", expected 0600 (chmod 600): a key is for its owner alone"});
     return file;
 }
 
@@ -75,14 +71,7 @@ class key_file_lock {
   public:
     explicit key_file_lock(const std::filesystem::path& path)
         : path_(path), folder_(io::open_folder_of(path)), file_(open_file()) {
-        while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-            if (errno == EWOULDBLOCK) {
-                throw io_error(quote(path_.string()) + ": is being replaced by somebody else");
-            }
-            if (errno != EINTR) {
-                io::throw_io_error(path_, "lock", errno);
-            }
-        }
+        io::lock_alone(file_, path_, ": is being replaced by somebody else");
         check_place();
     }
 
@@ -96,27 +85,20 @@ class key_file_lock {
 
   private:
     io::owned_descriptor open_file() const {
-        if (!path_.has_filename()) {
-            throw io_error(quote(path_.string()) + ": names no file");
-        }
+        require<io_error>(path_.has_filename(), {in_quotes(path_.native()), ": names no file"});
         return open_key_file(folder_.get(), path_.filename(), path_, O_RDWR);
     }
 
     /// Checks the lock.  @throws io_error unless the file that we have locked has this name, and no other
     void check_place() const {
-        struct stat ours {};
-        struct stat there {};
-        if (::fstat(file_.get(), &ours) != 0 ||
-            ::fstatat(folder_.get(), path_.filename().c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
-            ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
-            throw io_error(quote(path_.string()) + ": was replaced by somebody else meanwhile");
-        }
-        if (ours.st_nlink != 1) {
-            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(ours.st_nlink) +
+        const auto ours = io::status_at(file_, folder_, path_.filename());
+        require<io_error>(ours.has_value(),
+                          {in_quotes(path_.native()), ": was replaced by somebody else meanwhile"});
+        require<io_error>(ours->st_nlink == 1,
+                          {in_quotes(path_.native()), ": is a file with ", ours->st_nlink,
                            " names (hard links), and under the others the old key would stay; expected one: "
-                           "remove the others (a creation that was killed may have left " +
-                           quote(path_.string() + ".partial-XXXXXX") + ')');
-        }
+                           "remove the others (a creation that was killed may have left ",
+                           in_quotes(path_.string() + ".partial-XXXXXX"), ")"});
     }
 
     std::filesystem::path path_;
@@ -144,19 +126,23 @@ namespace detail {
 
 template <ckks::parameter_set P>
 void check_key_set(const key_info& info, const std::filesystem::path& path) {
-    if (info.set != wire::set_id<P>) {
-        throw parameter_error(quote(path.string()) + ": got a key for " + wire::set_name(info.set) +
-                              ", expected one for " + wire::set_name<P>());
-    }
+    require<parameter_error>(info.set == wire::set_id<P>,
+                             {in_quotes(path.native()), ": got a key for ", wire::set_name(info.set),
+                              ", expected one for ", wire::set_name<P>()});
 }
 
 inline void check_scrypt_cost(const scrypt_cost& cost) {
-    if (!cost.allowed()) {
-        throw parameter_error(
-            "key file: got " + cost.text() +
-            "; expected N from 2^10 to 2^20 and below 2^(16 r), r up to 64, p up to 16, 1 to 256 MiB, and no "
-            "more than four times the work of the default");
-    }
+    require<parameter_error>(cost.allowed(),
+                             {"key file: got ", cost.text(),
+                              "; expected N from 2^10 to 2^20 and below 2^(16 r), r up to 64, p up to 16, 1 "
+                              "to 256 MiB, and no more than four times the work of the default"});
+}
+
+inline memory::secret_buffer<std::byte> make_key_file(const key_info& info, const random::seed& seed,
+                                                      const passphrase& phrase, const scrypt_cost& cost) {
+    memory::secret_buffer<std::byte> bytes(key_file_bytes);
+    write_key_file_bytes(info, seed, phrase, cost, bytes.span().first<key_file_bytes>());
+    return bytes;
 }
 
 /// The time in seconds; a clock that is far off gives the first or the last that a key file can say.
@@ -180,16 +166,13 @@ key_info rotate_checked(const std::filesystem::path& path, const passphrase& phr
         read_key_seed(old.bytes.span(), old.info, phrase, quote(path.string()), seed);
     }
     key_info info = old.info;
-    if (info.generation == std::numeric_limits<std::uint64_t>::max()) {
-        throw format_error(quote(path.string()) + ": is of the last generation, 2^64 - 1");
-    }
+    require<format_error>(info.generation != std::numeric_limits<std::uint64_t>::max(),
+                          {in_quotes(path.native()), ": is of the last generation, 2^64 - 1"});
     ++info.generation;
     info.created = this_second();
     random::seed seed = random::fresh_seed();
     const memory::wipe_guard guard(seed);
-    memory::secret_buffer<std::byte> bytes(key_file_bytes);
-    write_key_file_bytes(info, seed, phrase, info.cost, bytes.span().first<key_file_bytes>());
-    lock.replace(bytes.span());
+    lock.replace(make_key_file(info, seed, phrase, info.cost).span());
     return info;
 }
 
@@ -213,9 +196,7 @@ key_info create_key_file(const std::filesystem::path& path, const passphrase& ph
     std::copy_n(std::as_bytes(std::span(id.bytes)).begin(), info.id.size(), info.id.begin());
     random::seed seed = random::fresh_seed();
     const memory::wipe_guard guard(seed);
-    memory::secret_buffer<std::byte> bytes(detail::key_file_bytes);
-    detail::write_key_file_bytes(info, seed, phrase, cost, bytes.span().first<detail::key_file_bytes>());
-    io::create_private_file(path, bytes.span());
+    io::create_private_file(path, detail::make_key_file(info, seed, phrase, cost).span());
     return info;
 }
 
@@ -267,10 +248,7 @@ inline key_info change_passphrase(const std::filesystem::path& path, const passp
     info.wrapped = !replacement.empty();
     // That of a key without a wrap is the default.
     info.cost = info.wrapped ? cost.value_or(file.info.cost) : scrypt_cost{};
-    memory::secret_buffer<std::byte> bytes(detail::key_file_bytes);
-    detail::write_key_file_bytes(info, seed, replacement, info.cost,
-                                 bytes.span().first<detail::key_file_bytes>());
-    lock.replace(bytes.span());
+    lock.replace(detail::make_key_file(info, seed, replacement, info.cost).span());
     return info;
 }
 

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/passphrase.hpp>
 #include <tensafe/keystore/sha256.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/wire/bytes.hpp>
@@ -53,57 +51,48 @@ using key_file_span = std::span<std::byte, key_file_bytes>;
 using const_key_file_span = std::span<const std::byte, key_file_bytes>;
 
 inline wire::byte_reader key_fields(std::span<const std::byte> bytes, std::size_t at) noexcept {
-    return {{octets_of(bytes.data()) + at, bytes.size() - at}, "key file"};
+    return {{octets(bytes.data()) + at, bytes.size() - at}, "key file"};
 }
 inline wire::byte_writer key_fields(key_file_span bytes, std::size_t at) noexcept {
-    return {{octets_of(bytes.data()) + at, bytes.size() - at}, "key file"};
+    return {{octets(bytes.data()) + at, bytes.size() - at}, "key file"};
 }
 
 inline void require_zeros(std::span<const std::byte> bytes, const std::string& file, const char* what) {
     if (!std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; })) {
-        throw format_error(file + ": " + what + " must be zeros and are not");
+        throw format_error({file, ": ", what, " must be zeros and are not"});
     }
 }
 
 /// Checks magic, version and length, before anything else is looked at.
-/// @param file  how messages call it
-/// @throws format_error or unsupported_error
 inline void check_key_file_kind(std::span<const std::byte> bytes, const std::string& file) {
     if (bytes.size() <= key_file_magic.size() ||
         !std::equal(key_file_magic.begin(), key_file_magic.end(), bytes.begin(),
                     [](char c, std::byte b) { return static_cast<std::byte>(c) == b; })) {
-        throw format_error(file + ": is no key file: got " + std::to_string(bytes.size()) +
-                           " bytes, expected some that begin with \"" + std::string(key_file_magic) + '"');
+        throw format_error({file, ": is no key file: got ", bytes.size(),
+                            " bytes, expected some that begin with \"", key_file_magic, "\""});
     }
     const auto version = std::to_integer<unsigned>(bytes[4]);
-    if (version != key_file_version) {
-        throw unsupported_error(file + ": not supported: a key file of version " + std::to_string(version) +
-                                ", expected version " + std::to_string(key_file_version));
-    }
-    if (bytes.size() != key_file_bytes) {
-        throw format_error(file + ": got " + std::to_string(bytes.size()) + " bytes, expected the " +
-                           std::to_string(key_file_bytes) + " of a key file");
-    }
+    require<unsupported_error>(
+        version == key_file_version,
+        {file, ": not supported: a key file of version ", version, ", expected version ", key_file_version});
+    require<format_error>(
+        bytes.size() == key_file_bytes,
+        {file, ": got ", bytes.size(), " bytes, expected the ", key_file_bytes, " of a key file"});
 }
 
 /// Parses the bytes of a key file and checks all of them but the wrapped secret. Takes no memory but for
 /// messages and derives no key.
 /// @param bytes  treated as untrusted
 /// @param file   how messages call them
-/// @throws format_error or unsupported_error
 inline key_info parse_key_file(std::span<const std::byte> bytes, const std::string& file) {
     check_key_file_kind(bytes, file);
     const sha256_digest digest = sha256::of(bytes.first(key_digest_at));
-    if (!std::equal(digest.begin(), digest.end(), bytes.begin() + key_digest_at)) {
-        throw format_error(file +
-                           ": its checksum does not fit: the file was changed or is only in part what "
-                           "was written");
-    }
+    require<format_error>(
+        std::equal(digest.begin(), digest.end(), bytes.begin() + key_digest_at),
+        {file, ": its checksum does not fit: the file was changed or is only in part what was written"});
     const auto wrap = std::to_integer<unsigned>(bytes[5]);
-    if (wrap > 1) {
-        throw unsupported_error(file + ": not supported: wrap " + std::to_string(wrap) +
-                                ", expected 0 (none) or 1 (scrypt and ChaCha20-Poly1305)");
-    }
+    require<unsupported_error>(wrap <= 1, {file, ": not supported: wrap ", wrap,
+                                           ", expected 0 (none) or 1 (scrypt and ChaCha20-Poly1305)"});
     require_zeros(bytes.subspan(6, 2), file, "bytes 6 and 7");
     require_zeros(bytes.subspan(60, 4), file, "bytes 60 to 63");
     key_info info;
@@ -111,26 +100,20 @@ inline key_info parse_key_file(std::span<const std::byte> bytes, const std::stri
     info.set = fields.number<std::uint64_t>();
     std::copy_n(std::as_bytes(fields.bytes(info.id.size())).begin(), info.id.size(), info.id.begin());
     info.generation = fields.number<std::uint64_t>();
-    if (info.generation == 0) {
-        throw format_error(file + ": got generation 0, expected at least 1");
-    }
+    require<format_error>(info.generation != 0, {file, ": got generation 0, expected at least 1"});
     const auto seconds = fields.number<std::uint64_t>();
-    if (seconds > last_key_time) {
-        throw format_error(file + ": its time of creation is after the year 9999");
-    }
+    require<format_error>(seconds <= last_key_time, {file, ": its time of creation is after the year 9999"});
     info.created = std::chrono::sys_seconds(std::chrono::seconds(static_cast<std::int64_t>(seconds)));
     info.wrapped = wrap == 1;
     if (info.wrapped) {
         info.cost.log_n = fields.number<std::uint32_t>();
         info.cost.block_size = fields.number<std::uint32_t>();
         info.cost.parallelism = fields.number<std::uint32_t>();
-        if (!info.cost.allowed()) {
-            throw unsupported_error(
-                file + ": not supported: " + info.cost.text() +
-                "; expected 1 to 256 MiB, N below 2^(16 r) and no more than four times the "
-                "work of " +
-                scrypt_cost{}.text());
-        }
+        require<unsupported_error>(
+            info.cost.allowed(),
+            {file, ": not supported: ", info.cost.text(),
+             "; expected 1 to 256 MiB, N below 2^(16 r) and no more than four times the work of ",
+             scrypt_cost{}.text()});
     } else {
         require_zeros(bytes.subspan(48, 12), file, "the costs of a key without a passphrase");
         require_zeros(bytes.subspan(key_salt_at, wrap_salt_bytes), file,
@@ -154,7 +137,7 @@ inline void write_key_file_bytes(const key_info& info, const random::seed& seed,
     to[5] = static_cast<std::byte>(phrase.empty() ? 0 : 1);
     wire::byte_writer fields = key_fields(to, 8);
     fields.number<std::uint64_t>(info.set);
-    fields.bytes({octets_of(info.id.data()), info.id.size()});
+    fields.bytes({octets(info.id.data()), info.id.size()});
     fields.number<std::uint64_t>(info.generation);
     fields.number<std::uint64_t>(static_cast<std::uint64_t>(info.created.time_since_epoch().count()));
     if (phrase.empty()) {
@@ -179,21 +162,18 @@ inline void read_key_seed(std::span<const std::byte> bytes, const key_info& info
                           const std::string& file, random::seed& seed) {
     const const_key_file_span all = bytes.first<key_file_bytes>();
     if (info.wrapped) {
-        if (phrase.empty()) {
-            throw passphrase_error(file + ": the key is wrapped with a passphrase, and none was given");
-        }
-        if (!unwrap_secret(phrase, all.subspan<key_salt_at, wrap_salt_bytes>(), info.cost,
-                           all.first<key_secret_at>(), all.subspan<key_secret_at, 32>(),
-                           all.subspan<key_tag_at, wrap_tag_bytes>(), seed.bytes)) {
-            throw passphrase_error(file +
-                                   ": wrong passphrase, or somebody changed the file and its checksum");
-        }
+        require<passphrase_error>(!phrase.empty(),
+                                  {file, ": the key is wrapped with a passphrase, and none was given"});
+        require<passphrase_error>(
+            unwrap_secret(phrase, all.subspan<key_salt_at, wrap_salt_bytes>(), info.cost,
+                          all.first<key_secret_at>(), all.subspan<key_secret_at, 32>(),
+                          all.subspan<key_tag_at, wrap_tag_bytes>(), seed.bytes),
+            {file, ": wrong passphrase, or somebody changed the file and its checksum"});
     } else {
-        if (!phrase.empty()) {
-            throw passphrase_error(file +
+        require<passphrase_error>(phrase.empty(),
+                                  {file,
                                    ": a passphrase was given, but the key is not wrapped with one: whoever "
-                                   "can write the file may have put another key there");
-        }
+                                   "can write the file may have put another key there"});
         std::copy_n(all.begin() + key_secret_at, seed.bytes.size(),
                     std::as_writable_bytes(std::span(seed.bytes)).begin());
     }
@@ -201,9 +181,7 @@ inline void read_key_seed(std::span<const std::byte> bytes, const key_info& info
     for (const std::uint8_t byte : seed.bytes) {
         any |= byte;
     }
-    if (any == 0) {
-        throw format_error(file + ": its seed is all zeros: no key was ever written there");
-    }
+    require<format_error>(any != 0, {file, ": its seed is all zeros: no key was ever written there"});
 }
 
 }  // namespace detail

@@ -28,19 +28,33 @@ class openssl_reports {
         if (code != 0 && code != before_) {
             ERR_error_string_n(code, reason.data(), reason.size());
         }
-        throw error("OpenSSL: cannot " + action + ": " + reason.data());
+        throw error({"OpenSSL: cannot ", action, ": ", reason.data()});
     }
 
-    /// Throws as `fail` unless a call of OpenSSL returned 1, which means success.
-    void check(int result, const char* action) const {
-        if (result != 1) {
+    /// Throws as `fail` unless `holds`.
+    void require(bool holds, const char* action) const {
+        if (!holds) {
             fail(action);
         }
     }
+    /// Throws as `fail` unless a call of OpenSSL returned 1, which means success.
+    void check(int result, const char* action) const { require(result == 1, action); }
 
   private:
     unsigned long before_;  ///< the last report of before, which is not ours
 };
+
+/// Bytes as OpenSSL takes and gives them.
+template <class Byte>
+const unsigned char* octets(const Byte* bytes) noexcept {
+    static_assert(sizeof(Byte) == 1);
+    return reinterpret_cast<const unsigned char*>(bytes);
+}
+template <class Byte>
+unsigned char* octets(Byte* bytes) noexcept {
+    static_assert(sizeof(Byte) == 1);
+    return reinterpret_cast<unsigned char*>(bytes);
+}
 
 /// The deleter for what one of OpenSSL's functions made: `std::unique_ptr<BIO,
 /// openssl_release<&BIO_free_all>>`.

@@ -70,10 +70,9 @@ class passphrase {
                 line.remove_suffix(1);
             }
         }
-        if (line.empty() || line.size() > longest || line.find('\n') != line.npos) {
-            throw format_error(quote(path.string()) + ": is no passphrase: expected one line of 1 to " +
-                               std::to_string(longest) + " bytes");
-        }
+        require<format_error>(
+            !line.empty() && line.size() <= longest && line.find('\n') == line.npos,
+            {in_quotes(path.native()), ": is no passphrase: expected one line of 1 to ", longest, " bytes"});
         return passphrase(line);
     }
 
@@ -84,10 +83,8 @@ class passphrase {
 
   private:
     static std::size_t checked(std::size_t size) {
-        if (size == 0 || size > longest) {
-            throw parameter_error("passphrase: got " + std::to_string(size) + " bytes, expected 1 to " +
-                                  std::to_string(longest));
-        }
+        require<parameter_error>(size != 0 && size <= longest,
+                                 {"passphrase: got ", size, " bytes, expected 1 to ", longest});
         return size;
     }
 
@@ -112,18 +109,15 @@ inline passphrase ask_passphrase(const std::string& question) {
     const openssl_reports reports;
     const std::unique_ptr<UI, openssl_release<&UI_free>> ui(UI_new_method(UI_OpenSSL()));
     memory::secret_buffer<char> typed(8192);  // no line of a terminal is longer
-    if (ui == nullptr || UI_add_input_string(ui.get(), question.c_str(), 0, typed.data(), 0,
-                                             static_cast<int>(typed.size()) - 1) <= 0) {
-        reports.fail("ask for a passphrase");
-    }
-    if (UI_process(ui.get()) != 0) {
-        throw cancelled_error("the question for a passphrase was cancelled");
-    }
+    reports.require(ui != nullptr && UI_add_input_string(ui.get(), question.c_str(), 0, typed.data(), 0,
+                                                         static_cast<int>(typed.size()) - 1) > 0,
+                    "ask for a passphrase");
+    require<cancelled_error>(UI_process(ui.get()) == 0, {"the question for a passphrase was cancelled"});
     const std::string_view text(typed.data());
     if (std::any_of(text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; })) {
         throw parameter_error(
-            "passphrase: got a control character, as Tab or an arrow key gives; "
-            "expected letters, digits and signs");
+            "passphrase: got a control character, as Tab or an arrow key gives; expected letters, digits and "
+            "signs");
     }
     return passphrase(text);
 }
@@ -163,13 +157,6 @@ inline constexpr std::size_t wrap_tag_bytes = 16;
 
 using openssl_cipher = std::unique_ptr<EVP_CIPHER_CTX, openssl_release<&EVP_CIPHER_CTX_free>>;
 
-inline unsigned char* octets_of(std::byte* bytes) noexcept {
-    return reinterpret_cast<unsigned char*>(bytes);
-}
-inline const unsigned char* octets_of(const std::byte* bytes) noexcept {
-    return reinterpret_cast<const unsigned char*>(bytes);
-}
-
 /// Derives a 32-byte key from a passphrase and a salt; the caller wipes it.
 /// @pre cost.allowed()
 /// @throws error with OpenSSL's reason, such as memory
@@ -177,9 +164,9 @@ inline void derive_wrap_key(const passphrase& phrase, std::span<const std::byte,
                             const scrypt_cost& cost, std::array<std::byte, 32>& key) {
     const openssl_reports reports;
     constexpr std::uint64_t most_memory = std::uint64_t{1} << 29;
-    reports.check(EVP_PBE_scrypt(phrase.text().data(), phrase.text().size(), octets_of(salt.data()),
-                                 salt.size(), std::uint64_t{1} << cost.log_n, cost.block_size,
-                                 cost.parallelism, most_memory, octets_of(key.data()), key.size()),
+    reports.check(EVP_PBE_scrypt(phrase.text().data(), phrase.text().size(), octets(salt.data()), salt.size(),
+                                 std::uint64_t{1} << cost.log_n, cost.block_size, cost.parallelism,
+                                 most_memory, octets(key.data()), key.size()),
                   "derive a key of a passphrase by scrypt");
 }
 
@@ -190,15 +177,13 @@ class wrap_cipher {
 
     wrap_cipher(direction way, const std::array<std::byte, 32>& key, std::span<const std::byte> header)
         : context_(EVP_CIPHER_CTX_new()) {
-        if (context_ == nullptr) {
-            reports_.fail("make a cipher");
-        }
+        reports_.require(context_ != nullptr, "make a cipher");
         constexpr std::array<unsigned char, 12> nonce{};
         int count = 0;
-        reports_.check(EVP_CipherInit_ex(context_.get(), EVP_chacha20_poly1305(), nullptr,
-                                         octets_of(key.data()), nonce.data(), way == direction::seal ? 1 : 0),
+        reports_.check(EVP_CipherInit_ex(context_.get(), EVP_chacha20_poly1305(), nullptr, octets(key.data()),
+                                         nonce.data(), way == direction::seal ? 1 : 0),
                        "begin ChaCha20-Poly1305");
-        reports_.check(EVP_CipherUpdate(context_.get(), nullptr, &count, octets_of(header.data()),
+        reports_.check(EVP_CipherUpdate(context_.get(), nullptr, &count, octets(header.data()),
                                         static_cast<int>(header.size())),
                        "authenticate a header");
     }
@@ -208,7 +193,7 @@ class wrap_cipher {
     /// Encrypts or decrypts the next bytes.  @param to  room for as many bytes
     void update(std::span<const std::byte> from, std::byte* to) {
         int count = 0;
-        reports_.check(EVP_CipherUpdate(context_.get(), octets_of(to), &count, octets_of(from.data()),
+        reports_.check(EVP_CipherUpdate(context_.get(), octets(to), &count, octets(from.data()),
                                         static_cast<int>(from.size())),
                        "go on with ChaCha20-Poly1305");
     }

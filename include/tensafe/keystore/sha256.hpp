@@ -33,11 +33,8 @@ inline std::string hex(std::span<const std::byte> bytes) {
 ///         position, never the text: it may have been meant to be secret)
 template <std::size_t Bytes>
 std::array<std::byte, Bytes> from_hex(std::string_view text, std::string_view what = "hexadecimal text") {
-    if (text.size() != 2 * Bytes) {
-        throw format_error(std::string(what) + ": got " + std::to_string(text.size()) +
-                           " characters, expected " + std::to_string(2 * Bytes) +
-                           " lower-case hexadecimal digits");
-    }
+    require<format_error>(text.size() == 2 * Bytes, {what, ": got ", text.size(), " characters, expected ",
+                                                     2 * Bytes, " lower-case hexadecimal digits"});
     std::array<std::byte, Bytes> bytes{};
     for (std::size_t i = 0; i < text.size(); ++i) {
         const char digit = text[i];
@@ -47,8 +44,7 @@ std::array<std::byte, Bytes> from_hex(std::string_view text, std::string_view wh
         } else if (digit >= 'a' && digit <= 'f') {
             value = static_cast<unsigned>(digit - 'a') + 10;
         } else {
-            throw format_error(std::string(what) + ": character " + std::to_string(i) +
-                               " is not a lower-case hexadecimal digit");
+            throw format_error({what, ": character ", i, " is not a lower-case hexadecimal digit"});
         }
         bytes[i / 2] |= static_cast<std::byte>(i % 2 == 0 ? value << 4 : value);
     }
@@ -68,9 +64,7 @@ class sha256 {
   public:
     sha256() : context_(EVP_MD_CTX_new()) {
         const openssl_reports reports;
-        if (context_ == nullptr) {
-            reports.fail("make a SHA-256 context");
-        }
+        reports.require(context_ != nullptr, "make a SHA-256 context");
         begin(reports);
     }
 
@@ -85,9 +79,7 @@ class sha256 {
     sha256_digest finish() {
         const openssl_reports reports;
         sha256_digest digest{};
-        reports.check(
-            EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr),
-            "finish SHA-256");
+        reports.check(EVP_DigestFinal_ex(context_.get(), octets(digest.data()), nullptr), "finish SHA-256");
         begin(reports);
         return digest;
     }

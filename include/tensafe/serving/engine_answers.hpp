@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <exception>
 #include <span>
 #include <utility>
 #include <vector>

@@ -33,7 +33,6 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <sys/file.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -41,95 +40,88 @@
 
 namespace tensafe::serving {
 
-/// Holds a state folder for one server (flock) as long as the result lives.
-/// @throws io_error, also if another process or object holds it
+/// Locks a state folder for one server (flock) and returns what holds the lock while it lives.
+/// @throws io_error if the folder cannot be opened or locked, or if another process or object holds it
 inline io::owned_descriptor lock_folder(const std::filesystem::path& folder) {
     io::owned_descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (open.get() < 0) {
         io::throw_io_error(folder, "open this folder", errno);
     }
-    while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
-        require<io_error>(errno != EWOULDBLOCK,
-                          {in_quotes(folder.native()),
-                           ": another server uses this state folder, expected one of this server alone"});
-        if (errno != EINTR) {
-            io::throw_io_error(folder, "lock this folder", errno);
-        }
-    }
+    io::lock_alone(open, folder,
+                   ": another server uses this state folder, expected one of this server alone");
     return open;
 }
 
-/// How many bits of each group of each adapter were asked for: by each client, by each tenant, by all. What
-/// query limits stand on.
+/// Counts how many bits of each group of each adapter were asked for: by each client, by each tenant, and by
+/// all. Query limits are checked against these counts.
 ///
 /// Names are kept only as HMAC-SHA-256 under a key of this server, so that a client that is forgotten keeps
-/// its count and nobody who has the file alone can tell whose it is. Survives a restart in two files:
-/// `usage_key`, made once, and `usage`.
+/// its count, and nobody who has the file alone can tell whose it is. The counts survive a restart in two
+/// files: `usage_key`, which is made once, and `usage`.
 ///
-/// Nothing is counted beyond what `usage` has as reserved, forced to the device: after a crash the reserved
-/// numbers are the counts, a chunk too many at most, none too few. A thread of its own reserves the next
-/// chunk when half of the last one is used up; a request that finds nothing left reserves it itself, and
-/// waits for the device.
+/// Nothing is counted beyond what `usage` reserves, which was forced to the device: after a crash the
+/// reserved numbers are the counts, which are at most a chunk too large and never too small. A thread of its
+/// own reserves the next chunk when half of the last one is used up. A request that finds nothing reserved
+/// reserves the chunk itself, and waits for the device.
 ///
-/// Only what was asked takes memory: a row for each adapter, and each client and tenant of it, in it a number
-/// for each group. A request that failed leaves a zero and what was reserved.
+/// Memory is taken only for what was asked: a row for each adapter, client and tenant, with a number for each
+/// group. A request that failed leaves a number of 0 and what was reserved for it.
 ///
-/// Thread-safe. Only numbers are looked up and added under the lock that requests share.
+/// Thread-safe: requests share a lock under which numbers are only looked up and added.
 class query_counts {
   public:
-    /// At most, of all scopes.
-    static constexpr std::size_t most_rows = std::size_t{1} << 16;
-    /// At most, of all rows.
-    static constexpr std::size_t most_numbers = std::size_t{1} << 20;
+    static constexpr std::size_t most_rows = std::size_t{1} << 16;     ///< the most rows of all scopes
+    static constexpr std::size_t most_numbers = std::size_t{1} << 20;  ///< the most numbers of all rows
 
-    /// What is done for a client or group that there is no room for.
+    /// Says what happens to a client or group that there is no room for.
     enum class when_full {
-        evict,  ///< rows of clients, then of tenants, with the smallest largest numbers make room: these
+        evict,  ///< the rows whose largest number is smallest, of clients and then of tenants, make room and
                 ///< begin anew
-        refuse
+        refuse  ///< it is refused
     };
 
-    /// Reads what is there, and holds the folder for itself (lock_folder) as long as this lives.
-    /// Removes what a process left that died while it wrote, and goes on with a first start that was not
-    /// finished.
-    /// @throws io_error, also if another process or object holds the folder; format_error for files
-    ///         that are not ours or were changed, or one without the other: a count that is lost is a limit
-    ///         that is lost, so that nothing is begun anew by itself
+    /// Reads the counts, and locks the folder (lock_folder) while this lives. Removes what a process left
+    /// that died while it wrote, and completes a first start that was not finished.
+    /// @throws io_error as lock_folder, or if a file cannot be read or written; format_error for files that
+    ///         are not ours or were changed, or for one without the other: nothing begins anew by itself,
+    ///         since a count that is lost is a limit that is lost
     explicit query_counts(std::filesystem::path folder, when_full full = when_full::refuse);
 
-    /// The rows that one client's requests to one adapter count in, by scope.
+    /// The names of the rows that one client's requests to one adapter count in, by scope.
     using account = std::array<std::string, 3>;
+    /// Returns the account of a client.
     /// @param client  64 hexadecimal digits
-    /// @param tenant  empty: the client is one of its own, and its row is the tenant's too
+    /// @param tenant  an empty one makes the client a tenant of its own, whose row is the client's
     account account_of(std::string_view client, std::string_view tenant, std::string_view adapter) const;
 
+    /// The result of `add`.
     struct outcome {
         enum { counted, limit_reached, no_room } what = counted;
-        scope of = scope::client;  ///< the first whose limit was reached
-        std::uint64_t bits = 0;    ///< that it would have counted then
+        scope of = scope::client;  ///< the first scope whose limit was reached
+        std::uint64_t bits = 0;    ///< the bits that this scope would have counted
 
         friend bool operator==(const outcome&, const outcome&) = default;
     };
 
-    /// How many bits are reserved at once: a 32nd of the limit, one request at least, 64 where there is no
-    /// limit.
+    /// Returns how many bits are reserved at once for requests of `bits` bits: a 32nd of the limit and at
+    /// least one request, or 64 requests where there is no limit.
     static std::uint64_t chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit);
 
-    /// Counts the bits in all rows, or in none if one would pass its limit. What is not counted leaves
-    /// nothing.
-    /// @param counts  false: says whether a limit would be passed, and counts nothing
+    /// Counts bits in all rows of an account, or in none if one of them would pass its limit.
+    /// @param counts  if false, nothing is counted, and the outcome says whether a limit would be passed
     /// @throws io_error if nothing is reserved any more and no more can be; nothing is counted then
     outcome add(const account& rows, std::size_t group, std::uint64_t bits,
                 const of_each_scope<std::uint64_t>& limits, bool counts = true);
-    /// Takes them back: they were not answered.
+    /// Takes back bits of a request that was not answered.
     void take_back(const account& rows, std::size_t group, std::uint64_t bits) noexcept;
-    /// What was counted, by scope.
+    /// Returns the bits that were counted, by scope.
     std::array<std::uint64_t, 3> used(const account& rows, std::size_t group) const;
+    /// Returns the number of rows of all scopes.
     std::size_t rows() const;
 
-    /// Writes the counts as they are instead of what is reserved, and reserves nothing ahead any more: for
-    /// the end.
-    /// @throws io_error; what was reserved still is
+    /// Writes the counts themselves in the place of what is reserved, and stops reserving ahead. A server
+    /// calls it last.
+    /// @throws io_error if that cannot be done; what was reserved stays reserved
     void save();
 
   private:
@@ -202,11 +194,10 @@ inline std::array<std::byte, hash_digits / 2> keyed_hash(std::span<const std::by
                                                          std::string_view text) {
     const keystore::openssl_reports reports;
     std::array<std::byte, hash_digits / 2> hash{};
-    if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-             reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-             reinterpret_cast<unsigned char*>(hash.data()), nullptr) == nullptr) {
-        reports.fail("compute HMAC-SHA-256");
-    }
+    reports.require(
+        HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), keystore::octets(text.data()),
+             text.size(), keystore::octets(hash.data()), nullptr) != nullptr,
+        "compute HMAC-SHA-256");
     return hash;
 }
 
@@ -245,13 +236,12 @@ inline void make_files(const std::filesystem::path& folder) {
     const std::filesystem::path usage = folder / "usage";
     const bool has_key = std::filesystem::exists(std::filesystem::symlink_status(key));
     const bool has_usage = std::filesystem::exists(std::filesystem::symlink_status(usage));
-    if (has_key != has_usage &&
-        (has_key || !is_empty_table(io::read_file<std::string>(usage, longest_file)))) {
-        throw format_error({in_quotes((has_key ? usage : key).native()), ": is missing, but ",
-                            in_quotes((has_key ? key : usage).native()),
-                            " is there: expected both or neither. Bring it back, or remove the other one to "
-                            "begin every query limit anew"});
-    }
+    require<format_error>(
+        has_key == has_usage || (!has_key && is_empty_table(io::read_file<std::string>(usage, longest_file))),
+        {in_quotes((has_key ? usage : key).native()), ": is missing, but ",
+         in_quotes((has_key ? key : usage).native()),
+         " is there: expected both or neither. Bring it back, or remove the other one to begin every query "
+         "limit anew"});
     if (!has_key) {
         random::seed fresh = random::fresh_seed();
         const memory::wipe_guard guard(fresh);
@@ -626,14 +616,16 @@ inline void query_counts::save() {
     rewrite(true);
 }
 
-/// Counts what one session answers in the rows of its client, in files that survive a crash: the store of a
-/// session::server_session whose server shares one query_counts between all its sessions.
+/// The store of a session::server_session that counts in a query_counts, which all sessions of a server
+/// share: what one session answers is counted in the rows of its client, in files that survive a crash.
 ///
 /// Thread-safe.
 class file_store : public session::store {
   public:
+    /// Makes the store of one session.
     /// @param counts  outlives this
-    /// @param groups  a number and limits for each group of the model; outlives this
+    /// @param rows    the account of the session's client
+    /// @param groups  the cost of a request and its limits for each group of the model; outlives this
     file_store(query_counts& counts, query_counts::account rows, std::span<const query_limits> groups)
         : counts_(counts), rows_(std::move(rows)), groups_(groups) {}
 
@@ -646,7 +638,7 @@ class file_store : public session::store {
     void admit_block(std::size_t group) override { count(group, false); }
 
   protected:
-    /// Says why a request is refused. A server that has its own words for it throws them instead.
+    /// Throws for a request that is refused. A server that words its refusals itself overrides it.
     [[noreturn]] virtual void refuse(std::size_t group, const query_counts::outcome& why) {
         throw session::refused_error(
             why.what == query_counts::outcome::no_room

@@ -75,7 +75,6 @@ struct unit_times {
 /// What some machine takes for its part of a forecast, in milliseconds of one core.
 struct machine_times {
     /// Of the messages of single hidden states, each input of which holds so many entries of a hidden state.
-    /// Empty: the forecast says 0.
     std::function<unit_times(std::size_t entries)> of_requests;
     unit_times of_blocks;       ///< of the messages of blocks with the model's tokens_ahead
     double entry_of_delta = 0;  ///< of a product with B, for each entry of B
@@ -163,17 +162,22 @@ inline lora::adapter sites_of(const transformer_shape& shape) {
     return result;
 }
 
+/// The milliseconds that client and server take together on one core.
+struct forecast_times {
+    double decode = 0;  ///< of a hidden state, with zeros made on the spot
+    double delta = 0;   ///< of its product with B, in client_held_b: what `decode` does not include
+    double block = 0;   ///< of one block of tokens; 0 without blocks
+};
+
 /// The forecast of serving one input of a model.
 struct group_forecast {
     std::string input;
     std::optional<std::size_t> layer;  ///< layer_of the input
     std::vector<std::string> sites;
-    std::size_t packed_bytes = 0;   ///< bytes of the server's memory
-    lora::token_cost decode;        ///< the cost of one hidden state
-    double milliseconds = 0;        ///< the same, client and server, with zeros made on the spot
-    double delta_milliseconds = 0;  ///< of B, in client_held_b: what decrypting does not include
-    lora::token_cost block;         ///< the cost of one block of tokens; all 0 without blocks
-    double block_milliseconds = 0;
+    std::size_t packed_bytes = 0;                ///< bytes of the server's memory
+    lora::token_cost decode;                     ///< the cost of one hidden state
+    lora::token_cost block;                      ///< the cost of one block of tokens; all 0 without blocks
+    std::optional<forecast_times> milliseconds;  ///< nothing without machine_times
 };
 
 /// Sums over groups: one generated token, and one block of tokens, through all of them.
@@ -184,12 +188,10 @@ struct forecast_totals {
     std::size_t zeros = 0;  ///< encryptions of zero
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
-    double milliseconds = 0;
-    double delta_milliseconds = 0;
     std::size_t block_tokens = 0;
     std::size_t block_bytes_up = 0;
     std::size_t block_bytes_down = 0;
-    double block_milliseconds = 0;
+    std::optional<forecast_times> milliseconds;  ///< nothing without machine_times or groups
 
     /// The distance of the replies to default_replies generated tokens, of all groups together, from replies
     /// made of the answers alone: reply_budget::statistical_distance of a whole model. The root of the sum of
@@ -219,28 +221,33 @@ struct forecast_of_model {
             sum.zeros += g.decode.pooled_transforms > 0 ? g.decode.outputs : 0;
             sum.bytes_up += g.decode.bytes_up;
             sum.bytes_down += g.decode.bytes_down;
-            sum.milliseconds += g.milliseconds;
-            sum.delta_milliseconds += g.delta_milliseconds;
             sum.statistical_distance =
                 std::fmin(std::hypot(sum.statistical_distance, g.decode.statistical_distance), 1);
             sum.block_bytes_up += g.block.bytes_up;
             sum.block_bytes_down += g.block.bytes_down;
-            sum.block_milliseconds += g.block_milliseconds;
+            if (g.milliseconds) {
+                const forecast_times before = sum.milliseconds.value_or(forecast_times{});
+                sum.milliseconds = {before.decode + g.milliseconds->decode,
+                                    before.delta + g.milliseconds->delta,
+                                    before.block + g.milliseconds->block};
+            }
         }
         return sum;
     }
 };
 
 /// Forecasts serving a model with these options, before anything is packed: bytes, which come true
-/// exactly, errors, and times on one core of the machine that `times` tells of. Looks at names, shapes and
-/// scales only. The error of a group is decode.relative_error (normalized rows; in mode blind for the
-/// largest).
+/// exactly, errors, and times on one core of the machine that `times` tells of, if it is given. Looks at
+/// names, shapes and scales only. The error of a group is decode.relative_error (normalized rows; in mode
+/// blind for the largest).
 /// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
-///         the replies
+///         the replies, or for times without of_requests
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
 forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {},
-                                 const machine_times& times = {}) {
+                                 const std::optional<machine_times>& times = std::nullopt) {
+    require<parameter_error>(!times || times->of_requests != nullptr,
+                             {"model_forecast: got machine_times without of_requests"});
     using decode_layout = lora::layout<P, Packing, Protection>;
     using hidden = lora::block_protection<Protection>;
     using block_layout = lora::layout<P, lora::token_blocks, hidden>;
@@ -264,18 +271,17 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
             const lora::site_shape stacked{rows, group.d, rows};
             forecast.decode = lora::cost_of<P, Packing, Protection>(stacked);
             forecast.packed_bytes = lora::detail::packed_bytes(decode_layout{rows, group.d, 1});
-            if (times.of_requests) {
-                forecast.milliseconds =
-                    detail::milliseconds_of(forecast.decode, times.of_requests(std::min(group.d, held)));
-            }
-            forecast.delta_milliseconds =
-                options.mode == lora::mode::client_held_b ? delta_products * times.entry_of_delta : 0;
             if (result.block_tokens > 0) {
                 forecast.block = lora::cost_of<P, lora::token_blocks, hidden>(
                     stacked, lora::mode::client_held_b, result.block_tokens);
                 forecast.packed_bytes +=
                     lora::detail::packed_bytes(block_layout{{rows, group.d, 1}, result.block_tokens});
-                forecast.block_milliseconds = detail::milliseconds_of(forecast.block, times.of_blocks);
+            }
+            if (times) {
+                forecast.milliseconds = {
+                    detail::milliseconds_of(forecast.decode, times->of_requests(std::min(group.d, held))),
+                    options.mode == lora::mode::client_held_b ? delta_products * times->entry_of_delta : 0,
+                    detail::milliseconds_of(forecast.block, times->of_blocks)};
             }
             result.groups.push_back(std::move(forecast));
         });

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -105,11 +104,15 @@ struct meter_snapshot {
 
     /// The sums of each adapter, without the clients' names: `client` is empty.
     meter_snapshot by_adapter() const {
-        return summed([](const meter_series& each) { return std::pair(each.adapter, std::string()); });
-    }
-    /// The sums of each client; `adapter` is empty.
-    meter_snapshot by_client() const {
-        return summed([](const meter_series& each) { return std::pair(std::string(), each.client); });
+        std::map<std::string, usage> sums;
+        for (const meter_series& each : series) {
+            sums[each.adapter] += each.used;
+        }
+        meter_snapshot result;
+        for (const auto& [adapter, used] : sums) {
+            result.series.push_back({adapter, {}, used});
+        }
+        return result;
     }
 
   private:
@@ -120,18 +123,6 @@ struct meter_snapshot {
             sum += counts(each) ? each.used : usage{};
         }
         return sum;
-    }
-    template <class Key>
-    meter_snapshot summed(Key key) const {
-        std::map<std::pair<std::string, std::string>, usage> sums;
-        for (const meter_series& each : series) {
-            sums[key(each)] += each.used;
-        }
-        meter_snapshot result;
-        for (const auto& [names, used] : sums) {
-            result.series.push_back({names.first, names.second, used});
-        }
-        return result;
     }
 };
 
@@ -152,8 +143,7 @@ struct meter_limits {
 ///
 /// Thread-safe by one lock. A record compares a few names under it, and from a pair's second one on allocates
 /// nothing. Other calls hold it longer: snapshot, reset and merge for a copy of all series, forget_client for
-/// a walk through all of them, forget_adapter for one through the adapter's; a walk allocates nothing. Strong
-/// exception safety.
+/// a walk through all of them, which allocates nothing. Strong exception safety.
 class meter {
   public:
     /// The name for all without counters of their own. A client that calls itself so counts here too.
@@ -186,10 +176,29 @@ class meter {
     /// Forgets the name of a client; its counts go on under `other`, so that sums and exported totals do not
     /// fall. A copy or an export made before still has the name.
     /// @returns what the client had used; all 0 if it is not known
-    usage forget_client(std::string_view client) { return forget(&name_pair::client, client); }
-
-    /// Forgets the name of an adapter, like forget_client: makes room for the name of another one.
-    usage forget_adapter(std::string_view adapter) { return forget(&name_pair::adapter, adapter); }
+    usage forget_client(std::string_view client) {
+        usage sum;
+        const std::lock_guard lock(mutex_);
+        const auto entry = counters_.clients.find(client);
+        if (entry == counters_.clients.end()) {
+            return sum;
+        }
+        usage_map& series = counters_.series;
+        for (auto each = series.begin(); each != series.end();) {
+            const auto at = each++;
+            if (at->first.client == client) {
+                sum += at->second;
+                auto node = series.extract(at);
+                node.key().client = other;  // short enough for a string without memory of its own
+                const auto result = series.insert(std::move(node));
+                if (!result.inserted) {
+                    result.position->second += result.node.mapped();
+                }
+            }
+        }
+        counters_.clients.erase(entry);
+        return sum;
+    }
 
     /// Forgets everything and returns what was there, no record missing or double.
     meter_snapshot reset() {
@@ -281,38 +290,6 @@ class meter {
             result.series.push_back({names.adapter, names.client, used});
         }
         return result;
-    }
-
-    usage forget(std::string name_pair::*part, std::string_view name) {
-        usage sum;
-        if (name == other) {
-            return sum;
-        }
-        const bool of_adapter = part == &name_pair::adapter;
-        const std::lock_guard lock(mutex_);
-        name_set& known = of_adapter ? counters_.adapters : counters_.clients;
-        const auto entry = known.find(name);
-        if (entry == known.end()) {
-            return sum;
-        }
-        usage_map& series = counters_.series;
-        // The series of an adapter stand together, with the empty client's name before them.
-        auto each = of_adapter ? series.lower_bound(name_view{name, {}}) : series.begin();
-        while (each != series.end() && (!of_adapter || each->first.adapter == name)) {
-            const auto next = std::next(each);
-            if (each->first.*part == name) {
-                sum += each->second;
-                auto node = series.extract(each);
-                node.key().*part = other;  // short enough for a string without memory of its own
-                const auto result = series.insert(std::move(node));
-                if (!result.inserted) {
-                    result.position->second += result.node.mapped();
-                }
-            }
-            each = next;
-        }
-        known.erase(entry);
-        return sum;
     }
 
     const meter_limits limits_;

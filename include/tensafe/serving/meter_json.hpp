@@ -101,10 +101,9 @@ inline std::string meter_json(const meter_snapshot& counters, int indent = -1) {
 inline meter_snapshot read_meter_json(std::string_view text, std::string_view name = "meter JSON",
                                       const meter_limits& limits = {}) {
     const std::string file = quote(name);
-    if (text.size() > longest_meter_json(limits)) {
-        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
-                           std::to_string(longest_meter_json(limits)));
-    }
+    require<format_error>(
+        text.size() <= longest_meter_json(limits),
+        {file, ": got ", text.size(), " bytes, expected at most ", longest_meter_json(limits)});
     const io::json_value document = io::parse_strict_json(text, file, detail::most_meter_values(limits));
     document.check_members(4, file);
     const io::json_value& format = document.at("format", file);
@@ -122,17 +121,15 @@ inline meter_snapshot read_meter_json(std::string_view text, std::string_view na
         meter_series one{each.at("adapter", where).checked_string(where + ": adapter"),
                          each.at("client", where).checked_string(where + ": client"),
                          detail::usage_from(each, where)};
-        if (!pairs.emplace(one.adapter, one.client).second) {
-            throw format_error(where + ": adapter " + quote(one.adapter) + " and client " +
-                               quote(one.client) + " come twice");
-        }
+        require<format_error>(pairs.emplace(one.adapter, one.client).second,
+                              {where, ": adapter ", in_quotes(one.adapter), " and client ",
+                               in_quotes(one.client), " come twice"});
         counters.series.push_back(std::move(one));
     }
     const io::json_value& total = document.at("total", file);
     total.check_members(detail::usage_members.size(), file + ": total");
-    if (detail::usage_from(total, file + ": total") != counters.total()) {
-        throw format_error(file + ": \"total\" is not the sum of the series");
-    }
+    require<format_error>(detail::usage_from(total, file + ": total") == counters.total(),
+                          {file, ": \"total\" is not the sum of the series"});
     return counters;
 }
 

@@ -18,19 +18,7 @@ inline std::string prometheus_label(std::string_view value) {
     std::string escaped;
     escaped.reserve(value.size());
     for (const char c : value) {
-        switch (c) {
-            case '\\':
-                escaped += "\\\\";
-                break;
-            case '"':
-                escaped += "\\\"";
-                break;
-            case '\n':
-                escaped += "\\n";
-                break;
-            default:
-                escaped += c;
-        }
+        escaped.append(c == '\\' || c == '"' || c == '\n' ? 1 : 0, '\\') += c == '\n' ? 'n' : c;
     }
     return escaped;
 }

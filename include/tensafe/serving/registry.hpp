@@ -59,28 +59,23 @@ loader<Model> pack_with(Options options = {}) {
 ///         that is not finite; shape_error for matrices that are empty or do not fit; encoding_error for a
 ///         value that is not finite. The message names the site.
 inline void check_adapter(const lora::adapter& matrices) {
-    if (matrices.sites.empty()) {
-        throw parameter_error("adapter: got no sites, expected at least one");
-    }
+    require<parameter_error>(!matrices.sites.empty(), {"adapter: got no sites, expected at least one"});
     std::set<std::string_view> names;
     for (const lora::adapter_site& site : matrices.sites) {
         const auto where = [&] { return "adapter: site " + quote(site.name) + ": "; };
-        if (site.name.empty() || !names.insert(site.name).second) {
-            throw parameter_error(where() + (site.name.empty() ? "it has no name" : "the name occurs twice"));
-        }
+        require<parameter_error>(!site.name.empty() && names.insert(site.name).second,
+                                 {where(), (site.name.empty() ? "it has no name" : "the name occurs twice")});
         try {
             site.a.check("A");
             site.b.check("B");
         } catch (const shape_error& e) {
-            throw shape_error(where() + e.what());
+            throw shape_error({where(), e.what()});
         }
-        if (site.a.values.empty() || site.b.values.empty() || site.b.columns != site.a.rows) {
-            throw shape_error({where(), "got A ", site.a.rows, " x ", site.a.columns, " and B ", site.b.rows,
-                               " x ", site.b.columns, ", expected rank x d_in and d_out x rank"});
-        }
-        if (!std::isfinite(site.scale)) {
-            throw parameter_error(where() + "the scale is not a finite number");
-        }
+        require<shape_error>(
+            !site.a.values.empty() && !site.b.values.empty() && site.b.columns == site.a.rows,
+            {where(), "got A ", site.a.rows, " x ", site.a.columns, " and B ", site.b.rows, " x ",
+             site.b.columns, ", expected rank x d_in and d_out x rank"});
+        require<parameter_error>(std::isfinite(site.scale), {where(), "the scale is not a finite number"});
         lora::detail::check_entries("adapter", site);
     }
 }
@@ -167,9 +162,8 @@ class adapter_handle {
     explicit adapter_handle(std::shared_ptr<const entry> held) noexcept : held_(std::move(held)) {}
 
     const entry& held() const {
-        if (!held_) {
-            throw parameter_error("adapter_handle: it is empty: no adapter of that name is loaded");
-        }
+        require<parameter_error>(held_ != nullptr,
+                                 {"adapter_handle: it is empty: no adapter of that name is loaded"});
         return *held_;
     }
 
@@ -202,10 +196,8 @@ class registry {
     /// Makes an empty registry.  @throws parameter_error if a function of the loader is missing
     registry(registry_options options, loader<Model> with)
         : loader_(std::move(with)), budget_(options.memory_budget) {
-        if (!loader_.pack || !loader_.bytes_for) {
-            throw parameter_error(std::string("registry: the loader has no ") +
-                                  (loader_.pack ? "bytes_for" : "pack"));
-        }
+        require<parameter_error>(loader_.pack && loader_.bytes_for,
+                                 {"registry: the loader has no ", (loader_.pack ? "bytes_for" : "pack")});
     }
     /// Makes a registry without a budget: nothing is ever evicted, and nothing but unload gives memory back.
     explicit registry(loader<Model> with) : registry(registry_options{}, std::move(with)) {}
@@ -253,9 +245,7 @@ class registry {
     std::uint64_t load(const std::string& name, const source& from,
                        const lora::pack_progress& progress = {}) {
         check_name(name);
-        if (!from) {
-            throw parameter_error("registry::load: " + quote(name) + " has no source");
-        }
+        require<parameter_error>(from != nullptr, {"registry::load: ", in_quotes(name), " has no source"});
         entry made;
         made.name = name;
         made.matrices = std::make_shared<const lora::adapter>(from());
@@ -345,13 +335,11 @@ class registry {
         return handle(packed);
     }
 
-    /// Packs an entry, after making room for it.
     std::shared_ptr<entry> pack(entry made, const lora::pack_progress& progress) {
         exchange([&](snapshot& next) { make_room(next, made.bytes, made.name); });
         made.model = loader_.pack(*made.matrices, progress);
-        if (!made.model) {
-            throw error("registry: the loader made nothing of " + quote(made.name));
-        }
+        require<error>(made.model != nullptr,
+                       {"registry: the loader made nothing of ", in_quotes(made.name)});
         made.bytes = checked(made.name, made.model->bytes());
         *accounted_ += made.bytes;
         made.accounted = std::shared_ptr<const void>(

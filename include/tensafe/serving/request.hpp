@@ -9,7 +9,6 @@
 #include <limits>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace tensafe::serving {
@@ -47,10 +46,9 @@ class batch_dispatcher {
     batch_dispatcher(const char* who, std::size_t tries,
                      std::size_t largest = std::numeric_limits<std::size_t>::max())
         : who_(who), tries_(tries), largest_(largest) {
-        if (tries == 0 || tries > most_tries) {
-            throw parameter_error(who_ + ": got " + std::to_string(tries) +
-                                  " tries of a hidden state, expected 1 to " + std::to_string(most_tries));
-        }
+        require<parameter_error>(
+            tries != 0 && tries <= most_tries,
+            {who_, ": got ", tries, " tries of a hidden state, expected 1 to ", most_tries});
     }
 
     /// Calls attempt(group, members, overflow margin, again) for each group among the batch, or several times

@@ -92,24 +92,22 @@ class keyword_gate {
     explicit keyword_gate(std::vector<gate_entry> entries, std::string fallback,
                           matching how = matching::substring)
         : entries_(std::move(entries)), fallback_(std::move(fallback)), matching_(how) {
-        if (entries_.empty()) {
-            throw parameter_error("keyword_gate: got no entry, expected at least one adapter");
-        }
+        require<parameter_error>(!entries_.empty(),
+                                 {"keyword_gate: got no entry, expected at least one adapter"});
         for (gate_entry& entry : entries_) {
             const auto with_name = [&](const gate_entry& e) { return e.adapter == entry.adapter; };
-            if (entry.adapter.empty() || std::count_if(entries_.begin(), entries_.end(), with_name) != 1) {
-                throw parameter_error("keyword_gate: got " +
-                                      (entry.adapter.empty()
-                                           ? std::string("an adapter without a name")
-                                           : "the adapter " + quote(entry.adapter) + " twice") +
-                                      ", expected each once, by name");
-            }
+            require<parameter_error>(
+                !entry.adapter.empty() && std::count_if(entries_.begin(), entries_.end(), with_name) == 1,
+                {"keyword_gate: got ",
+                 (entry.adapter.empty() ? std::string("an adapter without a name")
+                                        : "the adapter " + quote(entry.adapter) + " twice"),
+                 ", expected each once, by name"});
             fold_keywords(entry);
         }
         if (std::none_of(entries_.begin(), entries_.end(),
                          [&](const gate_entry& e) { return e.adapter == fallback_; })) {
-            throw parameter_error("keyword_gate: got the fallback " + quote(fallback_) +
-                                  ", expected one of the entries");
+            throw parameter_error(
+                {"keyword_gate: got the fallback ", in_quotes(fallback_), ", expected one of the entries"});
         }
     }
 
@@ -154,11 +152,10 @@ class keyword_gate {
     static void fold_keywords(gate_entry& entry) {
         std::vector<std::string> folded;
         for (const std::string& keyword : entry.keywords) {
-            if (keyword.empty() || keyword.size() > longest_keyword) {
-                throw parameter_error("keyword_gate: adapter " + quote(entry.adapter) + " has a keyword of " +
-                                      std::to_string(keyword.size()) + " bytes, expected 1 to " +
-                                      std::to_string(longest_keyword));
-            }
+            require<parameter_error>(
+                !keyword.empty() && keyword.size() <= longest_keyword,
+                {"keyword_gate: adapter ", in_quotes(entry.adapter), " has a keyword of ", keyword.size(),
+                 " bytes, expected 1 to ", longest_keyword});
             std::string lower = fold_case(keyword);
             if (std::find(folded.begin(), folded.end(), lower) == folded.end()) {
                 folded.push_back(std::move(lower));
@@ -195,9 +192,8 @@ class router {
     ///                 refused
     /// @throws parameter_error for an empty callable
     explicit router(chooser choose, std::vector<std::string> instead = {}) : instead_(std::move(instead)) {
-        if (!choose) {
-            throw parameter_error("router: got an empty callable, expected one that names an adapter");
-        }
+        require<parameter_error>(choose != nullptr,
+                                 {"router: got an empty callable, expected one that names an adapter"});
         choose_ = [call = std::move(choose)](std::string_view query) {
             routed result;
             result.chosen = call(query);
@@ -205,31 +201,23 @@ class router {
         };
     }
 
-    /// Returns the adapter for a query, if all are loaded.
-    /// @throws parameter_error if none was named and there is nothing to take instead; what the callable
-    ///         throws
-    routed route(std::string_view query) const {
-        return route(query, [](std::string_view) { return true; });
-    }
-
     /// Returns the adapter for a query among those that are loaded: `route(query, [&](auto name) { return
-    /// set.contains(name); })`. The choice is made first, whatever is loaded.
+    /// set.contains(name); })`. Without a predicate all are loaded. The choice is made first, whatever is.
     /// @throws parameter_error, naming the choice, if neither it nor anything to take instead is loaded, or
     ///         for an empty predicate; what the callables throw
-    routed route(std::string_view query, const loaded& is_loaded) const {
-        if (!is_loaded) {
-            throw parameter_error("router: got an empty predicate, expected one that says what is loaded");
-        }
+    routed route(
+        std::string_view query, const loaded& is_loaded = [](std::string_view) { return true; }) const {
+        require<parameter_error>(is_loaded != nullptr,
+                                 {"router: got an empty predicate, expected one that says what is loaded"});
         routed result = choose_(query);
         const auto usable = [&](const std::string& name) { return !name.empty() && is_loaded(name); };
         result.adapter = result.chosen;
         if (!usable(result.chosen)) {
             const auto other = std::find_if(instead_.begin(), instead_.end(), usable);
-            if (other == instead_.end()) {
-                throw parameter_error("router: the query was routed to " + quote(result.chosen) +
-                                      ", which is not loaded, nor is any of the " +
-                                      std::to_string(instead_.size()) + " adapters to take instead");
-            }
+            require<parameter_error>(
+                other != instead_.end(),
+                {"router: the query was routed to ", in_quotes(result.chosen),
+                 ", which is not loaded, nor is any of the ", instead_.size(), " adapters to take instead"});
             result.adapter = *other;
         }
         std::erase_if(result.always_active, [&](const std::string& name) { return !usable(name); });

@@ -20,7 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -357,7 +357,7 @@ class basic_client_session {
         const auto at = find(to.of_.number);
         require<parameter_error>(at != messages_.end(), {"client_session: got the reply to request ",
                                                          to.of_.number, ", which is not under way"});
-        take(*at, [&](auto&... reply) { fill_last(fill, reply...); });
+        take(*at, [&](auto&... to_fill) { fill(std::get<sizeof...(to_fill) - 1>(std::tie(to_fill...))); });
     }
 
     /// Takes the server's refusal of a message.
@@ -555,7 +555,6 @@ class basic_client_session {
             memory::wipe(m.query_.scale);
         }
     }
-    /// Removes blocks that nobody needs any more.
     static void prune(group& g) {
         std::erase_if(g.blocks, [](const block& b) {
             return b.unanswered == 0 && !b.is_asked_for && (b.is_dead || b.positions.left() == 0);
@@ -732,16 +731,6 @@ class basic_client_session {
         }
     }
 
-    template <class Fill, class Last>
-    static void fill_last(Fill& fill, Last& last) {
-        fill(last);
-    }
-    template <class Fill, class First, class Last>
-    static void fill_last(Fill& fill, First&, Last& last) {
-        fill(last);
-    }
-
-    /// Takes the reply to a message.
     /// @param read  writes the reply of the message's kind
     template <class Read>
     void take(message& m, Read read) {
@@ -795,7 +784,6 @@ class basic_client_session {
             at->block_->positions.decrypt(reply, at->token_, product);
         });
     }
-    /// Writes the product of a row that was answered.
     /// @param decrypt  writes a row's product
     template <class Decrypt>
     void answered(place at, Decrypt decrypt) {

@@ -4,7 +4,6 @@
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <concepts>
@@ -70,7 +69,7 @@ class in_process {
 
     template <class Over>
     void answer(std::span<call* const> calls, Over&& next_is_over) {
-        const lost_if_thrown guard{client_, calls};
+        ended_calls rest{client_, calls};
         for (call* const each : calls) {
             try {
                 client_.begin(*each);
@@ -78,31 +77,22 @@ class in_process {
                 each->fail(std::current_exception());
             }
         }
-        for (; !guard.calls.empty(); next_is_over()) {
-            call& first = *guard.calls.front();
+        for (; !rest.calls.empty(); next_is_over()) {
+            call& first = *rest.calls.front();
             while (!first.is_over() && answer_next(client_, server_, work_)) {
             }
             client_.end(first);
-            guard.calls = guard.calls.subspan(1);
+            rest.calls = rest.calls.subspan(1);
         }
     }
     bool work_ahead() {
-        const lost_if_thrown guard{client_, {}};
+        const ended_calls none{client_, {}};
         return answer_next(client_, server_, work_) ||
                Protocol::make_zero(server_.zeros(), *server_.model(), zeros_ahead_);
     }
 
   private:
-    struct lost_if_thrown {
-        basic_client_session<Protocol>& client;
-        mutable std::span<call* const> calls;  ///< the calls that are not over
-        ~lost_if_thrown() {
-            for (call* const each : calls) {
-                client.end(*each);
-            }
-            client.lost();  // what failed is not under way
-        }
-    };
+    using ended_calls = detail::ended_calls<basic_client_session<Protocol>, call>;
 
     basic_client_session<Protocol>& client_;
     basic_server_session<Protocol>& server_;
@@ -179,10 +169,9 @@ class sequence_handle {
         : state_(std::move(state)), over_(state_->over.get_future()) {}
 
     void check_thread() const {
-        require<error>(
-            state_->runs_in != detail::sequences_of_this_thread || done(),
-            {"sequence_handle::wait: called by a sequence of the same runner, which might wait for "
-             "itself; wait from another thread"});
+        require<error>(state_->runs_in != detail::sequences_of_this_thread || done(),
+                       {"sequence_handle::wait: called by a sequence of the same runner, which might wait "
+                        "for itself; wait from another thread"});
     }
 
     std::shared_ptr<detail::sequence_state> state_;
@@ -254,9 +243,9 @@ class sequences {
     /// Takes no more submissions, and returns when all sequences are over. Handles tell how each ended.
     /// @throws error when called by a sequence that runs here
     void close() {
-        require<error>(!here(),
-                       {"sequences::close: called by a sequence that runs here, which would wait for "
-                        "itself; use stop"});
+        require<error>(
+            !here(),
+            {"sequences::close: called by a sequence that runs here, which would wait for itself; use stop"});
         std::unique_lock lock(mutex_);
         closed_ = true;
         room_.notify_all();
@@ -302,9 +291,8 @@ class sequences {
         std::unique_lock lock(mutex_);
         const auto full = [&] { return in_flight_ == most_sequences_; };
         if (may_wait && !closed_ && full()) {
-            require<error>(!here(),
-                           {"sequences::submit: no room, and a sequence that runs here must not wait "
-                            "for any; use try_submit"});
+            require<error>(!here(), {"sequences::submit: no room, and a sequence that runs here must not "
+                                     "wait for any; use try_submit"});
             room_.wait(lock, [&] { return closed_ || !full(); });
         }
         require<closed_error>(!closed_, {"sequences::submit: it is closed"});

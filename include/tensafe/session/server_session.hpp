@@ -113,15 +113,16 @@ class basic_server_session {
             next_number_ = head.number + 1;
         }
         reply = reply ? std::move(reply) : std::make_shared<message>();
+        const auto answer_and_write = [&](const auto& request, auto& answered) {
+            answer(head.envelope(), request, work, answered);
+            Protocol::write(answered, head.envelope(), *reply);
+        };
         if (is_block) {
-            prepare(head.envelope(), block, work, work.block_reply);
-            Protocol::write(work.block_reply, head.envelope(), *reply);
+            answer_and_write(block, work.block_reply);
         } else if (head.what == wire::kind::request) {
-            Protocol::apply(zeros_, *model_, group, work.request, work, work.reply);
-            Protocol::write(work.reply, head.envelope(), *reply);
+            answer_and_write(work.request, work.reply);
         } else {
-            answer(head.envelope(), work.token_request, work, work.token_reply);
-            Protocol::write(work.token_reply, head.envelope(), *reply);
+            answer_and_write(work.token_request, work.token_reply);
         }
         if (reply->capacity() > 2 * reply->size()) {
             reply->shrink_to_fit();  // what is kept is counted by its size
@@ -172,7 +173,12 @@ class basic_server_session {
     /// Prepares a block.  @throws refused_error: block_limit; otherwise as server::prepare
     void answer(const wire::envelope& of, const lora::block_request& from, workspace& work,
                 lora::block_reply& to) {
-        prepare(of, from, work, to);
+        const std::lock_guard lock(mutex_);
+        require_block_room(of.group);
+        typename Protocol::server_block made;
+        Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
+        blocks_.emplace(std::pair(std::size_t{of.group}, of.number), std::move(made));
+        held_bytes_ += Protocol::bytes_of_block(*model_, of.group);
     }
     /// Answers a token of a block.  @throws refused_error: unknown_block or replayed; or as server::answer
     void answer(const wire::envelope& of, const lora::token_request& from, workspace& work,
@@ -180,11 +186,10 @@ class basic_server_session {
         const std::lock_guard lock(mutex_);
         const auto at = blocks_.find({of.group, from.block});
         if (at == blocks_.end()) {
-            throw refused_error(
-                text_of({"token request: got block ", from.block, " of group ", of.group,
-                         ", expected one that this session prepared, not used up and not before the last one "
-                         "used: prepare another block"}),
-                refusal::unknown_block);
+            throw refused_error(text_of({"token request: got block ", from.block, " of group ", of.group,
+                                         ", expected one that this session prepared, not used up and not "
+                                         "before the last one used: prepare another block"}),
+                                refusal::unknown_block);
         }
         if (!at->second.is_open(from.position)) {
             throw refused_error(
@@ -223,16 +228,6 @@ class basic_server_session {
         std::size_t group_;
     };
 
-    void prepare(const wire::envelope& of, const lora::block_request& from, workspace& work,
-                 lora::block_reply& to) {
-        const std::lock_guard lock(mutex_);
-        require_block_room(of.group);
-        typename Protocol::server_block made;
-        Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
-        blocks_.emplace(std::pair(std::size_t{of.group}, of.number), std::move(made));
-        held_bytes_ += Protocol::bytes_of_block(*model_, of.group);
-    }
-
     void require_block_room(std::size_t group) const {
         const auto first = blocks_.lower_bound({group, 0});
         const auto count = std::distance(first, blocks_.lower_bound({group + 1, 0}));
@@ -245,10 +240,10 @@ class basic_server_session {
     }
     static void require_number(bool holds, std::uint64_t number) {
         if (!holds) {
-            throw refused_error(text_of({"request: number ", number,
-                                         " is not above those of the session before; encrypt anew with the "
-                                         "next one"}),
-                                refusal::replayed);
+            throw refused_error(
+                text_of({"request: number ", number,
+                         " is not above those of the session before; encrypt anew with the next one"}),
+                refusal::replayed);
         }
     }
 
@@ -337,6 +332,23 @@ bool answer_next(Client& client, Server& server, typename Server::workspace& wor
     return true;
 }
 
+namespace detail {
+
+/// Ends calls with its scope; what failed is not under way then.
+template <class Client, class Call>
+struct ended_calls {
+    Client& client;
+    std::span<Call* const> calls;
+    ~ended_calls() {
+        for (Call* const each : calls) {
+            client.end(*each);
+        }
+        client.lost();
+    }
+};
+
+}  // namespace detail
+
 /// Has a call answered by a session of the same process.
 /// @param between  called after each answer
 /// @throws as client_session::begin, then what the call failed with; rows that were answered are in it
@@ -344,14 +356,8 @@ template <class Client, class Server, class Call, class Between>
 void answer_in_process(Client& client, Server& server, typename Server::workspace& work, Call& asked,
                        Between between) {
     client.begin(asked);
-    const struct at_end {
-        Client& client;
-        Call& asked;
-        ~at_end() {
-            client.end(asked);
-            client.lost();  // what failed is not under way
-        }
-    } ended{client, asked};
+    Call* const calls[] = {&asked};
+    const detail::ended_calls<Client, Call> ended{client, calls};
     while (answer_next(client, server, work)) {
         between();
     }

@@ -10,6 +10,13 @@ namespace tests {
 
 inline constexpr double message_scale = 0x1.8p30;
 
+struct zero_message {
+    template <int I>
+    TENSAFE_HD_INLINE device::word_pair pair(std::size_t, std::size_t) const {
+        return {0, 0};
+    }
+};
+
 /// Messages of N real coefficients, each message with its scale.
 template <class P, class Basis>
 device::load_rounded<Basis> reals_of(const double* reals, const double* scales) {
@@ -138,7 +145,7 @@ void check_public_key_encryption(const Where& where) {
         message.value = encoded<P, Level>(reals, m, message_scale);
         return message;
     });
-    device::encrypt<P, Level>(where, plan, device_key, device::zero_message{}, messages, device_seeds.data(),
+    device::encrypt<P, Level>(where, plan, device_key, zero_message{}, messages, device_seeds.data(),
                               c.data(), work);
     check([](std::size_t) { return ckks::plaintext<P, rns::coefficient_form, Level>{}; });
     work.clear(where);
@@ -157,8 +164,8 @@ void check_encryption_shapes(const Where& where) {
     const device::plan<P::basis, typename Where::space> plan(where);
     device::encryption_workspace<P, typename Where::space> work(4);
     const auto encrypt = [&](std::size_t messages, std::uint32_t of_seed) {
-        device::encrypt<P>(where, plan, keys, device::zero_message{}, messages, {nullptr, nullptr, of_seed},
-                           nullptr, nullptr, work);
+        device::encrypt<P>(where, plan, keys, zero_message{}, messages, {nullptr, nullptr, of_seed}, nullptr,
+                           nullptr, work);
     };
     CHECK_THROWS_WITH_AS(encrypt(6, 1), "device::encrypt: got 6 messages, expected at most the workspace's 4",
                          shape_error);

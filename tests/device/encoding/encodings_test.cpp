@@ -22,18 +22,6 @@ TEST_CASE("the slot transform of kernels gives the bits of the host's, both ways
     });
 }
 
-TEST_CASE("a degree known at run time takes the same way") {
-    const host_blocks where;
-    const device::slot_tables<memory::host_space> tables(where, 8);
-    const auto coefficients = uneven_reals(256, 8);
-    alignas(64) double slots[256];
-    device::to_slots(where, tables, coefficients.data(), slots, 1);
-    std::vector<std::complex<double>> expected(128);
-    encoding::shared_slot_transform(8).to_slots(coefficients, expected);
-    CHECK(slots[2 * 77] == expected[77].real());
-    CHECK(slots[2 * 77 + 1] == expected[77].imag());
-}
-
 TEST_CASE("tables of another degree and missing work space are refused") {
     const host_blocks where;
     const device::slot_tables<memory::host_space> tables(where, 11);

@@ -9,6 +9,7 @@
 #include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/device/rns/rescale.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,20 +27,16 @@ class secret_keys {
     using stack = secret_poly_stack<typename P::basis, rns::evaluation_form, Space>;
 
     template <class Where>
-    secret_keys(const Where& where, const ckks::secret_key<P>& key) : values_(1, memory::uninitialized) {
-        upload(where, key.value(), values_, 0);
-        where.wait();
-    }
+    secret_keys(const Where& where, const ckks::secret_key<P>& key) : secret_keys(where, std::array{&key}) {}
     /// Uploads keys: key c is that of client c.
     /// @throws parameter_error if there is none, or one is null
     template <class Where>
     secret_keys(const Where& where, std::span<const ckks::secret_key<P>* const> keys)
         : values_(keys.size(), memory::uninitialized) {
-        detail::throw_if<parameter_error>(keys.empty(),
-                                          "device::secret_keys: got no key, expected at least one");
+        require<parameter_error>(!keys.empty(), {"device::secret_keys: got no key, expected at least one"});
         for (std::size_t c = 0; c < keys.size(); ++c) {
-            detail::throw_if<parameter_error>(keys[c] == nullptr, "device::secret_keys: key ", c,
-                                              " is a null pointer");
+            require<parameter_error>(keys[c] != nullptr,
+                                     {"device::secret_keys: key ", c, " is a null pointer"});
             upload(where, keys[c]->value(), values_, c);
         }
         where.wait();
@@ -55,8 +52,9 @@ class secret_keys {
     /// The keys as a launch over `messages` polynomials sees them: client after client, each with as many.
     /// @throws shape_error unless `messages` is a multiple of count()
     stack_view shared_by(std::size_t messages) const {
-        detail::throw_if<shape_error>(messages % count() != 0, "device::secret_keys: got ", messages,
-                                      " messages for ", count(), " keys, expected as many for each");
+        require<shape_error>(messages % count() == 0,
+                             {"device::secret_keys: got ", messages, " messages for ", count(),
+                              " keys, expected as many for each"});
         const std::size_t each = messages / count();
         return view_of(values_, each == 0 ? 1U : static_cast<std::uint32_t>(each));
     }
@@ -122,8 +120,7 @@ struct plaintexts {
 
 namespace detail {
 inline void check_equal_counts(const char* operation, std::size_t a, std::size_t b) {
-    detail::throw_if<shape_error>(a != b, operation, ": got ", a, " and ", b,
-                                  " ciphertexts, expected equal counts");
+    require<shape_error>(a == b, {operation, ": got ", a, " and ", b, " ciphertexts, expected equal counts"});
 }
 }  // namespace detail
 

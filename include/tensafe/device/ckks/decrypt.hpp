@@ -15,7 +15,6 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// Reads c0 + c1*s.
 template <class Basis>
 struct load_decrypted {
     stack_view c0;
@@ -88,8 +87,7 @@ struct fold_kernel {
                 const auto thread = static_cast<std::uint32_t>(t);
                 const std::uint32_t sum = first_sum + thread;
                 if (thread < static_cast<std::uint32_t>(threads) / group && sum < sums) {
-                    out[(static_cast<std::size_t>(polynomial) * Basis::limbs + I) * sums + sum] =
-                        ctx.shared().sums[thread * group];
+                    out[limb_of<Basis, I>(polynomial) * sums + sum] = ctx.shared().sums[thread * group];
                 }
             });
         });
@@ -185,8 +183,8 @@ void decrypt_trace(const Where& where, const secret_keys<P, typename Where::spac
                    word* sums) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     using kernel = detail::fold_kernel<basis>;
-    detail::throw_if<parameter_error>(log_n < 1 || log_n > P::log_n, "device::decrypt_trace: log_n: got ",
-                                      log_n, ", expected 1 to ", P::log_n);
+    require<parameter_error>(log_n >= 1 && log_n <= P::log_n,
+                             {"device::decrypt_trace: log_n: got ", log_n, ", expected 1 to ", P::log_n});
     if (log_n == P::log_n) {  // sums of one term
         decrypt<Limbs>(where, keys, c0, c1, ciphertexts, sums);
         return;

@@ -17,7 +17,6 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// Two neighbouring small integers of a polynomial.
 struct alignas(2) small_pair {
     std::int8_t first;
     std::int8_t second;
@@ -36,7 +35,6 @@ TENSAFE_HD_INLINE word_pair add_pairs(word_pair a, word_pair b) noexcept {
     return detail::apply_to_pairs<Q, pointwise::add>(a, b, {});
 }
 
-/// Loads the message, with its error added.
 template <class Basis, class Message>
 struct load_with_error {
     Message message;
@@ -88,19 +86,11 @@ struct load_public_parts {
 };
 
 inline void check_capacity(std::size_t messages, std::size_t capacity) {
-    detail::throw_if<shape_error>(messages > capacity, "device::encrypt: got ", messages,
-                                  " messages, expected at most the workspace's ", capacity);
+    require<shape_error>(messages <= capacity, {"device::encrypt: got ", messages,
+                                                " messages, expected at most the workspace's ", capacity});
 }
 
 }  // namespace detail
-
-/// The message 0, as a Load functor of a transform.
-struct zero_message {
-    template <int I>
-    TENSAFE_HD_INLINE word_pair pair(std::size_t, std::size_t) const {
-        return {0, 0};
-    }
-};
 
 /// Memory for secret-key encryptions of up to capacity() messages at once, kept by the caller: N bytes each.
 /// Holds the secret errors of the last call until the next one, `clear` or its release. One call at a time.
@@ -166,7 +156,7 @@ struct encryption_seeds {
 /// Encrypts many messages with secret keys: c0 = m + e - c1*s, the words that ckks::encrypt_c0 gives for the
 /// same seeds, and c1, those of ckks::expand. One launch for the draws, and one transform.
 /// @param keys     whose polynomial(p) are the words of the key of message p: stack_view or another type
-/// @param message  gives message p as polynomial p: load_words, load_rounded without errors, zero_message
+/// @param message  gives message p as polynomial p: load_words, load_rounded without errors, or your own
 /// @param c0, c1   [message][limb][N], 16-byte aligned. Until the work is done, and if a launch fails, c0
 ///                 holds what is not encrypted yet
 /// @throws shape_error for more messages than the workspace has room for, or not as many for each seed
@@ -179,9 +169,9 @@ void encrypt_under(const Where& where,
                    encryption_workspace<P, typename Where::space>& work) {
     using basis = typename P::template basis_at<Level>;
     detail::check_capacity(messages, work.capacity());
-    detail::throw_if<shape_error>(seeds.messages_of_c1_seed == 0 || messages % seeds.messages_of_c1_seed != 0,
-                                  "device::encrypt: got ", messages, " messages, expected groups of ",
-                                  seeds.messages_of_c1_seed);
+    require<shape_error>(
+        seeds.messages_of_c1_seed != 0 && messages % seeds.messages_of_c1_seed == 0,
+        {"device::encrypt: got ", messages, " messages, expected groups of ", seeds.messages_of_c1_seed});
     if (messages == 0) {
         return;
     }

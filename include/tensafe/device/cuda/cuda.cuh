@@ -18,8 +18,7 @@ namespace tensafe::device {
 inline void check_cuda(cudaError_t result, const char* what) {
     if (result != cudaSuccess) {
         static_cast<void>(cudaGetLastError());  // so that the next check does not report it again
-        throw device_error(
-            detail::text(what, ": ", cudaGetErrorName(result), ": ", cudaGetErrorString(result)));
+        throw device_error({what, ": ", cudaGetErrorName(result), ": ", cudaGetErrorString(result)});
     }
 }
 
@@ -64,13 +63,9 @@ inline int device_count() noexcept {
 /// Checks for a GPU.  @throws device_error that says why, if there is none to use
 inline void require_device() {
     int count = 0;
-    const cudaError_t result = cudaGetDeviceCount(&count);
-    if (result != cudaSuccess) {
-        check_cuda(result, "no CUDA device");
-    }
-    if (count == 0) {
-        throw device_error("no CUDA device: the driver is there, but shows none to this process");
-    }
+    check_cuda(cudaGetDeviceCount(&count), "no CUDA device");
+    require<device_error>(count != 0,
+                          {"no CUDA device: the driver is there, but shows none to this process"});
 }
 
 /// The number of the GPU that the calling thread uses.
@@ -89,13 +84,8 @@ struct device_properties {
     double clock_hertz = 0;         ///< highest rate of the multiprocessors
     double memory_clock_hertz = 0;  ///< 0 where the driver does not tell
     int memory_bus_bits = 0;
-    std::size_t memory_bytes = 0;
     std::size_t l2_bytes = 0;
-    std::size_t l2_persisting_bytes = 0;        ///< the most that a window may reserve; 0 where there is none
-    std::size_t l2_window_bytes = 0;            ///< the most that a window may cover
-    std::size_t shared_bytes_of_block = 0;      ///< the most of one thread block
-    std::size_t shared_bytes_of_processor = 0;  ///< bytes of all thread blocks that run on it at a time
-    int registers_of_processor = 0;             ///< registers of 32 bits
+    std::size_t shared_bytes_of_block = 0;  ///< the most of one thread block
 
     /// The bytes a second between the GPU and its memory, if every clock edge carried data.
     double peak_memory_rate() const noexcept { return 2 * memory_clock_hertz * memory_bus_bits / 8; }
@@ -113,9 +103,6 @@ inline int device_attribute(cudaDeviceAttr attribute, int device) {
 inline device_properties properties_of(int device) {
     cudaDeviceProp described{};
     check_cuda(cudaGetDeviceProperties(&described, device), "device properties");
-    const auto bytes = [device](cudaDeviceAttr attribute) {
-        return static_cast<std::size_t>(device_attribute(attribute, device));
-    };
     device_properties p;
     p.name = described.name;
     p.sm = described.major * 10 + described.minor;
@@ -124,13 +111,8 @@ inline device_properties properties_of(int device) {
     p.clock_hertz = 1e3 * device_attribute(cudaDevAttrClockRate, device);
     p.memory_clock_hertz = 1e3 * device_attribute(cudaDevAttrMemoryClockRate, device);
     p.memory_bus_bits = device_attribute(cudaDevAttrGlobalMemoryBusWidth, device);
-    p.memory_bytes = described.totalGlobalMem;
-    p.l2_bytes = bytes(cudaDevAttrL2CacheSize);
-    p.l2_persisting_bytes = bytes(cudaDevAttrMaxPersistingL2CacheSize);
-    p.l2_window_bytes = bytes(cudaDevAttrMaxAccessPolicyWindowSize);
-    p.shared_bytes_of_block = bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    p.shared_bytes_of_processor = bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-    p.registers_of_processor = device_attribute(cudaDevAttrMaxRegistersPerMultiprocessor, device);
+    p.l2_bytes = static_cast<std::size_t>(described.l2CacheSize);
+    p.shared_bytes_of_block = described.sharedMemPerBlockOptin;
     return p;
 }
 
@@ -279,8 +261,7 @@ class capture_allows_everything {
 template <class Kernel>
 void prepare_kernel() {
     static std::atomic<std::uint64_t> prepared{0};  // one bit for each GPU
-    int device = 0;
-    check_cuda(cudaGetDevice(&device), "kernel: current device");
+    const int device = current_device();
     const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;  // beyond 64: every time
     if ((prepared.load(std::memory_order_acquire) & bit) != 0) {
         return;

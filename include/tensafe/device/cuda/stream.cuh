@@ -189,10 +189,9 @@ class recording {
 /// @throws device_error
 template <class F>
 graph capture(const cuda& where, F&& f) {
-    if (where.stream == nullptr) {
-        throw parameter_error(
-            "device::capture: the default stream cannot be recorded; make a device::stream");
-    }
+    require<parameter_error>(
+        where.stream != nullptr,
+        {"device::capture: the default stream cannot be recorded; make a device::stream"});
     std::size_t kernels = 0;
     detail::recording recorded(where.stream);
     std::forward<F>(f)(cuda{where.stream, &kernels});
@@ -213,9 +212,7 @@ class graph_cache {
     /// @param capacity  shapes that are kept
     /// @throws parameter_error unless there is room for one
     explicit graph_cache(std::size_t capacity = 4) : capacity_(capacity) {
-        if (capacity == 0) {
-            throw parameter_error("device::graph_cache: got capacity 0, expected 1 or more");
-        }
+        require<parameter_error>(capacity != 0, {"device::graph_cache: got capacity 0, expected 1 or more"});
     }
     graph_cache(graph_cache&&) noexcept = default;
     graph_cache& operator=(graph_cache&&) noexcept = default;
@@ -291,9 +288,7 @@ class l2_window {
         value.accessPolicyWindow.hitProp = cudaAccessPropertyPersisting;
         value.accessPolicyWindow.missProp = cudaAccessPropertyStreaming;
         active_ = answered(cudaStreamSetAttribute(stream_, cudaStreamAttributeAccessPolicyWindow, &value));
-        if (active_) {
-            kept_ = kept;
-        } else {
+        if (!active_) {
             static_cast<void>(cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, limit_before_));
         }
     }
@@ -316,8 +311,6 @@ class l2_window {
 
     /// Whether the GPU keeps the range.
     bool active() const noexcept { return active_; }
-    /// The bytes of the range that it tries to keep; 0 if not active.
-    std::size_t kept_bytes() const noexcept { return kept_; }
 
   private:
     static bool answered(cudaError_t result) noexcept {
@@ -329,7 +322,6 @@ class l2_window {
 
     cudaStream_t stream_ = nullptr;
     std::size_t limit_before_ = 0;
-    std::size_t kept_ = 0;
     bool active_ = false;
 };
 

@@ -84,7 +84,6 @@ TENSAFE_HD_INLINE double divided_by_scale(double x, double scale) noexcept {
     return x == 0 ? x : quotient;
 }
 
-/// Decodes coefficients, one to a thread.
 template <class Basis>
 struct decode_coefficients_kernel {
     static constexpr int threads = Basis::degree < 256 ? 32 : 256;
@@ -167,24 +166,9 @@ struct decode_folded_kernel {
         const std::size_t output = ctx.block().x;
         const std::uint32_t n = 1U << log_n;
         shared_type& shared = ctx.shared();
-        ctx.each([&](int t) {
-            const auto limb = static_cast<std::uint32_t>(t) / 32;
-            for (std::uint32_t k = static_cast<std::uint32_t>(t) % 32; k < n; k += 32) {
-                shared.words[limb][k] = sums[(output * Basis::limbs + limb) * n + k];
-            }
-        });
-        for (int log_half = 0; log_half < log_n; ++log_half) {
-            ctx.each([&](int t) {
-                const std::uint32_t lane = static_cast<std::uint32_t>(t) % 32;
-                if (lane < n / 2) {
-                    with_index<Basis::limbs>(t / 32, [&]<int I>() {
-                        fold_butterfly<Basis::template prime<I>>(shared.words[I],
-                                                                 factors + (std::uint32_t{I} << log_n), lane,
-                                                                 static_cast<std::uint32_t>(log_half), n);
-                    });
-                }
-            });
-        }
+        fold_block_sums<Basis>(
+            ctx, shared.words, factors, static_cast<std::uint32_t>(log_n),
+            [&]<int I>(std::uint32_t k) { return sums[(limb_of<Basis, I>(output) << log_n) + k]; });
         ctx.each([&](int t) {
             for (auto k = static_cast<std::uint32_t>(t); k < n; k += static_cast<std::uint32_t>(threads)) {
                 shared.coefficients[k] = divided_by_scale(
@@ -205,7 +189,6 @@ struct decode_folded_kernel {
     }
 
   private:
-    /// Divides by n and reconstructs.
     template <int... I>
     TENSAFE_HD_INLINE double reconstruct(const shared_type& shared, std::uint32_t k,
                                          std::integer_sequence<int, I...>) const noexcept {
@@ -234,9 +217,8 @@ struct folded_slot_tables {
   private:
     static int checked(int log_n) {
         constexpr int most = Basis::log_n < most_subring_log_n ? Basis::log_n : most_subring_log_n;
-        detail::throw_if<parameter_error>(log_n < 1 || log_n > most,
-                                          "device::folded_slot_tables: log_n: got ", log_n,
-                                          ", expected 1 to ", most);
+        require<parameter_error>(log_n >= 1 && log_n <= most, {"device::folded_slot_tables: log_n: got ",
+                                                               log_n, ", expected 1 to ", most});
         return log_n;
     }
 };

@@ -17,7 +17,6 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// Takes squared norms, one row to a thread block.
 template <class Real>
 struct squared_norms_kernel {
     static constexpr int threads = encoding::detail::norm_partial_sums;
@@ -87,7 +86,6 @@ struct rounding {
     }();
     static constexpr word constant_bits = std::bit_cast<word>(constant);
 
-    /// The multiple of 2^Unit, as a signed word.
     TENSAFE_HD_INLINE static word multiple(double x) noexcept {
         constexpr double c = constant;
         return __builtin_bit_cast(word, x + c) - constant_bits;
@@ -111,12 +109,10 @@ TENSAFE_HD_INLINE word round_part(double x, word sign) noexcept {
     return nearest + ((word{0} - tie) & outwards);
 }
 
-/// The least multiple of q that is not below 2^bits.
 TENSAFE_HOST_DEVICE constexpr word multiple_above(word q, int bits) noexcept {
     return ((word{1} << bits) + q - 1) / q * q;
 }
 
-/// Returns r, or 0 if r is no residue.
 template <word Q>
 TENSAFE_HD_INLINE word residue_or_zero(word r) noexcept {
     return r & (word{0} - static_cast<word>(r < Q));

@@ -47,13 +47,11 @@ TENSAFE_HD_INLINE complex_value multiply(complex_value a, complex_value w) noexc
     return {arith::rounded_product(a.re, w.re) - arith::rounded_product(a.im, w.im),
             arith::rounded_product(a.re, w.im) + arith::rounded_product(a.im, w.re)};
 }
-/// The product a * conj(w).
 TENSAFE_HD_INLINE complex_value multiply_conjugate(complex_value a, complex_value w) noexcept {
     return {arith::rounded_product(a.re, w.re) + arith::rounded_product(a.im, w.im),
             arith::rounded_product(a.im, w.re) - arith::rounded_product(a.re, w.im)};
 }
 
-/// The first three powers of a root.
 struct powers {
     complex_value first;
     complex_value second;
@@ -167,10 +165,10 @@ class slot_tables {
 
   private:
     static int checked(int log_n) {
-        detail::throw_if<parameter_error>(
-            log_n < encoding::slot_transform::min_log_n || log_n > encoding::slot_transform::max_log_n,
-            "device::slot_tables: log_n: got ", log_n, ", expected ", encoding::slot_transform::min_log_n,
-            " to ", encoding::slot_transform::max_log_n);
+        require<parameter_error>(
+            log_n >= encoding::slot_transform::min_log_n && log_n <= encoding::slot_transform::max_log_n,
+            {"device::slot_tables: log_n: got ", log_n, ", expected ", encoding::slot_transform::min_log_n,
+             " to ", encoding::slot_transform::max_log_n});
         return log_n;
     }
 
@@ -195,7 +193,6 @@ class slot_tables {
 
 namespace detail {
 
-/// The number of slots of one thread.
 inline constexpr int values_per_thread = 16;
 /// The largest thread block's slots, as a power of two: 128 KiB of shared memory.
 inline constexpr int largest_log_block = 13;
@@ -212,7 +209,6 @@ struct slot_cut {
     static constexpr int log_parts = log_block - log_part;
     static constexpr int log_blocks = LogSlots - log_block;
     static constexpr int block_slots = 1 << log_block;
-    /// The number of threads with something to do.
     static constexpr int busy = block_slots / values_per_thread;
     static constexpr int threads = std::max(busy, 32);
     /// Bits of a slot's number that the first pass deals with: blocks of four, then of eight or sixteen.
@@ -281,46 +277,44 @@ struct pass_shape {
     }
 };
 
-template <int LogSlots, int Low, int Count, std::uint32_t Step>
-TENSAFE_HD_INLINE void merge_pass(const slot_view& tables, std::uint32_t t,
-                                  complex_value (&v)[values_per_thread]) noexcept {
-    using shape = pass_shape<Low, Count, Step>;
-    constexpr std::size_t quarter = std::size_t{1} << Low;
-    for (int g = 0; g < shape::items; ++g) {
-        complex_value* const z = v + g * shape::per_item;
-        const std::size_t j = shape::item(t, g) & (quarter - 1);
-        const powers x = stage_powers<LogSlots, quarter>(tables, j);
-        for (int h = 0; h < shape::per_item; h += 4) {
-            radix4_dit(z[h], z[h + 1], z[h + 2], z[h + 3], x);
-        }
-        if constexpr (Count == 4) {
-            for (int c = 0; c < 4; ++c) {
-                const std::size_t k = j + quarter * static_cast<std::size_t>(c);
-                radix4_dit(z[c], z[c + 4], z[c + 8], z[c + 12],
-                           stage_powers<LogSlots, 4 * quarter>(tables, k));
-            }
-        }
+/// Merges, or undoes that up to a factor.
+template <bool Merge>
+TENSAFE_HD_INLINE void radix4(complex_value& z0, complex_value& z1, complex_value& z2, complex_value& z3,
+                              const powers& x) noexcept {
+    if constexpr (Merge) {
+        radix4_dit(z0, z1, z2, z3, x);
+    } else {
+        radix4_dif(z0, z1, z2, z3, x);
     }
 }
 
-template <int LogSlots, int Low, int Count, std::uint32_t Step>
-TENSAFE_HD_INLINE void split_pass(const slot_view& tables, std::uint32_t t,
-                                  complex_value (&v)[values_per_thread]) noexcept {
+/// Does the one or two radix-4 stages of a pass: merging, the smaller one first, or splitting, as the last.
+template <bool Merge, int LogSlots, int Low, int Count, std::uint32_t Step>
+TENSAFE_HD_INLINE void radix4_pass(const slot_view& tables, std::uint32_t t,
+                                   complex_value (&v)[values_per_thread]) noexcept {
     using shape = pass_shape<Low, Count, Step>;
     constexpr std::size_t quarter = std::size_t{1} << Low;
     for (int g = 0; g < shape::items; ++g) {
         complex_value* const z = v + g * shape::per_item;
         const std::size_t j = shape::item(t, g) & (quarter - 1);
+        const auto smaller = [&] {
+            const powers x = stage_powers<LogSlots, quarter>(tables, j);
+            for (int h = 0; h < shape::per_item; h += 4) {
+                radix4<Merge>(z[h], z[h + 1], z[h + 2], z[h + 3], x);
+            }
+        };
+        if constexpr (Merge) {
+            smaller();
+        }
         if constexpr (Count == 4) {
             for (int c = 0; c < 4; ++c) {
-                const std::size_t k = j + quarter * static_cast<std::size_t>(c);
-                radix4_dif(z[c], z[c + 4], z[c + 8], z[c + 12],
-                           stage_powers<LogSlots, 4 * quarter>(tables, k));
+                radix4<Merge>(
+                    z[c], z[c + 4], z[c + 8], z[c + 12],
+                    stage_powers<LogSlots, 4 * quarter>(tables, j + quarter * static_cast<std::size_t>(c)));
             }
         }
-        const powers x = stage_powers<LogSlots, quarter>(tables, j);
-        for (int h = 0; h < shape::per_item; h += 4) {
-            radix4_dif(z[h], z[h + 1], z[h + 2], z[h + 3], x);
+        if constexpr (!Merge) {
+            smaller();
         }
     }
 }
@@ -422,23 +416,20 @@ struct first_pass {
     }
 };
 
-/// Goes through all passes but the first, lowest bits first: calls f.template operator()<Low, Count>(). Each
-/// deals with four bits, the last one with two if they are left over.
-template <int Low, int End, class F>
-TENSAFE_HD_INLINE void for_passes_upwards(const F& f) {
+/// Goes through all passes but the first, lowest bits first if Upwards, or highest bits first: calls
+/// f.template operator()<Low, Count>(). Each deals with four bits, the last one with two if they are left
+/// over.
+template <bool Upwards, int Low, int End, class F>
+TENSAFE_HD_INLINE void for_passes(const F& f) {
     if constexpr (Low < End) {
         constexpr int count = End - Low >= 4 ? 4 : 2;
-        f.template operator()<Low, count>();
-        for_passes_upwards<Low + count, End>(f);
-    }
-}
-/// Goes through all passes but the first, highest bits first: calls f.template operator()<Low, Count>().
-template <int Low, int End, class F>
-TENSAFE_HD_INLINE void for_passes_downwards(const F& f) {
-    if constexpr (Low < End) {
-        constexpr int count = End - Low >= 4 ? 4 : 2;
-        for_passes_downwards<Low + count, End>(f);
-        f.template operator()<Low, count>();
+        if constexpr (Upwards) {
+            f.template operator()<Low, count>();
+        }
+        for_passes<Upwards, Low + count, End>(f);
+        if constexpr (!Upwards) {
+            f.template operator()<Low, count>();
+        }
     }
 }
 

@@ -11,8 +11,6 @@ namespace tensafe::device {
 namespace detail {
 
 /// Does all stages within a thread block, by all threads of a context.
-/// @param from the polynomial's coefficients
-/// @param to the polynomial's slots, real and imaginary part in turn, 16-byte aligned
 template <int LogSlots, class Context>
 TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlots>::log_block>& shared,
                                       const slot_view& tables, std::uint32_t block, const double* from,
@@ -32,7 +30,7 @@ TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlot
             pass::for_places(v, t, [&](complex_value& z, std::uint32_t place) { shared.put(place, z); });
         }
     });
-    for_passes_upwards<cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
+    for_passes<true, cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
         ctx.each([&](int thread) {
             const auto t = static_cast<std::uint32_t>(thread);
             if (t < busy) {
@@ -41,7 +39,7 @@ TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlot
                 shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                     z = shared.get(memory::place(first) ^ memory::place(i));
                 });
-                merge_pass<LogSlots, Low, Count, busy>(tables, t, v);
+                radix4_pass<true, LogSlots, Low, Count, busy>(tables, t, v);
                 shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                     if constexpr (Low + Count == cut::log_part) {
                         store_complex(to, cut::slot(block, first) + i, z);
@@ -101,11 +99,7 @@ struct outer_stages_kernel {
             shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                 z = row.slot(first + i);
             });
-            if constexpr (Merge) {
-                merge_pass<LogSlots, cut::log_part, cut::outer_bits, step>(tables, t, v);
-            } else {
-                split_pass<LogSlots, cut::log_part, cut::outer_bits, step>(tables, t, v);
-            }
+            radix4_pass<Merge, LogSlots, cut::log_part, cut::outer_bits, step>(tables, t, v);
             shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                 store_complex(to, first + i, z);
             });
@@ -130,7 +124,7 @@ struct to_coefficients_kernel {
         const std::uint32_t block = ctx.block().x & ((1U << cut::log_blocks) - 1);
         const auto row = load.row(polynomial);
         double* const to = coefficients + polynomial * 2 * cut::slots;
-        for_passes_downwards<cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
+        for_passes<false, cut::first_bits, cut::log_part>([&]<int Low, int Count>() {
             ctx.each([&](int thread) {
                 const auto t = static_cast<std::uint32_t>(thread);
                 if (t < cut::busy) {
@@ -143,7 +137,8 @@ struct to_coefficients_kernel {
                             z = ctx.shared().get(shared_type::place(first) ^ shared_type::place(i));
                         }
                     });
-                    split_pass<LogSlots, Low, Count, static_cast<std::uint32_t>(cut::busy)>(tables, t, v);
+                    radix4_pass<false, LogSlots, Low, Count, static_cast<std::uint32_t>(cut::busy)>(tables, t,
+                                                                                                    v);
                     shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                         ctx.shared().put(shared_type::place(first) ^ shared_type::place(i), z);
                     });
@@ -177,8 +172,6 @@ TENSAFE_HD_INLINE std::uint32_t power_of_five(std::uint32_t j, std::uint32_t mas
 }
 
 /// Part `i % 2` of slot i / 2 by its definition, as encoding::detail::evaluate_directly sums it.
-/// @param coefficients 2 * slots numbers
-/// @param roots 4 * slots powers of zeta
 TENSAFE_HOST_DEVICE inline double evaluate_part(const complex_value* roots, std::uint32_t slots,
                                                 const double* coefficients, std::uint32_t i) noexcept {
     const std::uint32_t mask = 4 * slots - 1;
@@ -246,8 +239,7 @@ struct to_coefficients_direct_kernel {
 };
 
 inline void check_tables(const char* where, int got, int wanted) {
-    detail::throw_if<parameter_error>(got != wanted, where, ": got tables for log_n = ", got, ", expected ",
-                                      wanted);
+    require<parameter_error>(got == wanted, {where, ": got tables for log_n = ", got, ", expected ", wanted});
 }
 
 }  // namespace detail
@@ -319,9 +311,9 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
     } else if constexpr (detail::slot_cut<LogN - 1>::outer_bits == 0) {
         where.launch(detail::to_coefficients_kernel<LogN - 1, Load>{view, load, coefficients}, {polynomials});
     } else {
-        detail::throw_if<parameter_error>(
-            work == nullptr, "device::to_coefficients: got no work space, expected N words for each of ",
-            count, " polynomials, since N is above 2^14");
+        require<parameter_error>(work != nullptr,
+                                 {"device::to_coefficients: got no work space, expected N words for each of ",
+                                  count, " polynomials, since N is above 2^14"});
         using cut = detail::slot_cut<LogN - 1>;
         using outer = detail::outer_stages_kernel<LogN - 1, false, Load>;
         where.launch(outer{view, load, work}, {polynomials * outer::blocks});
@@ -329,22 +321,6 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
             detail::to_coefficients_kernel<LogN - 1, load_slots>{view, load_slots{LogN, work}, coefficients},
             {polynomials << cut::log_blocks});
     }
-}
-
-/// Evaluates for a degree that is known at run time only: compiles a kernel for each.
-template <class Where>
-void to_slots(const Where& where, const slot_tables<typename Where::space>& tables,
-              const double* coefficients, double* slots, std::size_t count) {
-    with_index<encoding::slot_transform::max_log_n + 1, encoding::slot_transform::min_log_n>(
-        tables.log_n(), [&]<int LogN>() { to_slots<LogN>(where, tables, coefficients, slots, count); });
-}
-template <class Where>
-void to_coefficients(const Where& where, const slot_tables<typename Where::space>& tables,
-                     const double* slots, double* coefficients, std::size_t count, double* work = nullptr) {
-    with_index<encoding::slot_transform::max_log_n + 1, encoding::slot_transform::min_log_n>(
-        tables.log_n(), [&]<int LogN>() {
-            to_coefficients<LogN>(where, tables, load_slots{LogN, slots}, coefficients, count, work);
-        });
 }
 
 /// Loads hidden states as slots: each entry in `2^log_stride` neighbouring slots, times the state's scale, as
@@ -361,7 +337,6 @@ struct load_replicated {
     std::uint32_t entries;  ///< entries of a polynomial: N/2 / 2^log_stride
     int log_stride;
 
-    /// The slots of one polynomial.
     struct row_type {
         const Real* entries;
         std::size_t count;

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <numeric>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -21,33 +20,6 @@
 namespace tensafe::device {
 
 using arith::word;
-
-namespace detail {
-
-/// Makes a message of strings and numbers.
-template <class... Parts>
-std::string text(const Parts&... parts) {
-    std::string result;
-    const auto append = [&](const auto& part) {
-        if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>) {
-            result += std::to_string(part);
-        } else {
-            result += part;
-        }
-    };
-    (append(parts), ...);
-    return result;
-}
-
-/// Throws an Error with such a message if `wrong`.
-template <class Error, class... Parts>
-void throw_if(bool wrong, const Parts&... message) {
-    if (wrong) {
-        throw Error(text(message...));
-    }
-}
-
-}  // namespace detail
 
 /// The number of thread blocks of a launch; a thread block's own place among them.
 struct grid_shape {
@@ -143,6 +115,12 @@ TENSAFE_HD_INLINE void store_pair(word* words, word_pair values) noexcept {
     arith::store_two(words, values.first, values.second);
 }
 
+/// The number of limb I of a polynomial among those of a stack.
+template <class Basis, int I>
+TENSAFE_HD_INLINE constexpr std::size_t limb_of(std::size_t polynomial) noexcept {
+    return polynomial * std::size_t{Basis::limbs} + std::size_t{I};
+}
+
 /// Calls f.template operator()<I>() for the I in [First, Count) that equals `index`, the same for all threads
 /// of a thread block; nothing for any other index.
 template <int Count, int First = 0, class F>
@@ -161,7 +139,6 @@ enum class thread_order { forward, reverse, shuffled };
 
 namespace detail {
 
-/// The byte that garbage consists of on the host.
 inline constexpr int poison = 0xA5;
 
 /// A permutation of [0, count), another one at each call of `next` if shuffled.
@@ -208,9 +185,9 @@ class host_thread_block {
 
     template <class Phase>
     void each(Phase&& phase) {
-        detail::throw_if<error>(
-            finished_,
-            "device::host_blocks: a phase after ctx.last: on a GPU there is no barrier between them");
+        require<error>(
+            !finished_,
+            {"device::host_blocks: a phase after ctx.last: on a GPU there is no barrier between them"});
         for (const std::size_t t : turns_.next()) {
             phase(static_cast<int>(t));
         }
@@ -282,9 +259,9 @@ class host_blocks {
                       "kernel: a block has whole warps, and at most 1024 threads");
         static_assert(sizeof(shared_type) <= 227 * 1024,
                       "kernel: a block has at most 227 KiB of shared memory");
-        detail::throw_if<parameter_error>(grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535,
-                                          "device::host_blocks: got a grid of ", grid.x, " x ", grid.y, " x ",
-                                          grid.z, " blocks, expected at most 2^31 - 1 x 65535 x 65535");
+        require<parameter_error>(grid.x <= 0x7fffffffU && grid.y <= 65535 && grid.z <= 65535,
+                                 {"device::host_blocks: got a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
+                                  " blocks, expected at most 2^31 - 1 x 65535 x 65535"});
         if (launches_ != nullptr) {
             ++*launches_;
         }

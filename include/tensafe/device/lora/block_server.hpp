@@ -82,6 +82,7 @@ class server<P, Where, lora::token_blocks, Protection> {
 
   private:
     using area = staging_area<Where>;
+    using batch = detail::staged_batch<Where>;
     template <class T>
     using piece = typename area::template piece<T>;
     template <class T>
@@ -91,76 +92,59 @@ class server<P, Where, lora::token_blocks, Protection> {
 
   public:
     /// Memory of one stream of batches of up to `largest` token blocks, and the blocks until they are taken.
-    class preparation : public batch_size {
+    class preparation : public batch {
       public:
         preparation(const server& server, std::size_t largest)
-            : batch_size("device::server", largest),
-              of_(server.number_),
-              outputs_(largest * server.plan_.outputs()),
-              host_status_(largest),
-              staging_(area::template bytes_for<random::seed>(largest) +
-                       area::template bytes_for<random::seed>(outputs_) +
-                       area::template bytes_for<std::uint32_t>(largest) +
-                       area::template bytes_for<word*>(largest) + area::template bytes_for<batch_record>(1)),
-              request_seeds_(staging_.template take<random::seed>(largest)),
-              zero_seeds_(staging_.template take<random::seed>(outputs_)),
-              client_of_(staging_.template take<std::uint32_t>(largest)),
-              zeros_(staging_.template take<word*>(largest)),
-              record_(staging_.template take<batch_record>(1)),
-              made_(largest),
-              inputs_(largest * server.plan_.inputs() * words_, memory::uninitialized),
-              ternary_(outputs_ * P::degree, memory::uninitialized),
-              e1_(outputs_ * P::degree, memory::uninitialized),
-              e0_(outputs_ * server.layout().tokens, memory::uninitialized),
-              product_c1_(outputs_ * words_, memory::uninitialized),
-              zero_sums_(outputs_ * limbs_ * most_product_sums<basis>(server.trace()), memory::uninitialized),
-              seen_(1),
-              status_(largest),
-              replies_(largest * server.places_.stride) {}
+            : preparation(server, largest, largest * server.plan_.outputs()) {}
 
       private:
         friend class server;
 
+        preparation(const server& server, std::size_t largest, std::size_t outputs)
+            : batch("device::server", largest,
+                    area::template bytes_for<random::seed, random::seed, std::uint32_t, word*>(
+                        largest, outputs, largest, largest)),
+              of_(server.number_),
+              host_status_(largest),
+              request_seeds_(this->staging_.template take<random::seed>(largest)),
+              zero_seeds_(this->staging_.template take<random::seed>(outputs)),
+              client_of_(this->staging_.template take<std::uint32_t>(largest)),
+              zeros_(this->staging_.template take<word*>(largest)),
+              made_(largest),
+              inputs_(largest * server.plan_.inputs() * words_, memory::uninitialized),
+              products_(outputs, server.trace()),
+              status_(largest),
+              replies_(largest * server.places_.stride) {}
+
         std::uint64_t of_;  ///< the server's number
-        std::size_t outputs_;
         // Released last: the release of device memory waits for downloads that are under way.
         memory::buffer<std::uint32_t, typename Where::staging_space> host_status_;
-        area staging_;
         piece<random::seed> request_seeds_;
         piece<random::seed> zero_seeds_;
         piece<std::uint32_t> client_of_;
         piece<word*> zeros_;
-        piece<batch_record> record_;
         std::vector<block_type> made_;
         open<word> inputs_;
-        secret<std::int8_t> ternary_;
-        secret<std::int8_t> e1_;
-        secret<std::int8_t> e0_;
-        secret<word> product_c1_;  ///< v of the encryptions of zero at first
-        secret<word> zero_sums_;
-        open<std::uint64_t> seen_;
+        detail::product_memory<P, Where> products_;
         open<std::uint32_t> status_;
         open<std::uint8_t> replies_;
     };
 
     /// Memory of one stream of batches of up to `largest` tokens.
-    class workspace : public batch_size {
+    class workspace : public batch {
       public:
         workspace(const server& server, std::size_t largest)
-            : batch_size("device::server", largest),
+            : batch("device::server", largest,
+                    area::template bytes_for<block_position, std::uint8_t>(
+                        largest, largest * server.token_places_.stride)),
               of_(server.number_),
-              results_(area::template bytes_for<std::uint32_t>(largest) +
-                       area::template bytes_for<std::uint8_t>(largest * server.reply_stride_)),
+              results_(area::template bytes_for<std::uint32_t, std::uint8_t>(largest,
+                                                                             largest * server.reply_stride_)),
               status_(results_.template take<std::uint32_t>(largest)),
               replies_(results_.template take<std::uint8_t>(largest * server.reply_stride_)),
-              staging_(area::template bytes_for<batch_record>(1) +
-                       area::template bytes_for<block_position>(largest) +
-                       area::template bytes_for<std::uint8_t>(largest * server.token_places_.stride)),
-              record_(staging_.template take<batch_record>(1)),
-              tokens_of_(staging_.template take<block_position>(largest)),
-              requests_(staging_.template take<std::uint8_t>(largest * server.token_places_.stride)),
-              sums_(largest * limbs_ * server.plan_.outputs(), memory::uninitialized),
-              seen_(1) {}
+              tokens_of_(this->staging_.template take<block_position>(largest)),
+              requests_(this->staging_.template take<std::uint8_t>(largest * server.token_places_.stride)),
+              sums_(largest * limbs_ * server.plan_.outputs(), memory::uninitialized) {}
 
       private:
         friend class server;
@@ -169,12 +153,9 @@ class server<P, Where, lora::token_blocks, Protection> {
         area results_;
         piece<std::uint32_t> status_;
         piece<std::uint8_t> replies_;
-        area staging_;
-        piece<batch_record> record_;
         piece<block_position> tokens_of_;
         piece<std::uint8_t> requests_;
         secret<word> sums_;
-        open<std::uint64_t> seen_;
     };
 
     /// Packs A (rank x d) on the host for token blocks of `tokens` tokens, once, and copies it to the device.
@@ -204,9 +185,9 @@ class server<P, Where, lora::token_blocks, Protection> {
     /// Checks a request as `stage` does: call it when a request comes, and it stops nobody else's batch.
     /// @throws as stage
     void check(const lora::block_request& r) const {
-        detail::throw_if<shape_error>(r.d != plan_.d() || r.tokens != layout().tokens,
-                                      "server::prepare: got a block of ", r.tokens, " hidden states of ", r.d,
-                                      " entries, expected ", layout().tokens, " of ", plan_.d(), " entries");
+        require<shape_error>(r.d == plan_.d() && r.tokens == layout().tokens,
+                             {"server::prepare: got a block of ", r.tokens, " hidden states of ", r.d,
+                              " entries, expected ", layout().tokens, " of ", plan_.d(), " entries"});
     }
     void check(const block_type& block, const lora::token_request& r) const {
         block.check(number_, plan_.d(), lora::packed_residues_bytes<P>(plan_.d()), r);
@@ -218,8 +199,7 @@ class server<P, Where, lora::token_blocks, Protection> {
     ///         workspace; parameter_error for a client that was not added; entropy_error. Nothing is staged
     ///         then
     void stage(preparation& work, std::span<const asked_block> blocks) {
-        unstage(work);
-        std::ranges::fill(work.host_status_.span(), status_pending);
+        work.unstage();
         check_batch("device::server::stage", work, blocks.size(), "blocks");
         for (const asked_block& asked : blocks) {
             check(*asked.request);
@@ -248,8 +228,7 @@ class server<P, Where, lora::token_blocks, Protection> {
             work.client_of_.host[s] = blocks[s].client;
             work.zeros_.host[s] = work.made_[s].zeros_.data();
         }
-        work.record_.host[0] = {work.record_.host[0].number + 1, blocks.size(), nullptr, 1};
-        work.tokens_ = blocks.size();
+        work.note_staged(blocks.size(), work.host_status_.span());
     }
 
     /// Second step ahead: enqueues all that does not depend on tokens. One upload, eight launches, and a
@@ -258,42 +237,24 @@ class server<P, Where, lora::token_blocks, Protection> {
     void prepare(const Where& where, preparation& work) const {
         check_staged("device::server::prepare", work);
         work.staging_.upload(where);
-        begin_batch(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_);
+        work.begin(where, work.status_.data());
         draw(where, work);
-        const std::size_t polynomials = work.tokens_ * plan_.outputs();
-        // v of the encryptions of zero.
-        forward<basis>(where, transforms_, load_small<basis>{work.ternary_.data()},
-                       store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
         product_batch products;
         products.weights = weights_.data();
         products.c1 = work.inputs_.data();
-        products.v = work.product_c1_.data();
-        products.b = clients_.b();
-        products.a = clients_.a();
         products.client_of = work.client_of_.device;
-        products.c0_sums = work.zero_sums_.data();
-        products.c1_out = work.product_c1_.data();
         products.tokens = static_cast<std::uint32_t>(work.tokens_);
         products.inputs = static_cast<std::uint32_t>(plan_.inputs());
         products.outputs = static_cast<std::uint32_t>(plan_.outputs());
-        products.blocks = product_sums<basis>(products.tokens, products.outputs, trace());
-        multiply<basis, false>(where, products);
-        inverse<basis>(where, transforms_, load_words<basis>{work.product_c1_.data()},
-                       store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
+        const std::uint32_t parts =
+            work.products_.template multiply<false>(where, transforms_, clients_, products);
         where.launch(
-            detail::block_words_kernel<basis>{work.zero_sums_.data(), work.e0_.data(), work.zeros_.device,
-                                              work.status_.data(), fold_.factors(),
-                                              static_cast<std::uint32_t>(fold_.log_n()),
-                                              products.blocks / trace(), products.outputs},
-            grid_shape{static_cast<std::uint32_t>(polynomials)});
-        rerandomization hiding;
-        hiding.c1 = work.product_c1_.data();
-        hiding.e1 = work.e1_.data();
-        hiding.places = outputs_.data();
-        hiding.tokens = products.tokens;
-        hiding.outputs = products.outputs;
-        hiding.replies = work.replies_.data();
-        hiding.stride = places_.stride;
+            detail::block_words_kernel<basis>{
+                work.products_.c0_sums(), work.products_.e0(), work.zeros_.device, work.status_.data(),
+                fold_.factors(), static_cast<std::uint32_t>(fold_.log_n()), parts, products.outputs},
+            grid_shape{products.tokens * products.outputs});
+        const rerandomization hiding = work.products_.hiding(
+            outputs_.data(), products.tokens, products.outputs, work.replies_.data(), places_.stride);
         rerandomize_c1<basis>(where, hiding);
         erase(where, work.status_.data(), work.replies_.data(), places_.stride, work.tokens_,
               ~std::uint32_t{0});
@@ -309,8 +270,8 @@ class server<P, Where, lora::token_blocks, Protection> {
         work.check_token(s);
         detail::check_answered<basis>("prepare", std::span(work.host_status_.data() + s, 1));
         block_type& made = work.made_[s];
-        detail::throw_if<error>(made.tokens() == 0, "device::server::take: block ", s,
-                                " of this batch was taken already");
+        require<error>(made.tokens() != 0,
+                       {"device::server::take: block ", s, " of this batch was taken already"});
         to.rank = plan_.rank();
         to.d = plan_.d();
         to.tokens = layout().tokens;
@@ -336,8 +297,7 @@ class server<P, Where, lora::token_blocks, Protection> {
     ///         others loses its position. shape_error too for no tokens, more than there is room for, or a
     ///         workspace of another server. Nothing is staged then
     void stage(workspace& work, std::span<const token_type> tokens) const {
-        unstage(work);
-        std::ranges::fill(work.status_.host, status_pending);
+        work.unstage();
         check_batch("device::server::stage", work, tokens.size(), "tokens");
         for (const token_type& token : tokens) {
             check(*token.block, *token.request);
@@ -355,8 +315,7 @@ class server<P, Where, lora::token_blocks, Protection> {
                                                   std::ranges::copy(bytes, to + token_places_.offset[I]);
                                               });
         }
-        work.record_.host[0] = {work.record_.host[0].number + 1, tokens.size(), nullptr, 1};
-        work.tokens_ = tokens.size();
+        work.note_staged(tokens.size(), work.status_.host);
     }
 
     /// Second step online: enqueues the answers. One upload, three launches, and one download.
@@ -366,7 +325,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         const auto count = static_cast<std::uint32_t>(work.tokens_);
         const auto outputs = static_cast<std::uint32_t>(plan_.outputs());
         work.staging_.upload_until(where, work.requests_, work.tokens_ * token_places_.stride);
-        begin_batch(where, work.record_.device, work.seen_.data(), work.status_.device, work.tokens_);
+        work.begin(where, work.status_.device);
         multiply_tokens<basis>(where,
                                {work.requests_.device, token_places_, integers_.data(), work.sums_.data(),
                                 work.status_.device, count, static_cast<std::uint32_t>(plan_.d()), outputs});
@@ -447,9 +406,9 @@ class server<P, Where, lora::token_blocks, Protection> {
 
     static std::size_t checked_tokens(std::size_t tokens, std::size_t largest_targets) {
         lora::detail::check_targets(tokens, std::bit_floor(largest_targets), "tokens of a block");
-        detail::throw_if<parameter_error>(tokens > std::size_t{1} << most_subring_log_n,
-                                          "device::server: got blocks of ", tokens,
-                                          " tokens, expected 64 at most; lora::server takes longer ones");
+        require<parameter_error>(tokens <= std::size_t{1} << most_subring_log_n,
+                                 {"device::server: got blocks of ", tokens,
+                                  " tokens, expected 64 at most; lora::server takes longer ones"});
         return tokens;
     }
 
@@ -474,20 +433,15 @@ class server<P, Where, lora::token_blocks, Protection> {
     std::uint32_t trace() const noexcept { return static_cast<std::uint32_t>(layout().tokens); }
 
     template <class Work>
-    static void unstage(Work& work) noexcept {
-        work.tokens_ = 0;  // what is staged by halves when this fails must never be enqueued, nor replayed
-        work.record_.host[0].tokens = 0;
-    }
-    template <class Work>
     void check_work(const char* who, const Work& work) const {
-        detail::throw_if<shape_error>(work.of_ != number_, who,
-                                      ": got a workspace that was made for another server");
+        require<shape_error>(work.of_ == number_,
+                             {who, ": got a workspace that was made for another server"});
     }
     template <class Work>
     void check_batch(const char* who, const Work& work, std::size_t count, const char* of_what) const {
         check_work(who, work);
-        detail::throw_if<shape_error>(count == 0 || count > work.largest_, who, ": got ", count, " ", of_what,
-                                      ", expected 1 to ", work.largest_);
+        require<shape_error>(count != 0 && count <= work.largest_,
+                             {who, ": got ", count, " ", of_what, ", expected 1 to ", work.largest_});
     }
     template <class Work>
     void check_staged(const char* who, const Work& work) const {
@@ -495,21 +449,13 @@ class server<P, Where, lora::token_blocks, Protection> {
         work.check_staged();
     }
 
-    /// Draws everything random about a batch of token blocks, in one launch.
     void draw(const Where& where, preparation& work) const {
-        const std::size_t products = work.tokens_ * plan_.outputs();
-        const auto small = [&](distribution kind, random::stream_domain domain, std::uint32_t lane,
-                               std::size_t size, std::int8_t* out) {
-            return small_polynomials(kind, domain, lane, work.zero_seeds_.device, products, size, out);
-        };
-        constexpr auto errors = distribution::error;
-        constexpr auto error = random::stream_domain::error;
+        const auto [ternary, e0, e1] =
+            work.products_.draws(work.zero_seeds_.device, work.tokens_ * plan_.outputs());
         const std::array<draw_group, 4> draws{
             uniform_polynomials<basis>(work.request_seeds_.device, static_cast<std::uint32_t>(plan_.inputs()),
                                        work.tokens_ * plan_.inputs(), work.inputs_.data()),
-            small(distribution::ternary, random::stream_domain::zero, 0, P::degree, work.ternary_.data()),
-            small(errors, error, 0, layout().tokens, work.e0_.data()),
-            small(errors, error, 1, P::degree, work.e1_.data())};
+            ternary, e0, e1};
         device::draw(where, std::span<const draw_group>(draws));
     }
 

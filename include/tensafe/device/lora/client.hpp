@@ -40,7 +40,6 @@ struct keys_of_tokens {
     }
 };
 
-/// Sets scale[t] = largest / norm of token t.
 struct scale_kernel {
     static constexpr int threads = 256;
     using shared_type = no_shared;
@@ -58,7 +57,6 @@ struct scale_kernel {
             const std::uint32_t token = ctx.block().x * threads + static_cast<std::uint32_t>(t);
             if (token < tokens) {
                 const double squared = squared_norms[token];
-                // Neither NaN nor infinite.
                 const bool finite = squared - squared == 0;
                 const double norm = std::sqrt(squared);
                 constexpr double least = 0x1p-500;
@@ -239,7 +237,7 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     ///         an entry that is no finite number; entropy_error
     void stage(workspace& work, std::span<const float> states, std::span<const std::uint32_t> client_of = {},
                double overflow_margin = 1) {
-        work.invalidate();
+        work.unstage();
         const std::size_t tokens = work.count_of(states);
         note_clients(work, tokens, client_of, overflow_margin);
         work.for_each_state(states, [&](std::size_t t, std::span<const float> state) {
@@ -256,9 +254,9 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     /// @throws as stage, but for entries that are not finite
     void stage_on_device(workspace& work, const float* states, std::size_t tokens,
                          std::span<const std::uint32_t> client_of = {}, double overflow_margin = 1) {
-        work.invalidate();
-        detail::throw_if<parameter_error>(
-            states == nullptr, "device::client::stage_on_device: got a null pointer for the hidden states");
+        work.unstage();
+        require<parameter_error>(
+            states != nullptr, {"device::client::stage_on_device: got a null pointer for the hidden states"});
         note_clients(work, tokens, client_of, overflow_margin);
         work.stage(generator_, tokens, tokens, layout_.inputs(), states, overflow_margin);
     }
@@ -270,9 +268,9 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     void encrypt(const Where& where, workspace& work, requests& to) const {
         work.check(layout_);
         const std::size_t inputs = layout_.inputs();
-        detail::throw_if<shape_error>(
-            to.d() != layout_.d || to.inputs() != inputs || to.block() != layout_type::block,
-            "device::client::encrypt: got requests of ", to.d(), " entries, expected ", layout_.d);
+        require<shape_error>(
+            to.d() == layout_.d && to.inputs() == inputs && to.block() == layout_type::block,
+            {"device::client::encrypt: got requests of ", to.d(), " entries, expected ", layout_.d});
         to.set_tokens(work.tokens_);
         const auto tokens = static_cast<std::uint32_t>(work.tokens_);
         const auto polynomials = static_cast<std::uint32_t>(work.tokens_ * inputs);
@@ -303,11 +301,10 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     /// @throws shape_error if the replies are of another layout, or of another number of tokens
     void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
         work.check(layout_);
-        detail::throw_if<shape_error>(from.tokens() != work.tokens_ || !(from.layout() == layout_),
-                                      "device::client::decrypt: got replies to ", from.tokens(),
-                                      " tokens of a ", from.layout().rank, " x ", from.layout().d,
-                                      " matrix, expected ", work.tokens_, " of a ", layout_.rank, " x ",
-                                      layout_.d, " matrix");
+        require<shape_error>(from.tokens() == work.tokens_ && from.layout() == layout_,
+                             {"device::client::decrypt: got replies to ", from.tokens(), " tokens of a ",
+                              from.layout().rank, " x ", from.layout().d, " matrix, expected ", work.tokens_,
+                              " of a ", layout_.rank, " x ", layout_.d, " matrix"});
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
         decrypt_replies<P>(where, from.bytes(), places_.stride, outputs_.data(), outputs, work.tokens_,
                            windows_.data(), work.client_of_.device, layout_type::subring_log_n(),
@@ -377,23 +374,23 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     void note_clients(workspace& work, std::size_t tokens, std::span<const std::uint32_t> client_of,
                       double overflow_margin) const {
         check_workspace("device::client::stage", work.layout_, layout_);
-        detail::throw_if<parameter_error>(
-            client_of.empty() && clients() > 1,
-            "device::client::stage: got no client numbers, expected one for each token: there are ",
-            clients(), " clients");
-        detail::throw_if<shape_error>(tokens == 0 || tokens > work.largest_, "device::client::stage: got ",
-                                      tokens, " tokens, expected 1 to ", work.largest_);
-        detail::throw_if<shape_error>(!client_of.empty() && client_of.size() != tokens,
-                                      "device::client::stage: got ", client_of.size(), " client numbers for ",
-                                      tokens, " tokens");
+        require<parameter_error>(
+            !client_of.empty() || clients() <= 1,
+            {"device::client::stage: got no client numbers, expected one for each token: there are ",
+             clients(), " clients"});
+        require<shape_error>(
+            tokens != 0 && tokens <= work.largest_,
+            {"device::client::stage: got ", tokens, " tokens, expected 1 to ", work.largest_});
+        require<shape_error>(
+            client_of.empty() || client_of.size() == tokens,
+            {"device::client::stage: got ", client_of.size(), " client numbers for ", tokens, " tokens"});
         for (const std::uint32_t number : client_of) {
-            detail::throw_if<parameter_error>(number >= clients(),
-                                              "device::client::stage: got client number ", number,
-                                              ", expected less than ", clients());
+            require<parameter_error>(number < clients(), {"device::client::stage: got client number ", number,
+                                                          ", expected less than ", clients()});
         }
-        detail::throw_if<parameter_error>(!(overflow_margin >= 1 && overflow_margin <= 0x1p20),
-                                          "device::client::stage: got an overflow margin of ",
-                                          overflow_margin, ", expected 1 to 2^20");
+        require<parameter_error>(
+            overflow_margin >= 1 && overflow_margin <= 0x1p20,
+            {"device::client::stage: got an overflow margin of ", overflow_margin, ", expected 1 to 2^20"});
         for (std::size_t t = 0; t < tokens; ++t) {
             work.client_of_.host[t] = client_of.empty() ? 0 : client_of[t];
         }

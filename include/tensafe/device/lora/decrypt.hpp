@@ -190,11 +190,11 @@ void decrypt_replies(const Where& where, const std::uint8_t* replies, std::size_
                      double* values, std::uint32_t* status = nullptr, std::uint32_t malformed = 1) {
     using basis = typename lora::traced_product<P>::basis;
     using kernel = detail::decrypt_replies_kernel<basis>;
-    detail::throw_if<parameter_error>(subring_log_n < 0 || subring_log_n > 6,
-                                      "device::decrypt_replies: subring_log_n: got ", subring_log_n,
-                                      ", expected 0 to 6");
-    detail::throw_if<shape_error>(stride % 16 != 0, "device::decrypt_replies: got replies of ", stride,
-                                  " bytes, expected a multiple of 16");
+    require<parameter_error>(
+        subring_log_n >= 0 && subring_log_n <= 6,
+        {"device::decrypt_replies: subring_log_n: got ", subring_log_n, ", expected 0 to 6"});
+    require<shape_error>(stride % 16 == 0, {"device::decrypt_replies: got replies of ", stride,
+                                            " bytes, expected a multiple of 16"});
     if (tokens == 0 || outputs == 0) {
         return;
     }

@@ -67,10 +67,9 @@ class engine {
           largest_(largest_batch),
           sorter_("device::engine", tries, largest_batch),
           enqueue_(std::move(enqueue)) {
-        detail::throw_if<parameter_error>(groups_.empty(),
-                                          "device::engine: got no groups, expected one or more");
-        detail::throw_if<shape_error>(largest_ == 0,
-                                      "device::engine: got room for 0 round trips, expected 1 or more");
+        require<parameter_error>(!groups_.empty(), {"device::engine: got no groups, expected one or more"});
+        require<shape_error>(largest_ != 0,
+                             {"device::engine: got room for 0 round trips, expected 1 or more"});
         std::size_t most_d = 0;
         std::size_t most_rows = 0;
         for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -117,17 +116,16 @@ class engine {
     void check(std::size_t g) const {
         const group_type& group = groups_[g];
         const std::string where = "device::engine: group " + std::to_string(g);
-        detail::throw_if<parameter_error>(group.client == nullptr || group.server == nullptr, where,
-                                          " has no ", (group.client == nullptr ? "client" : "server"));
-        detail::throw_if<shape_error>(!(group.client->layout() == group.server->layout()), where,
-                                      ": client and server have different layouts");
-        detail::throw_if<parameter_error>(
-            group.key >= group.client->clients() || group.number >= group.server->clients(), where,
-            ": got key ", group.key, " and client number ", group.number, ", expected less than ",
-            group.client->clients(), " and ", group.server->clients());
+        require<parameter_error>(group.client != nullptr && group.server != nullptr,
+                                 {where, " has no ", (group.client == nullptr ? "client" : "server")});
+        require<shape_error>(group.client->layout() == group.server->layout(),
+                             {where, ": client and server have different layouts"});
+        require<parameter_error>(
+            group.key < group.client->clients() && group.number < group.server->clients(),
+            {where, ": got key ", group.key, " and client number ", group.number, ", expected less than ",
+             group.client->clients(), " and ", group.server->clients()});
     }
 
-    /// Finds the workspace of an earlier group with the layout of group g, or else makes one.
     std::size_t find_workspace(std::size_t g) {
         for (std::size_t earlier = 0; earlier < g; ++earlier) {
             if (groups_[earlier].server->layout() == groups_[g].server->layout()) {
@@ -200,12 +198,11 @@ class engine {
         if (client == status_range_exceeded) {
             return std::make_exception_ptr(
                 range_exceeded_error("device::engine: an answer passed the average-case range and wrapped "
-                                     "around; allow more tries, "
-                                     "or use the range policy lora::worst_case"));
+                                     "around; allow more tries, or use the range policy lora::worst_case"));
         }
         return std::make_exception_ptr(
-            error(detail::text("device::engine: a round trip failed on the device: status ", client,
-                               " of the client, ", server, " of the server (device/lora/staging.hpp)")));
+            error({"device::engine: a round trip failed on the device: status ", client, " of the client, ",
+                   server, " of the server (device/lora/staging.hpp)"}));
     }
 
     Where where_;

@@ -40,7 +40,22 @@ struct residue_places {
     static constexpr std::uint32_t at_once = 2 * threads;
     static constexpr std::uint32_t blocks = static_cast<std::uint32_t>(Basis::degree / at_once);
     static_assert(Basis::degree % at_once == 0, "wire: blocks pack polynomials of degree 512 and more");
+    static constexpr grid_shape grid(std::size_t polynomials) noexcept {
+        return {static_cast<std::uint32_t>(polynomials) * blocks, static_cast<std::uint32_t>(Basis::limbs)};
+    }
 };
+
+/// Unit w of values of `bits` bits each, packed.
+template <class Unit>
+TENSAFE_HD_INLINE Unit packed_unit(const Unit* values, std::uint32_t bits, std::uint32_t w) noexcept {
+    constexpr std::uint32_t width = 8 * sizeof(Unit);
+    std::uint32_t k = width * w / bits;
+    Unit joined = values[k] >> (width * w - k * bits);
+    for (std::uint32_t filled = (k + 1) * bits - width * w; filled < width; filled += bits) {
+        joined |= values[++k] << filled;
+    }
+    return joined;
+}
 
 template <class Basis>
 struct pack_kernel {
@@ -63,23 +78,17 @@ struct pack_kernel {
             constexpr std::size_t stride = places::template offset<Basis::limbs>;
             auto& values = ctx.shared().values;
             ctx.each([&](int t) {
-                const std::size_t limb = std::size_t{polynomial} * static_cast<std::size_t>(Basis::limbs) +
-                                         static_cast<std::size_t>(I);
                 const word* const from =
-                    words + limb * Basis::degree + block * places::at_once + 2 * static_cast<std::size_t>(t);
-                *reinterpret_cast<word_pair*>(values + 2 * t) = load_pair(from);
+                    words + limb_of<Basis, I>(polynomial) * Basis::degree + block * places::at_once;
+                *reinterpret_cast<word_pair*>(values + 2 * t) =
+                    load_pair(from + 2 * static_cast<std::size_t>(t));
             });
             ctx.last([&](int t) {
                 auto* const to = reinterpret_cast<word*>(bytes + polynomial * stride + offset) +
                                  std::size_t{block} * (places::at_once / 64 * bits);
                 for (std::uint32_t w = static_cast<std::uint32_t>(t); w < places::at_once / 64 * bits;
                      w += threads) {
-                    std::uint32_t k = 64 * w / bits;
-                    word joined = values[k] >> (64 * w - k * bits);
-                    for (std::uint32_t filled = (k + 1) * bits - 64 * w; filled < 64; filled += bits) {
-                        joined |= values[++k] << filled;
-                    }
-                    to[w] = joined;
+                    to[w] = packed_unit(values, bits, w);
                 }
             });
         });
@@ -120,9 +129,9 @@ struct unpack_kernel {
             ctx.last([&](int t) {
                 const std::uint32_t k = 2 * static_cast<std::uint32_t>(t);
                 const word_pair pair{value<bits>(packed, k), value<bits>(packed, k + 1)};
-                const std::size_t limb = std::size_t{polynomial} * static_cast<std::size_t>(Basis::limbs) +
-                                         static_cast<std::size_t>(I);
-                store_pair(words + limb * Basis::degree + block * places::at_once + k, pair);
+                store_pair(
+                    words + limb_of<Basis, I>(polynomial) * Basis::degree + block * places::at_once + k,
+                    pair);
                 if (pair.first >= q || pair.second >= q) {  // what came from outside is public
                     ctx.atomic_or(status + polynomial / per_status, std::uint32_t{1} << I);
                 }
@@ -156,13 +165,10 @@ inline constexpr std::size_t residue_bytes = detail::residue_places<Basis>::temp
 /// @pre  words below 2^bit_width(q);  N is a multiple of 512
 template <class Basis, class Where>
 void pack(const Where& where, const word* words, std::size_t polynomials, std::uint8_t* bytes) {
-    if (polynomials == 0) {
-        return;
+    if (polynomials != 0) {
+        where.launch(detail::pack_kernel<Basis>{words, bytes},
+                     detail::residue_places<Basis>::grid(polynomials));
     }
-    using places = detail::residue_places<Basis>;
-    where.launch(detail::pack_kernel<Basis>{words, bytes},
-                 grid_shape{static_cast<std::uint32_t>(polynomials) * places::blocks,
-                            static_cast<std::uint32_t>(Basis::limbs)});
 }
 
 /// Unpacks bytes from outside. Residues that are not below their prime are written as they are; bit I of
@@ -175,15 +181,12 @@ template <class Basis, class Where>
 void unpack(const Where& where, const std::uint8_t* bytes, std::size_t polynomials, word* words,
             std::uint32_t* status, std::uint32_t per_status) {
     static_assert(Basis::limbs <= 32, "device::unpack: a status word has a bit for each of 32 limbs");
-    detail::throw_if<shape_error>(
-        per_status == 0, "device::unpack: got 0 polynomials that share a status word, expected at least 1");
-    if (polynomials == 0) {
-        return;
+    require<shape_error>(per_status != 0,
+                         {"device::unpack: got 0 polynomials that share a status word, expected at least 1"});
+    if (polynomials != 0) {
+        where.launch(detail::unpack_kernel<Basis>{bytes, words, status, per_status},
+                     detail::residue_places<Basis>::grid(polynomials));
     }
-    using places = detail::residue_places<Basis>;
-    where.launch(detail::unpack_kernel<Basis>{bytes, words, status, per_status},
-                 grid_shape{static_cast<std::uint32_t>(polynomials) * places::blocks,
-                            static_cast<std::uint32_t>(Basis::limbs)});
 }
 
 /// Requests for several tokens in the memory of a device: byte for byte what lora::request holds.
@@ -216,14 +219,14 @@ class request_batch : public batch_size {
     /// Takes over a request from a host.
     /// @throws shape_error if it has another shape, or there is no token t
     void put(const Where& where, std::size_t t, const lora::request<P>& r) {
-        detail::throw_if<shape_error>(
-            t >= tokens_ || r.d != d_ || r.block != block_ || r.inputs.size() != inputs_,
-            "request_batch::put: got token ", t, " of ", tokens_, ", a request of ", r.d, " entries in ",
-            r.inputs.size(), " ciphertexts, expected ", d_, " in ", inputs_);
+        require<shape_error>(
+            t < tokens_ && r.d == d_ && r.block == block_ && r.inputs.size() == inputs_,
+            {"request_batch::put: got token ", t, " of ", tokens_, ", a request of ", r.d, " entries in ",
+             r.inputs.size(), " ciphertexts, expected ", d_, " in ", inputs_});
         for (const auto& input : r.inputs) {
-            detail::throw_if<shape_error>(input.size() != input_bytes(),
-                                          "request_batch::put: got a ciphertext of ", input.size(),
-                                          " bytes, expected ", input_bytes());
+            require<shape_error>(input.size() == input_bytes(),
+                                 {"request_batch::put: got a ciphertext of ", input.size(),
+                                  " bytes, expected ", input_bytes()});
         }
         where.upload(std::span<const random::seed>(&r.seed, 1), seeds_.data() + t);
         for (std::size_t i = 0; i < inputs_; ++i) {
@@ -323,16 +326,17 @@ class reply_batch : public batch_size {
     void put(const Where& where, std::size_t t, const reply_type& r) {
         bool fits = t < tokens_ && r.rank == layout_.rank && r.d == layout_.d &&
                     r.outputs.size() == places_.outputs.size();
-        for (std::size_t o = 0; fits && o < r.outputs.size(); ++o) {
-            fits = r.outputs[o].c0.size() == c0_bytes(o) && r.outputs[o].c1.size() == c1_bytes(o);
+        if (fits) {
+            for_parts(r, t, [&](const auto& part, std::size_t, std::size_t bytes) {
+                fits = fits && part.size() == bytes;
+            });
         }
-        detail::throw_if<shape_error>(
-            !fits, "reply_batch::put: got token ", t, " of ", tokens_, ", a reply for a ", r.rank, " x ", r.d,
-            " matrix that is not one for this layout, of a ", layout_.rank, " x ", layout_.d, " matrix");
-        for (std::size_t o = 0; o < r.outputs.size(); ++o) {
-            where.upload(std::span<const std::uint8_t>(r.outputs[o].c0), bytes() + c0_at(t, o));
-            where.upload(std::span<const std::uint8_t>(r.outputs[o].c1), bytes() + c1_at(t, o));
-        }
+        require<shape_error>(fits, {"reply_batch::put: got token ", t, " of ", tokens_, ", a reply for a ",
+                                    r.rank, " x ", r.d, " matrix that is not one for this layout, of a ",
+                                    layout_.rank, " x ", layout_.d, " matrix"});
+        for_parts(r, t, [&](const auto& part, std::size_t at, std::size_t) {
+            where.upload(std::span(part), bytes() + at);
+        });
         where.wait();
     }
 
@@ -343,29 +347,24 @@ class reply_batch : public batch_size {
         r.rank = layout_.rank;
         r.d = layout_.d;
         r.outputs.resize(places_.outputs.size());
-        for (std::size_t o = 0; o < r.outputs.size(); ++o) {
-            r.outputs[o].c0.resize(c0_bytes(o));
-            r.outputs[o].c1.resize(c1_bytes(o));
-            where.download(bytes() + c0_at(t, o), std::span<std::uint8_t>(r.outputs[o].c0));
-            where.download(bytes() + c1_at(t, o), std::span<std::uint8_t>(r.outputs[o].c1));
-        }
+        for_parts(r, t, [&](auto& part, std::size_t at, std::size_t count) {
+            part.resize(count);
+            where.download(bytes() + at, std::span(part));
+        });
         where.wait();
         return r;
     }
 
   private:
-    std::size_t c0_bytes(std::size_t o) const noexcept {
-        return memory::packed_bytes(places_.outputs[o].wanted, static_cast<int>(places_.outputs[o].bits));
-    }
-    std::size_t c1_bytes(std::size_t o) const noexcept {
-        return memory::packed_bytes(P::degree, static_cast<int>(places_.outputs[o].bits));
-    }
-    /// The place where the bytes of c0 start.
-    std::size_t c0_at(std::size_t t, std::size_t o) const noexcept {
-        return t * places_.stride + places_.outputs[o].c0_offset;
-    }
-    std::size_t c1_at(std::size_t t, std::size_t o) const noexcept {
-        return t * places_.stride + places_.outputs[o].c1_offset;
+    /// Calls f(part, place, bytes) for c0 and c1 of each output of a reply, with the place among all bytes.
+    template <class Reply, class F>
+    void for_parts(Reply& r, std::size_t t, const F& f) const {
+        for (std::size_t o = 0; o < r.outputs.size(); ++o) {
+            const output_place& at = places_.outputs[o];
+            const auto bits = static_cast<int>(at.bits);
+            f(r.outputs[o].c0, t * places_.stride + at.c0_offset, memory::packed_bytes(at.wanted, bits));
+            f(r.outputs[o].c1, t * places_.stride + at.c1_offset, memory::packed_bytes(P::degree, bits));
+        }
     }
 
     layout_type layout_;

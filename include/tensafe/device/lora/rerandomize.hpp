@@ -55,42 +55,12 @@ TENSAFE_HD_INLINE word plus_flood(word x, arith::uint128 flood, word minus_centr
     const arith::below<2, modulus> shifted{x + minus_centre};
     return arith::reduce<1>(modulus{}, shifted + sum).value;
 }
-/// Sets minus_centre[I] to minus the flood's centre modulo prime I.
 template <class Basis, int Terms>
 void set_minus_centre(ckks::flood<Terms> flood, word (&minus_centre)[Basis::limbs]) {
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr word q = Basis::template prime<I>;
         minus_centre[I] = q - rns::variable_arithmetic<q>.reduce_any(flood.centre());
     });
-}
-
-/// Calls f<I>(k) for words k < n of each limb I, in a thread block that has a warp for each limb.
-template <class Basis, class F>
-TENSAFE_HD_INLINE void each_word(int t, std::uint32_t n, const F& f) {
-    with_index<Basis::limbs>(t / 32, [&]<int I>() {
-        for (auto k = static_cast<std::uint32_t>(t % 32); k < n; k += 32) {
-            f.template operator()<I>(k);
-        }
-    });
-}
-/// Takes 2^log_n block sums load<I>(k) of each limb to coefficients, but for fold_scale: a warp for each
-/// limb.
-template <class Basis, class Context, std::size_t Room, class Load>
-TENSAFE_HD_INLINE void fold_block_sums(Context& ctx, word (&words)[Basis::limbs][Room],
-                                       const trace_factor* factors, std::uint32_t log_n, const Load& load) {
-    const std::uint32_t n = std::uint32_t{1} << log_n;
-    ctx.each([&](int t) {
-        each_word<Basis>(t, n, [&]<int I>(std::uint32_t k) { words[I][k] = load.template operator()<I>(k); });
-    });
-    // Gentleman-Sande stages: blocks of 2, 4, ... n words.
-    for (std::uint32_t log_half = 0; log_half < log_n; ++log_half) {
-        ctx.each([&](int t) {
-            each_word<Basis>(t, n / 2, [&]<int I>(std::uint32_t k) {
-                fold_butterfly<Basis::template prime<I>>(
-                    words[I], factors + static_cast<std::uint32_t>(I) * n, k, log_half, n);
-            });
-        });
-    }
 }
 
 template <word Q>
@@ -102,7 +72,6 @@ TENSAFE_HD_INLINE word sum_of_parts(const word* parts, std::uint32_t count) noex
     return sum;
 }
 
-/// Byte i of `count` values of `bits` bits each, packed.
 TENSAFE_HD_INLINE std::uint8_t packed_byte(const std::uint32_t* values, std::uint32_t count,
                                            std::uint32_t bits, std::uint32_t i) noexcept {
     std::uint32_t k = 8 * i / bits;
@@ -166,8 +135,7 @@ struct rerandomize_c0_kernel {
   private:
     template <int I>
     TENSAFE_HOST_DEVICE word load(std::size_t product, std::uint32_t k, std::uint32_t n) const {
-        const std::size_t place =
-            (product * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I)) * n + k;
+        const std::size_t place = limb_of<Basis, I>(product) * n + k;
         word sum = sum_of_parts<Basis::template prime<I>>(p.c0_sums + place * p.c0_parts, p.c0_parts);
         if (p.zero_sums != nullptr) {
             sum = arith::subtract_if_not_below(sum + sum_of_parts<Basis::template prime<I>>(
@@ -177,7 +145,6 @@ struct rerandomize_c0_kernel {
         return sum;
     }
 
-    /// The coefficient with e0 and the flood added.
     template <int I>
     TENSAFE_HOST_DEVICE word noisy(word sum_of_block, std::size_t product, std::uint32_t k,
                                    std::uint32_t n) const {
@@ -223,12 +190,7 @@ struct rerandomize_c1_kernel {
                 reinterpret_cast<std::uint32_t*>(p.replies + token * p.stride + p.places[o].c1_offset) +
                 block * (at_once / 32 * bits);
             for (std::uint32_t w = static_cast<std::uint32_t>(t); w < at_once / 32 * bits; w += threads) {
-                std::uint32_t k = 32 * w / bits;
-                std::uint32_t packed = values[k] >> (32 * w - k * bits);
-                for (std::uint32_t filled = (k + 1) * bits - 32 * w; filled < 32; filled += bits) {
-                    packed |= values[++k] << filled;
-                }
-                to[w] = packed;
+                to[w] = packed_unit(values, bits, w);
             }
         });
     }
@@ -238,9 +200,7 @@ struct rerandomize_c1_kernel {
     TENSAFE_HOST_DEVICE void add_shares(std::size_t product, std::size_t k, std::int8_t e_first,
                                         std::int8_t e_second, word& first, word& second) const {
         constexpr word q = Basis::template prime<I>;
-        const std::size_t limb =
-            product * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I);
-        const word_pair c1 = load_pair(p.c1 + limb * Basis::degree + k);
+        const word_pair c1 = load_pair(p.c1 + limb_of<Basis, I>(product) * Basis::degree + k);
         first += rns::detail::share_of<Basis, I>(arith::plus_small<q>(c1.first, e_first));
         second += rns::detail::share_of<Basis, I>(arith::plus_small<q>(c1.second, e_second));
         if constexpr (I + 1 < Basis::limbs) {
@@ -250,10 +210,10 @@ struct rerandomize_c1_kernel {
 };
 
 inline void check_rerandomization(const char* who, const rerandomization& p) {
-    detail::throw_if<shape_error>(p.tokens == 0 || p.outputs == 0, who, ": got ", p.tokens, " tokens and ",
-                                  p.outputs, " outputs, expected at least one of each");
-    detail::throw_if<shape_error>(p.stride % 16 != 0, who, ": got replies of ", p.stride,
-                                  " bytes, expected a multiple of 16");
+    require<shape_error>(p.tokens != 0 && p.outputs != 0, {who, ": got ", p.tokens, " tokens and ", p.outputs,
+                                                           " outputs, expected at least one of each"});
+    require<shape_error>(p.stride % 16 == 0,
+                         {who, ": got replies of ", p.stride, " bytes, expected a multiple of 16"});
 }
 
 }  // namespace detail
@@ -268,13 +228,13 @@ void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where
                     ckks::flood<Terms> flood, const rerandomization& p) {
     detail::check_rerandomization("device::rerandomize_c0", p);
     const std::uint32_t n = std::uint32_t{1} << trace.log_n();
-    detail::throw_if<shape_error>(
-        p.c0_parts == 0 || p.zero_parts == 0 || p.e0_stride < n || p.flood_stride < n,
-        "device::rerandomize_c0: got ", p.c0_parts, " and ", p.zero_parts, " parts, and strides of ",
-        p.e0_stride, " and ", p.flood_stride, ", expected at least 1, and ", n);
-    detail::throw_if<parameter_error>(flood.bits < 1 || flood.bits > ckks::flood<Terms>::max_bits,
-                                      "device::rerandomize_c0: bits of the flood: got ", flood.bits,
-                                      ", expected 1 to ", ckks::flood<Terms>::max_bits);
+    require<shape_error>(
+        p.c0_parts != 0 && p.zero_parts != 0 && p.e0_stride >= n && p.flood_stride >= n,
+        {"device::rerandomize_c0: got ", p.c0_parts, " and ", p.zero_parts, " parts, and strides of ",
+         p.e0_stride, " and ", p.flood_stride, ", expected at least 1, and ", n});
+    require<parameter_error>(flood.bits >= 1 && flood.bits <= ckks::flood<Terms>::max_bits,
+                             {"device::rerandomize_c0: bits of the flood: got ", flood.bits,
+                              ", expected 1 to ", ckks::flood<Terms>::max_bits});
     detail::rerandomize_c0_kernel<Basis> kernel{};
     kernel.p = p;
     kernel.factors = trace.factors();

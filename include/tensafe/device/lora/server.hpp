@@ -35,7 +35,8 @@ class zero_clients {
   public:
     explicit zero_clients(std::size_t largest)
         : largest_(largest), a_(largest * words_of_poly<basis>), b_(largest * words_of_poly<basis>) {
-        throw_if<parameter_error>(largest == 0, "device::server: got room for 0 clients, expected 1 or more");
+        require<parameter_error>(largest != 0,
+                                 {"device::server: got room for 0 clients, expected 1 or more"});
     }
 
     std::size_t count() const noexcept { return generators_.size(); }
@@ -49,12 +50,12 @@ class zero_clients {
     std::uint32_t add(const Where& where, const random::seed& nonce,
                       const ckks::rerandomization_key<P, lora::request_level<P>>& key,
                       random::generator generator) {
-        throw_if<parameter_error>(count() == largest_,
-                                  "device::server::add_client: got one client more than the ", largest_,
-                                  " there is room for");
-        throw_if<parameter_error>(
-            key.server_nonce != nonce,
-            "device::server::add_client: the client made this re-randomization key for another server nonce");
+        require<parameter_error>(
+            count() != largest_,
+            {"device::server::add_client: got one client more than the ", largest_, " there is room for"});
+        require<parameter_error>(key.server_nonce == nonce,
+                                 {"device::server::add_client: the client made this re-randomization key for "
+                                  "another server nonce"});
         ckks::check_residues<basis>(key.b, "device::server::add_client", "the re-randomization key");
         const auto a = ckks::detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, nonce));
         generators_.reserve(count() + 1);
@@ -67,10 +68,9 @@ class zero_clients {
         return static_cast<std::uint32_t>(count() - 1);
     }
 
-    /// Checks a client's number.  @throws parameter_error for a client that was not added
     void check(std::uint32_t client) const {
-        throw_if<parameter_error>(client >= count(), "device::server::stage: got client number ", client,
-                                  ", expected less than ", count());
+        require<parameter_error>(client < count(), {"device::server::stage: got client number ", client,
+                                                    ", expected less than ", count()});
     }
 
   private:
@@ -79,6 +79,82 @@ class zero_clients {
     memory::buffer<word, typename Where::space> b_;
     std::vector<random::generator> generators_;
     std::vector<random::seed> of_keys_;
+};
+
+/// Products of a batch and what hides them, until they are in replies. Wiped on release.
+template <ckks::parameter_set P, execution Where>
+class product_memory {
+    using basis = typename P::template basis_at<lora::request_level<P>>;
+    template <class T>
+    using secret = memory::buffer<T, typename Where::space, memory::wipe_on_release>;
+
+  public:
+    /// @param kept  coefficients of a product that go into its reply
+    product_memory(std::size_t products, std::uint32_t kept)
+        : kept_(kept),
+          ternary_(products * P::degree, memory::uninitialized),
+          e1_(products * P::degree, memory::uninitialized),
+          e0_(products * kept, memory::uninitialized),
+          c1_(products * words_of_poly<basis>, memory::uninitialized),
+          c0_sums_(products * static_cast<std::size_t>(basis::limbs) * most_product_sums<basis>(kept),
+                   memory::uninitialized) {}
+
+    const std::int8_t* e0() const noexcept { return e0_.data(); }
+    const word* c0_sums() const noexcept { return c0_sums_.data(); }
+
+    /// The draws of encryptions of zero: their ternary polynomials, e0 and e1.
+    std::array<draw_group, 3> draws(const random::seed* seeds, std::size_t products) noexcept {
+        const auto small = [&](distribution kind, random::stream_domain domain, std::uint32_t lane,
+                               std::size_t size, std::int8_t* out) {
+            return small_polynomials(kind, domain, lane, seeds, products, size, out);
+        };
+        constexpr auto error = random::stream_domain::error;
+        return {small(distribution::ternary, random::stream_domain::zero, 0, P::degree, ternary_.data()),
+                small(distribution::error, error, 0, kept_, e0_.data()),
+                small(distribution::error, error, 1, P::degree, e1_.data())};
+    }
+
+    /// Multiplies what `products` says, with encryptions of zero but for their errors, and takes c1 to
+    /// coefficients. Returns how many neighbours of c0_sums add up to one block sum.
+    template <bool WithC0 = true>
+    std::uint32_t multiply(const Where& where, const plan<basis, typename Where::space>& plan,
+                           const zero_clients<P, Where>& clients, product_batch products) {
+        const std::size_t polynomials = std::size_t{products.tokens} * products.outputs;
+        products.v = c1_.data();
+        products.b = clients.b();
+        products.a = clients.a();
+        products.c0_sums = c0_sums_.data();
+        products.c1_out = c1_.data();
+        products.blocks = product_sums<basis>(products.tokens, products.outputs, kept_);
+        forward<basis>(where, plan, load_small<basis>{ternary_.data()}, store_words<basis>{c1_.data()},
+                       polynomials, c1_.data());
+        device::multiply<basis, WithC0>(where, products);
+        inverse<basis>(where, plan, load_words<basis>{c1_.data()}, store_words<basis>{c1_.data()},
+                       polynomials, c1_.data());
+        return products.blocks / kept_;
+    }
+
+    /// What rerandomize_c1 needs of `tokens` tokens.
+    rerandomization hiding(const output_place* places, std::uint32_t tokens, std::uint32_t outputs,
+                           std::uint8_t* replies, std::size_t stride) const noexcept {
+        rerandomization hiding;
+        hiding.c1 = c1_.data();
+        hiding.e1 = e1_.data();
+        hiding.places = places;
+        hiding.tokens = tokens;
+        hiding.outputs = outputs;
+        hiding.replies = replies;
+        hiding.stride = stride;
+        return hiding;
+    }
+
+  private:
+    std::uint32_t kept_;
+    secret<std::int8_t> ternary_;
+    secret<std::int8_t> e1_;
+    secret<std::int8_t> e0_;
+    secret<word> c1_;  ///< the transformed ternary polynomials at first
+    secret<word> c0_sums_;
 };
 
 }  // namespace detail
@@ -115,61 +191,44 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
 
     /// Memory of one stream of batches of up to `largest` tokens: wiped on release, since it holds products
     /// that are not hidden yet.
-    class workspace : public batch_size {
+    class workspace : public detail::staged_batch<Where> {
       public:
         workspace(const server& server, std::size_t largest)
-            : batch_size("device::server", largest),
-              layout_(server.layout_),
-              inputs_(largest * server.layout_.inputs()),
-              outputs_(largest * server.layout_.outputs()),
-              host_status_(largest),
-              staging_(area::template bytes_for<random::seed>(largest) +
-                       area::template bytes_for<random::seed>(outputs_) +
-                       area::template bytes_for<std::uint32_t>(largest) +
-                       area::template bytes_for<batch_record>(1)),
-              flood_seeds_(staging_.template take<random::seed>(largest)),
-              zero_seeds_(staging_.template take<random::seed>(outputs_)),
-              client_of_(staging_.template take<std::uint32_t>(largest)),
-              record_(staging_.template take<batch_record>(1)),
-              c0_(inputs_ * words_, memory::uninitialized),
-              c1_(inputs_ * words_, memory::uninitialized),
-              ternary_(outputs_ * P::degree, memory::uninitialized),
-              e1_(outputs_ * P::degree, memory::uninitialized),
-              e0_(outputs_ * trace_, memory::uninitialized),
-              floods_(outputs_ * trace_, memory::uninitialized),
-              product_c1_(outputs_ * words_, memory::uninitialized),
-              product_c0_(outputs_ * limbs_ * most_product_sums<basis>(trace_), memory::uninitialized),
-              seen_(1),
-              status_(largest) {}
+            : workspace(server, largest, largest * server.layout_.inputs(),
+                        largest * server.layout_.outputs()) {}
 
       private:
         friend class server;
-        using area = staging_area<Where>;
         template <class T>
-        using secret = memory::buffer<T, typename Where::space, memory::wipe_on_release>;
-        template <class T>
-        using open = memory::buffer<T, typename Where::space>;
+        using piece = typename staging_area<Where>::template piece<T>;
+
+        workspace(const server& server, std::size_t largest, std::size_t inputs, std::size_t outputs)
+            : detail::staged_batch<Where>(
+                  "device::server", largest,
+                  staging_area<Where>::template bytes_for<random::seed, random::seed, std::uint32_t>(
+                      largest, outputs, largest)),
+              layout_(server.layout_),
+              host_status_(largest),
+              flood_seeds_(this->staging_.template take<random::seed>(largest)),
+              zero_seeds_(this->staging_.template take<random::seed>(outputs)),
+              client_of_(this->staging_.template take<std::uint32_t>(largest)),
+              c0_(inputs * words_, memory::uninitialized),
+              c1_(inputs * words_, memory::uninitialized),
+              floods_(outputs * trace_, memory::uninitialized),
+              products_(outputs, trace_),
+              status_(largest) {}
 
         layout_type layout_;
-        std::size_t inputs_;
-        std::size_t outputs_;
         // Released last: the release of device memory waits for downloads that are under way.
         memory::buffer<std::uint32_t, typename Where::staging_space> host_status_;
-        area staging_;
-        typename area::template piece<random::seed> flood_seeds_;
-        typename area::template piece<random::seed> zero_seeds_;
-        typename area::template piece<std::uint32_t> client_of_;
-        typename area::template piece<batch_record> record_;
-        open<word> c0_;
-        open<word> c1_;
-        secret<std::int8_t> ternary_;
-        secret<std::int8_t> e1_;
-        secret<std::int8_t> e0_;
-        secret<arith::uint128> floods_;
-        secret<word> product_c1_;  ///< v of the encryptions of zero at first
-        secret<word> product_c0_;
-        open<std::uint64_t> seen_;
-        open<std::uint32_t> status_;
+        piece<random::seed> flood_seeds_;
+        piece<random::seed> zero_seeds_;
+        piece<std::uint32_t> client_of_;
+        memory::buffer<word, typename Where::space> c0_;
+        memory::buffer<word, typename Where::space> c1_;
+        memory::buffer<arith::uint128, typename Where::space, memory::wipe_on_release> floods_;
+        detail::product_memory<P, Where> products_;
+        memory::buffer<std::uint32_t, typename Where::space> status_;
     };
 
     /// Packs A (rank x d) on the host, once, and copies it to the device.
@@ -219,12 +278,11 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     /// @throws shape_error for no tokens, more than the workspace has room for, or a workspace of another
     ///         matrix; parameter_error for a client that was not added; entropy_error. Nothing is staged then
     void stage(workspace& work, std::span<const std::uint32_t> client_of) {
-        work.tokens_ = 0;  // what is staged by halves when this fails must never be enqueued, nor replayed
-        work.record_.host[0].tokens = 0;
+        work.unstage();
         check_workspace("device::server::stage", work.layout_, layout_);
-        detail::throw_if<shape_error>(client_of.empty() || client_of.size() > work.largest_,
-                                      "device::server::stage: got ", client_of.size(),
-                                      " tokens, expected 1 to ", work.largest_);
+        require<shape_error>(
+            !client_of.empty() && client_of.size() <= work.largest_,
+            {"device::server::stage: got ", client_of.size(), " tokens, expected 1 to ", work.largest_});
         for (const std::uint32_t client : client_of) {
             clients_.check(client);
         }
@@ -239,9 +297,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
             clients_.generator(client_of[first])
                 .next_seeds(work.zero_seeds_.host.subspan(first * outputs, (end - first) * outputs));
         }
-        work.record_.host[0] = {work.record_.host[0].number + 1, client_of.size(), nullptr, 1};
-        std::fill(work.host_status_.data(), work.host_status_.data() + work.largest_, status_pending);
-        work.tokens_ = client_of.size();
+        work.note_staged(client_of.size(), work.host_status_.span());
     }
 
     /// Second step: enqueues the answers to a batch. One upload, nine launches, and a download of the status.
@@ -250,59 +306,41 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
         check_workspace("device::server::apply", work.layout_, layout_);
         work.check_staged();
-        detail::throw_if<shape_error>(from.d() != layout_.d || from.block() != layout_type::block ||
-                                          from.inputs() != layout_.inputs() || from.tokens() != work.tokens_,
-                                      "device::server::apply: got ", from.tokens(), " requests of ", from.d(),
-                                      " entries, expected the ", work.tokens_, " that are staged, of ",
-                                      layout_.d);
-        detail::throw_if<shape_error>(
-            !(to.layout() == layout_), "device::server::apply: got room for replies of a ", to.layout().rank,
-            " x ", to.layout().d, " matrix, expected that of this one, ", layout_.rank, " x ", layout_.d);
+        require<shape_error>(from.d() == layout_.d && from.block() == layout_type::block &&
+                                 from.inputs() == layout_.inputs() && from.tokens() == work.tokens_,
+                             {"device::server::apply: got ", from.tokens(), " requests of ", from.d(),
+                              " entries, expected the ", work.tokens_, " that are staged, of ", layout_.d});
+        require<shape_error>(
+            to.layout() == layout_,
+            {"device::server::apply: got room for replies of a ", to.layout().rank, " x ", to.layout().d,
+             " matrix, expected that of this one, ", layout_.rank, " x ", layout_.d});
         to.set_tokens(work.tokens_);
         work.staging_.upload(where);
-        begin_batch(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_);
+        work.begin(where, work.status_.data());
         draw(where, from, work);
 
         const auto tokens = static_cast<std::uint32_t>(work.tokens_);
         const auto inputs = static_cast<std::uint32_t>(layout_.inputs());
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
-        const std::size_t polynomials = work.tokens_ * layout_.outputs();
         unpack<basis>(where, from.bytes(), work.tokens_ * layout_.inputs(), work.c0_.data(),
                       work.status_.data(), inputs);
-        // v of the encryptions of zero.
-        forward<basis>(where, plan_, load_small<basis>{work.ternary_.data()},
-                       store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
         product_batch products;
         products.weights = weights_.data();
         products.c0 = work.c0_.data();
         products.c1 = work.c1_.data();
-        products.v = work.product_c1_.data();
-        products.b = clients_.b();
-        products.a = clients_.a();
         products.client_of = work.client_of_.device;
-        products.c0_sums = work.product_c0_.data();
-        products.c1_out = work.product_c1_.data();
         products.tokens = tokens;
         products.inputs = inputs;
         products.outputs = outputs;
-        products.blocks = product_sums<basis>(tokens, outputs, trace_);
-        multiply<basis>(where, products);
-        inverse<basis>(where, plan_, load_words<basis>{work.product_c1_.data()},
-                       store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
-        rerandomization hiding;
-        hiding.c0_sums = work.product_c0_.data();
-        hiding.c0_parts = products.blocks / trace_;
-        hiding.e0 = work.e0_.data();
+        const std::uint32_t parts = work.products_.multiply(where, plan_, clients_, products);
+        rerandomization hiding =
+            work.products_.hiding(outputs_.data(), tokens, outputs, to.bytes(), places_.stride);
+        hiding.c0_sums = work.products_.c0_sums();
+        hiding.c0_parts = parts;
+        hiding.e0 = work.products_.e0();
         hiding.e0_stride = trace_;
         hiding.floods = work.floods_.data();
         hiding.flood_stride = trace_;
-        hiding.c1 = work.product_c1_.data();
-        hiding.e1 = work.e1_.data();
-        hiding.places = outputs_.data();
-        hiding.tokens = tokens;
-        hiding.outputs = outputs;
-        hiding.replies = to.bytes();
-        hiding.stride = places_.stride;
         rerandomize_c0<basis>(where, fold_, budget_.flood, hiding);
         rerandomize_c1<basis>(where, hiding);
         erase(where, work.status_.data(), to.bytes(), places_.stride, work.tokens_, ~std::uint32_t{0});
@@ -326,15 +364,10 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     static constexpr std::size_t words_ = P::degree * limbs_;
     static constexpr auto trace_ = static_cast<std::uint32_t>(Rows);
 
-    /// Draws all that is random about a batch, in one launch: c1 of requests, encryptions of zero and floods.
     void draw(const Where& where, const requests& from, workspace& work) const {
         const auto inputs = static_cast<std::uint32_t>(layout_.inputs());
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
         const std::size_t products = work.tokens_ * layout_.outputs();
-        const auto small = [&](distribution kind, random::stream_domain domain, std::uint32_t lane,
-                               std::size_t size, std::int8_t* out) {
-            return small_polynomials(kind, domain, lane, work.zero_seeds_.device, products, size, out);
-        };
         draw_group flood{distribution::flood, random::stream_domain::flood, 0, outputs};
         flood.polynomials = static_cast<std::uint32_t>(products);
         flood.size = trace_;
@@ -343,13 +376,10 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         flood.bits = budget_.flood.bits;
         flood.terms = ckks::irwin_hall_smudging::terms;
 
-        constexpr auto errors = distribution::error;
-        constexpr auto error = random::stream_domain::error;
+        const auto [ternary, e0, e1] = work.products_.draws(work.zero_seeds_.device, products);
         const std::array<draw_group, 5> draws{
-            uniform_polynomials<basis>(from.seeds(), inputs, work.tokens_ * inputs, work.c1_.data()),
-            small(distribution::ternary, random::stream_domain::zero, 0, P::degree, work.ternary_.data()),
-            small(errors, error, 0, trace_, work.e0_.data()),
-            small(errors, error, 1, P::degree, work.e1_.data()), flood};
+            uniform_polynomials<basis>(from.seeds(), inputs, work.tokens_ * inputs, work.c1_.data()), ternary,
+            e0, e1, flood};
         device::draw(where, std::span<const draw_group>(draws));
     }
 

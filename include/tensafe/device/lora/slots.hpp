@@ -55,13 +55,13 @@ class slot_request_batch : public batch_size {
     /// @throws shape_error if it has another shape, or there is no token t; parameter_error for another
     ///         scale; format_error if it holds anything but residues
     void put(const Where& where, std::size_t t, const lora::request<P, ckks::seeded_ciphertext<P>>& r) {
-        detail::throw_if<shape_error>(t >= tokens_ || r.inputs.size() != inputs_,
-                                      "slot_request_batch::put: got token ", t, " of ", tokens_,
-                                      ", a request of ", r.inputs.size(), " ciphertexts, expected ", inputs_);
+        require<shape_error>(t < tokens_ && r.inputs.size() == inputs_,
+                             {"slot_request_batch::put: got token ", t, " of ", tokens_, ", a request of ",
+                              r.inputs.size(), " ciphertexts, expected ", inputs_});
         for (const auto& input : r.inputs) {
-            detail::throw_if<parameter_error>(input.scale != P::scale,
-                                              "slot_request_batch::put: got a ciphertext of scale ",
-                                              input.scale, ", expected ", P::scale);
+            require<parameter_error>(input.scale == P::scale,
+                                     {"slot_request_batch::put: got a ciphertext of scale ", input.scale,
+                                      ", expected ", P::scale});
             ckks::check_residues<typename P::basis>(input.c0, "slot_request_batch::put", "a ciphertext");
         }
         for (std::size_t i = 0; i < inputs_; ++i) {
@@ -179,7 +179,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     /// @throws shape_error for more tokens than the workspace has room for, no whole number of states, or no
     ///         equal parts; encoding_error as lora::client; entropy_error
     void stage(workspace& work, std::span<const float> states) {
-        work.invalidate();
+        work.unstage();
         const std::size_t tokens = work.count_of(states);
         check(work, tokens);
         work.for_each_state(states, [&](std::size_t, std::span<const float> state) {
@@ -194,9 +194,9 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     /// stage() would refuse is not encrypted, and shows at `collect`.
     /// @param states  tokens x d in the memory of Where, until `encrypt` is done
     void stage_on_device(workspace& work, const float* states, std::size_t tokens) {
-        work.invalidate();
-        detail::throw_if<parameter_error>(
-            states == nullptr, "device::client::stage_on_device: got a null pointer for the hidden states");
+        work.unstage();
+        require<parameter_error>(
+            states != nullptr, {"device::client::stage_on_device: got a null pointer for the hidden states"});
         check(work, tokens);
         work.stage(generator_, tokens, tokens * layout_.inputs(), 1, states);
     }
@@ -240,11 +240,11 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
         work.check(layout_);
         const std::size_t outputs = work.tokens_ * layout_.outputs();
-        detail::throw_if<shape_error>(from.count() < outputs, "device::client::decrypt: got ", from.count(),
-                                      " ciphertexts, expected ", outputs);
-        detail::throw_if<parameter_error>(from.scale != packing::template reply_scale<P>,
-                                          "device::client::decrypt: got ciphertexts of scale ", from.scale,
-                                          ", expected ", packing::template reply_scale<P>);
+        require<shape_error>(from.count() >= outputs, {"device::client::decrypt: got ", from.count(),
+                                                       " ciphertexts, expected ", outputs});
+        require<parameter_error>(from.scale == packing::template reply_scale<P>,
+                                 {"device::client::decrypt: got ciphertexts of scale ", from.scale,
+                                  ", expected ", packing::template reply_scale<P>});
         decrypt_trace<reply_limbs>(where, keys_, from.c0(), from.c1(), outputs, layout_.subring_log_n(),
                                    work.sums_.data());
         decode_trace(where, fold_, work.sums_.data(), from.scale, work.answers_.device, outputs);
@@ -277,22 +277,21 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
   private:
     static const layout_type& checked(const layout_type& layout) {
         layout.check();
-        detail::throw_if<parameter_error>(
-            !(layout.budget().largest_norm * P::scale < power_of_two(magnitude_bits<typename P::basis>)),
-            "device::client: hidden states may be longer than the device can encode; use rows of a "
-            "larger "
-            "norm");
-        detail::throw_if<parameter_error>(layout.subring_log_n() > most_subring_log_n,
-                                          "device::client: got a stride of ", layout.slots().stride,
-                                          ", expected at most 32: rows of more entries, or fewer rows");
+        require<parameter_error>(
+            layout.budget().largest_norm * P::scale < power_of_two(magnitude_bits<typename P::basis>),
+            {"device::client: hidden states may be longer than the device can encode; use rows of a larger "
+             "norm"});
+        require<parameter_error>(layout.subring_log_n() <= most_subring_log_n,
+                                 {"device::client: got a stride of ", layout.slots().stride,
+                                  ", expected at most 32: rows of more entries, or fewer rows"});
         return layout;
     }
 
     void check(const workspace& work, std::size_t tokens) const {
         check_workspace("device::client::stage", work.layout_, layout_);
-        detail::throw_if<shape_error>(tokens == 0 || tokens > work.largest_ || tokens % clients() != 0,
-                                      "device::client::stage: got ", tokens, " tokens, expected 1 to ",
-                                      work.largest_, ", the same number for each of ", clients(), " clients");
+        require<shape_error>(tokens != 0 && tokens <= work.largest_ && tokens % clients() == 0,
+                             {"device::client::stage: got ", tokens, " tokens, expected 1 to ", work.largest_,
+                              ", the same number for each of ", clients(), " clients"});
     }
 
     layout_type layout_;
@@ -352,13 +351,12 @@ class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     /// @throws shape_error without room for the replies, or unless the requests fit layout and workspace
     void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
         const std::size_t messages = from.tokens() * layout_.inputs();
-        detail::throw_if<shape_error>(from.inputs() != layout_.inputs() || messages > work.c1_.count() ||
-                                          to.count() != from.tokens() * layout_.outputs(),
-                                      "device::server::apply: got ", from.tokens(), " requests of ",
-                                      from.inputs(), " ciphertexts and room for ", to.count(),
-                                      " replies, expected up to ", work.c1_.count() / layout_.inputs(),
-                                      " requests of ", layout_.inputs(), ", and ", layout_.outputs(),
-                                      " replies for each");
+        require<shape_error>(from.inputs() == layout_.inputs() && messages <= work.c1_.count() &&
+                                 to.count() == from.tokens() * layout_.outputs(),
+                             {"device::server::apply: got ", from.tokens(), " requests of ", from.inputs(),
+                              " ciphertexts and room for ", to.count(), " replies, expected up to ",
+                              work.c1_.count() / layout_.inputs(), " requests of ", layout_.inputs(),
+                              ", and ", layout_.outputs(), " replies for each"});
         const draw_group uniform =
             uniform_polynomials<typename P::basis>(from.seeds(), 1, messages, work.c1_.data());
         device::draw(where, std::span<const draw_group>(&uniform, 1));

@@ -8,6 +8,7 @@
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,26 +17,22 @@
 
 namespace tensafe::device {
 
-/// Host memory that Where copies from without waiting: pinned for a GPU.
-template <class Where>
-using staging_buffer = memory::buffer<std::uint8_t, typename Where::staging_space, memory::wipe_on_release>;
-
 /// Everything that one operation takes from the host, or gives back to it: pieces on both sides, brought over
 /// in one copy. Wiped on release, which waits for the device. Pieces stay valid when it is moved.
 template <class Where>
 class staging_area {
   public:
-    /// A piece of a staging area, on both sides.
     template <class T>
     struct piece {
         std::span<T> host;
         T* device = nullptr;
     };
 
-    /// The bytes that a piece takes.
-    template <class T>
-    static constexpr std::size_t bytes_for(std::size_t count) noexcept {
-        return (count * sizeof(T) + memory::alignment - 1) / memory::alignment * memory::alignment;
+    /// The bytes that pieces of these types take, each with its count.
+    template <class... T, std::convertible_to<std::size_t>... Count>
+    static constexpr std::size_t bytes_for(Count... counts) noexcept {
+        constexpr std::size_t whole = memory::alignment;
+        return (((static_cast<std::size_t>(counts) * sizeof(T) + whole - 1) / whole * whole) + ...);
     }
 
     staging_area() noexcept = default;
@@ -64,25 +61,27 @@ class staging_area {
     /// now.
     template <class T>
     void upload_until(const Where& where, const piece<T>& last, std::size_t count) const {
-        const auto* const end = reinterpret_cast<const std::uint8_t*>(last.host.data() + count);
-        upload_bytes(where, static_cast<std::size_t>(end - host_.data()));
+        upload_bytes(where, bytes_until(last, count));
     }
 
     /// Brings pieces back, up to the first `count` elements of one: there when `where.wait()` returns.
     template <class T>
     void download_until(const Where& where, const piece<T>& last, std::size_t count) {
-        const auto* const end = reinterpret_cast<const std::uint8_t*>(last.host.data() + count);
-        where.download(std::as_const(device_).data(),
-                       std::span<std::uint8_t>(host_.data(), static_cast<std::size_t>(end - host_.data())));
+        where.download(std::as_const(device_).data(), host_.span().first(bytes_until(last, count)));
     }
 
   private:
+    template <class T>
+    std::size_t bytes_until(const piece<T>& last, std::size_t count) const noexcept {
+        return static_cast<std::size_t>(reinterpret_cast<const std::uint8_t*>(last.host.data() + count) -
+                                        host_.data());
+    }
     void upload_bytes(const Where& where, std::size_t bytes) const {
-        where.upload(std::span<const std::uint8_t>(host_.data(), bytes),
-                     const_cast<std::uint8_t*>(device_.data()));
+        where.upload(host_.span().first(bytes), const_cast<std::uint8_t*>(device_.data()));
     }
 
-    staging_buffer<Where> host_;  // released after the other, which waits for copies that are under way
+    /// Released after the other, which waits for copies that are under way.
+    memory::buffer<std::uint8_t, typename Where::staging_space, memory::wipe_on_release> host_;
     memory::buffer<std::uint8_t, typename Where::space, memory::wipe_on_release> device_;
     std::size_t used_ = 0;
 };
@@ -121,7 +120,6 @@ struct begin_batch_kernel {
     const void* states;
     std::uint32_t tokens;
 
-    /// Runs in one thread block.
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
         ctx.each([&](int t) {
@@ -173,16 +171,9 @@ struct erase_kernel {
 /// Checks a workspace.  @throws shape_error unless it was made for this layout: it would be too small
 template <class Layout>
 void check_workspace(const char* who, const Layout& of_workspace, const Layout& wanted) {
-    detail::throw_if<shape_error>(!(of_workspace == wanted), who, ": got a workspace made for a ",
-                                  of_workspace.rank, " x ", of_workspace.d, " matrix, expected one for this ",
-                                  wanted.rank, " x ", wanted.d, " matrix");
-}
-
-template <class Where>
-void begin_batch(const Where& where, const batch_record* staged, std::uint64_t* seen, std::uint32_t* status,
-                 std::size_t tokens, const void* states = nullptr) {
-    where.launch(begin_batch_kernel{staged, seen, status, states, static_cast<std::uint32_t>(tokens)},
-                 grid_shape{});
+    require<shape_error>(of_workspace == wanted,
+                         {who, ": got a workspace made for a ", of_workspace.rank, " x ", of_workspace.d,
+                          " matrix, expected one for this ", wanted.rank, " x ", wanted.d, " matrix"});
 }
 
 template <class Where>
@@ -198,7 +189,7 @@ class batch_size {
   public:
     /// Makes an empty batch.  @throws shape_error unless there is room for a token
     batch_size(const char* who, std::size_t largest) : who_(who), largest_(largest) {
-        detail::throw_if<shape_error>(largest == 0, who, ": got room for 0 tokens, expected 1 or more");
+        require<shape_error>(largest != 0, {who, ": got room for 0 tokens, expected 1 or more"});
     }
 
     /// The number of tokens that were staged, or that encrypt(), apply() or set_tokens() said last. A graph
@@ -208,19 +199,18 @@ class batch_size {
 
     /// Sets the number of tokens.  @throws shape_error if there is no room for so many
     void set_tokens(std::size_t tokens) {
-        detail::throw_if<shape_error>(tokens == 0 || tokens > largest_, who_, ": got ", tokens,
-                                      " tokens, expected 1 to the ", largest_, " it was made for");
+        require<shape_error>(
+            tokens != 0 && tokens <= largest_,
+            {who_, ": got ", tokens, " tokens, expected 1 to the ", largest_, " it was made for"});
         tokens_ = tokens;
     }
 
   protected:
-    /// Checks a token's number.  @throws shape_error if there is no token t
     void check_token(std::size_t t) const {
-        detail::throw_if<shape_error>(t >= tokens_, who_, ": got token ", t, " of ", tokens_);
+        require<shape_error>(t < tokens_, {who_, ": got token ", t, " of ", tokens_});
     }
-    /// Checks the staging.  @throws error unless something is staged
     void check_staged() const {
-        detail::throw_if<error>(tokens_ == 0, who_, ": nothing is staged; call stage() first");
+        require<error>(tokens_ != 0, {who_, ": nothing is staged; call stage() first"});
     }
 
     const char* who_;
@@ -231,27 +221,27 @@ class batch_size {
 namespace detail {
 
 /// Throws for the first status word of a server's tokens that is not 0.
-/// @param call  what should have answered them
-/// @throws format_error if a residue is not below its prime; error if the batch was not answered, or again
 template <class Basis>
 void check_answered(const char* call, std::span<const std::uint32_t> status) {
     for (std::size_t t = 0; t < status.size(); ++t) {
-        throw_if<error>((status[t] & status_pending) != 0,
-                        "device::server: the batch is not answered yet; call ", call, "() and where.wait()");
-        throw_if<error>((status[t] & status_stale) != 0, "device::server::", call,
+        require<error>((status[t] & status_pending) == 0,
+                       {"device::server: the batch is not answered yet; call ", call, "() and where.wait()"});
+        require<error>((status[t] & status_stale) == 0,
+                       {"device::server::", call,
                         ": this batch was applied before, or recorded for another number of tokens; call "
-                        "stage() each time, and keep a graph for each batch size");
+                        "stage() each time, and keep a graph for each batch size"});
         for (int limb = 0; limb < Basis::limbs; ++limb) {
-            throw_if<format_error>((status[t] >> limb & 1) != 0, "device::server::", call, ": token ", t,
-                                   ": a residue of limb ", limb, " is not below its prime ",
-                                   Basis::primes[static_cast<std::size_t>(limb)]);
+            require<format_error>(
+                (status[t] >> limb & 1) == 0,
+                {"device::server::", call, ": token ", t, ": a residue of limb ", limb,
+                 " is not below its prime ", Basis::primes[static_cast<std::size_t>(limb)]});
         }
     }
 }
 
-/// A batch on its way through a client: hidden states, errors and answers, wiped on release.
-template <ckks::parameter_set P, class Where, class Layout>
-class client_batch : public batch_size {
+/// A batch on its way through a client or a server: what the host stages for it.
+template <class Where>
+class staged_batch : public batch_size {
   protected:
     using area = staging_area<Where>;
     template <class T>
@@ -261,55 +251,84 @@ class client_batch : public batch_size {
     template <class T>
     using open = memory::buffer<T, typename Where::space>;
 
+    /// @param bytes  of all pieces but the record
+    staged_batch(const char* who, std::size_t largest, std::size_t bytes)
+        : batch_size(who, largest),
+          staging_(area::template bytes_for<batch_record>(1) + bytes),
+          record_(staging_.template take<batch_record>(1)),
+          seen_(1) {}
+
+    /// Ends the batch before a staging: what fails by halves must never be enqueued or replayed.
+    void unstage() noexcept {
+        tokens_ = 0;
+        record_.host[0].tokens = 0;
+    }
+    void note_staged(std::size_t tokens, std::span<std::uint32_t> status, const void* states = nullptr,
+                     double overflow_margin = 1) {
+        record_.host[0] = {record_.host[0].number + 1, tokens, states, overflow_margin};
+        std::ranges::fill(status, status_pending);
+        tokens_ = tokens;
+    }
+    void begin(const Where& where, std::uint32_t* status, const void* states = nullptr) {
+        where.launch(begin_batch_kernel{record_.device, seen_.data(), status, states,
+                                        static_cast<std::uint32_t>(tokens_)},
+                     grid_shape{});
+    }
+
+    area staging_;
+    piece<batch_record> record_;
+    open<std::uint64_t> seen_;
+};
+
+/// A batch on its way through a client: hidden states, errors and answers, wiped on release.
+template <ckks::parameter_set P, class Where, class Layout>
+class client_batch : public staged_batch<Where> {
+    using base = staged_batch<Where>;
+
+  protected:
+    using typename base::area;
+    template <class T>
+    using piece = typename base::template piece<T>;
+    using base::staging_;
+    using base::tokens_;
+
     /// @param groups   of messages that share the seed of their c1
     /// @param results  the count of numbers that come back
     client_batch(const Layout& layout, std::size_t largest, std::size_t groups, std::size_t messages,
                  std::size_t results)
-        : batch_size("device::client", largest),
+        : base("device::client", largest,
+               area::template bytes_for<random::seed, random::seed, double, std::uint32_t, float>(
+                   groups, messages, largest, largest, largest * layout.d)),
           layout_(layout),
-          results_(area::template bytes_for<std::uint32_t>(largest) +
-                   area::template bytes_for<double>(results)),
+          results_(area::template bytes_for<std::uint32_t, double>(largest, results)),
           status_(results_.template take<std::uint32_t>(largest)),
           answers_(results_.template take<double>(results)),
-          staging_(
-              area::template bytes_for<random::seed>(groups) +
-              area::template bytes_for<random::seed>(messages) + area::template bytes_for<double>(largest) +
-              area::template bytes_for<std::uint32_t>(largest) + area::template bytes_for<batch_record>(1) +
-              area::template bytes_for<float>(largest * layout.d)),
           c1_seeds_(staging_.template take<random::seed>(groups)),
           error_seeds_(staging_.template take<random::seed>(messages)),
           scales_(staging_.template take<double>(largest)),
           client_of_(staging_.template take<std::uint32_t>(largest)),
-          record_(staging_.template take<batch_record>(1)),
           states_(staging_.template take<float>(largest * layout.d)),
           drawn_(groups + messages),
           encryption_(messages),
-          norms_(largest),
-          seen_(1) {}
+          norms_(largest) {}
 
     void check(const Layout& layout) const {
         check_workspace("device::client", layout_, layout);
-        check_staged();
+        this->check_staged();
     }
-    /// Invalidates the batch before a staging: what fails by halves must never be enqueued or replayed.
-    void invalidate() noexcept {
-        tokens_ = 0;
-        record_.host[0].tokens = 0;
-    }
-    /// The number of hidden states.
     std::size_t count_of(std::span<const float> states) const {
-        throw_if<shape_error>(states.size() % layout_.d != 0, "device::client::stage: got ", states.size(),
-                              " entries, expected whole hidden states of ", layout_.d);
+        require<shape_error>(states.size() % layout_.d == 0,
+                             {"device::client::stage: got ", states.size(),
+                              " entries, expected whole hidden states of ", layout_.d});
         return states.size() / layout_.d;
     }
-    /// Calls f(token, state) for each hidden state.
     template <class F>
     void for_each_state(std::span<const float> states, F&& f) const {
         for (std::size_t t = 0; t < states.size() / layout_.d; ++t) {
             try {
                 f(t, states.subspan(t * layout_.d, layout_.d));
             } catch (const encoding_error& e) {
-                throw encoding_error(text("device::client::stage: token ", t, ": ", e.what()));
+                throw encoding_error({"device::client::stage: token ", t, ": ", e.what()});
             }
         }
     }
@@ -328,15 +347,13 @@ class client_batch : public batch_size {
         }
         memory::wipe(drawn.data(), drawn.size_bytes());
         device_states_ = device_states;
-        record_.host[0] = {record_.host[0].number + 1, tokens, device_states, overflow_margin};
-        std::fill(status_.host.begin(), status_.host.end(), status_pending);
-        tokens_ = tokens;
+        this->note_staged(tokens, status_.host, device_states, overflow_margin);
     }
     /// Enqueues the upload, and the check that it is fresh. Returns the hidden states on the device, and
     /// takes their norms if they were not on the host.
     const float* begin(const Where& where) {
         staging_.upload_until(where, states_, device_states_ == nullptr ? tokens_ * layout_.d : 0);
-        begin_batch(where, record_.device, seen_.data(), status_.device, tokens_, device_states_);
+        base::begin(where, status_.device, device_states_);
         if (device_states_ == nullptr) {
             return states_.device;
         }
@@ -345,30 +362,34 @@ class client_batch : public batch_size {
     }
 
     void check_room(std::size_t answers) const {
-        throw_if<shape_error>(answers != tokens_ * layout_.rank, "device::client::collect: got room for ",
-                              answers, " answers, expected ", tokens_ * layout_.rank);
+        require<shape_error>(answers == tokens_ * layout_.rank,
+                             {"device::client::collect: got room for ", answers, " answers, expected ",
+                              tokens_ * layout_.rank});
     }
-    /// Throws what the status of the first token that went wrong says.
     void report() const {
         for (std::size_t t = 0; t < tokens_; ++t) {
-            const auto refuse = [&]<class Error>(std::type_identity<Error>, std::uint32_t bit,
-                                                 const char* why) {
-                throw_if<Error>((status_.host[t] & bit) != 0, "device::client: token ", t, ": ", why);
-            };
-            refuse(std::type_identity<error>(), status_pending,
-                   "not answered yet; call decrypt() with download, or check(), and where.wait()");
-            refuse(std::type_identity<error>(), status_stale,
-                   "enqueued twice after one staging, or recorded for other tokens or another pointer; call "
-                   "stage() each time, and keep a graph for each batch size and pointer");
-            refuse(
-                std::type_identity<encoding_error>(), status_not_finite,
-                "an entry of the hidden state is no finite number, or its norm passes what can be encoded");
-            refuse(std::type_identity<format_error>(), status_malformed_reply,
-                   "the reply has unused bits set, or was erased by the server");
-            refuse(
-                std::type_identity<range_exceeded_error>(), status_range_exceeded,
-                "an answer passed the average-case range and wrapped around; encrypt this hidden state again "
-                "with more overflow margin, or use the range policy lora::worst_case");
+            const auto lacks = [&](std::uint32_t bit) { return (status_.host[t] & bit) == 0; };
+            require<error>(
+                lacks(status_pending),
+                {"device::client: token ", t,
+                 ": not answered yet; call decrypt() with download, or check(), and where.wait()"});
+            require<error>(
+                lacks(status_stale),
+                {"device::client: token ", t,
+                 ": enqueued twice after one staging, or recorded for other tokens or another pointer; call "
+                 "stage() each time, and keep a graph for each batch size and pointer"});
+            require<encoding_error>(lacks(status_not_finite),
+                                    {"device::client: token ", t,
+                                     ": an entry of the hidden state is no finite number, or its norm passes "
+                                     "what can be encoded"});
+            require<format_error>(lacks(status_malformed_reply),
+                                  {"device::client: token ", t,
+                                   ": the reply has unused bits set, or was erased by the server"});
+            require<range_exceeded_error>(
+                lacks(status_range_exceeded),
+                {"device::client: token ", t,
+                 ": an answer passed the average-case range and wrapped around; encrypt this hidden state "
+                 "again with more overflow margin, or use the range policy lora::worst_case"});
         }
     }
 
@@ -377,17 +398,14 @@ class client_batch : public batch_size {
     area results_;
     piece<std::uint32_t> status_;
     piece<double> answers_;
-    area staging_;
     piece<random::seed> c1_seeds_;
     piece<random::seed> error_seeds_;
     piece<double> scales_;
     piece<std::uint32_t> client_of_;
-    piece<batch_record> record_;
     piece<float> states_;  ///< the last, since it is not always used
     memory::secret_buffer<random::seed> drawn_;
     encryption_workspace<P, typename Where::space> encryption_;
-    secret<double> norms_;
-    open<std::uint64_t> seen_;
+    typename base::template secret<double> norms_;
 };
 
 }  // namespace detail

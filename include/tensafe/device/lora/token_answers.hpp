@@ -78,7 +78,6 @@ struct token_answers {
 
 namespace detail {
 
-/// The number of rows that are stored together.
 inline constexpr std::uint32_t rows_at_once = 8;
 struct alignas(16) integer_quad {
     std::int32_t values[4];
@@ -129,10 +128,7 @@ struct multiply_tokens_kernel {
                     const std::uint32_t token = first_token(tile) + s / rows_at_once;
                     const std::uint32_t o = tile / token_tiles * rows_at_once + s % rows_at_once;
                     if (token < p.tokens && o < p.outputs) {
-                        p.sums[(std::size_t{token} * static_cast<std::size_t>(Basis::limbs) +
-                                static_cast<std::size_t>(I)) *
-                                   p.outputs +
-                               o] = sums[s][thread - s];
+                        p.sums[limb_of<Basis, I>(token) * p.outputs + o] = sums[s][thread - s];
                     }
                 }
             });
@@ -246,7 +242,6 @@ void launch_token_products(const Where& where, const token_products<Basis>& p) {
 /// Computes the seed that random::input_hash makes of a block's secret, a position and a token's sums, in
 /// pieces that the threads of a thread block add up.
 struct token_hash : random::mersenne_61 {
-    /// Computes both points from the secret.
     TENSAFE_HD_INLINE static void points(const std::uint32_t* secret, word* to) noexcept {
         const std::uint32_t nonce[3] = {static_cast<std::uint32_t>(random::stream_domain::hedge_points), 0,
                                         0};
@@ -272,7 +267,6 @@ struct token_hash : random::mersenne_61 {
     }
 };
 
-/// Answers one token in each thread block.
 template <class Basis>
 struct answer_token_kernel {
     static constexpr int threads = 256;
@@ -475,9 +469,8 @@ struct block_words_kernel {
         const std::uint32_t n = std::uint32_t{1} << log_n;
         auto& words = ctx.shared().words;
         fold_block_sums<Basis>(ctx, words, factors, log_n, [&]<int I>(std::uint32_t k) {
-            const std::size_t limb =
-                std::size_t{product} * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I);
-            return sum_of_parts<Basis::template prime<I>>(zero_sums + (limb * n + k) * parts, parts);
+            return sum_of_parts<Basis::template prime<I>>(
+                zero_sums + (limb_of<Basis, I>(product) * n + k) * parts, parts);
         });
         word* const to = blocks[session] + product % outputs;
         ctx.last([&](int t) {

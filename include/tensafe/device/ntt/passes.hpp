@@ -20,8 +20,7 @@ struct unfinished {
 
     template <int I>
     TENSAFE_HD_INLINE word* limb(std::size_t polynomial) const {
-        return work +
-               ((polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I}) << Basis::log_n);
+        return work + (limb_of<Basis, I>(polynomial) << Basis::log_n);
     }
 };
 
@@ -56,7 +55,6 @@ struct held_entries {
         });
     }
 
-    /// Reads entries of a limb of `work`.
     TENSAFE_HD_INLINE void read_limb(const word* limb, std::size_t block, int t) noexcept {
         const std::size_t base = layout::base(t);
         read([&](int n) { return limb + Tile::in_limb(block, base + layout::offset(n)); });
@@ -66,7 +64,6 @@ struct held_entries {
         write([&](int n) { return limb + Tile::in_limb(block, base + layout::offset(n)); }, store_pair);
     }
 
-    /// Loads entries from a load functor, by pairs.
     template <int I, class Load>
     TENSAFE_HD_INLINE void load(const Load& from, std::size_t polynomial, std::size_t block, int t) {
         const std::size_t base = layout::base(t);
@@ -86,7 +83,6 @@ struct held_entries {
         });
     }
 
-    /// The stage block of each group.
     TENSAFE_HD_INLINE static void stage_blocks(std::size_t block, int t,
                                                std::size_t (&found)[layout::groups]) noexcept {
         TENSAFE_UNROLL

@@ -24,8 +24,7 @@ struct load_words {
 
     template <int I>
     TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
-        const std::size_t limb = polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I};
-        return load_pair(words + (limb << Basis::log_n) + k);
+        return load_pair(words + (limb_of<Basis, I>(polynomial) << Basis::log_n) + k);
     }
 };
 
@@ -37,8 +36,7 @@ struct store_words {
 
     template <int I>
     TENSAFE_HD_INLINE void pair(std::size_t polynomial, std::size_t k, word_pair values) const {
-        const std::size_t limb = polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I};
-        store_pair(words + (limb << Basis::log_n) + k, values);
+        store_pair(words + (limb_of<Basis, I>(polynomial) << Basis::log_n) + k, values);
     }
 };
 

@@ -110,7 +110,6 @@ struct round_layout {
         return (upper << (free_above + radix + below)) + (value << below) + (lower << (free_below + paired)) +
                pair;
     }
-    /// The first register of pair p of neighbours.
     TENSAFE_HD_INLINE static constexpr int first_of_pair(int p) noexcept {
         return paired == 1 ? ((p >> radix) << (radix + 1)) + (p & ((1 << radix) - 1)) : 2 * p;
     }
@@ -134,12 +133,8 @@ struct round_layout {
     }
 };
 
-}  // namespace tensafe::device::detail
-
 // What one thread does between two exchanges: several stages on values that it holds in registers. Bounds are
 // template arguments, in units of q / 256; docs/gpu.md follows them.
-
-namespace tensafe::device::detail {
 
 /// The bound after `Stages` forward stages on values of bound `Bound`. In each stage the operand that is not
 /// multiplied is reduced if its sum with a product would pass the limit.

@@ -12,7 +12,6 @@ namespace tensafe::device {
 
 namespace detail {
 
-/// A transform on its way into launches: all limbs of some polynomials.
 template <class Basis, class Where>
 struct transform_launches {
     using middle_type = unfinished<Basis>;
@@ -22,7 +21,6 @@ struct transform_launches {
     std::size_t polynomials;
     middle_type middle;
 
-    /// A kernel with 2^log_blocks thread blocks for each limb.
     template <class Kernel>
     void launch(const Kernel& kernel, int log_blocks) const {
         where.launch(kernel, grid_shape{static_cast<std::uint32_t>(polynomials << log_blocks),
@@ -42,9 +40,9 @@ struct transform_launches {
 /// holds several thread blocks where N <= 8192.
 template <int LogN>
 struct whole_limb {
-    static_assert(LogN <= 14,
-                  "schedule::single_block: a limb of more than 2^14 entries does not fit; use "
-                  "schedule::two_pass");
+    static_assert(
+        LogN <= 14,
+        "schedule::single_block: a limb of more than 2^14 entries does not fit; use schedule::two_pass");
 };
 template <>
 struct whole_limb<10> : std::type_identity<tile<10, 0, 10, 4, 3, 3, 4>> {};
@@ -149,11 +147,12 @@ namespace detail {
 template <class Basis, class Schedule>
 void check_transform(const char* what, std::size_t polynomials, const word* work) {
     constexpr std::size_t most = (std::size_t{1} << 31 >> (Basis::log_n - 8)) - 1;
-    detail::throw_if<parameter_error>(polynomials > most, what, ": got ", polynomials,
-                                      " polynomials, expected at most ", most);
-    detail::throw_if<parameter_error>(
-        work == nullptr && polynomials != 0 && Schedule::template needs_work<Basis>, what,
-        ": got no work memory, expected polynomials * limbs * N words for a schedule of several launches");
+    require<parameter_error>(polynomials <= most,
+                             {what, ": got ", polynomials, " polynomials, expected at most ", most});
+    require<parameter_error>(
+        work != nullptr || polynomials == 0 || !Schedule::template needs_work<Basis>,
+        {what,
+         ": got no work memory, expected polynomials * limbs * N words for a schedule of several launches"});
 }
 
 }  // namespace detail

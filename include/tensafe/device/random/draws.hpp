@@ -114,33 +114,32 @@ struct dealt_draws {
     std::uint32_t chunks_before[most_moduli + 1];
 };
 
-/// Checks a group of draws.  @throws parameter_error
 inline void check_draws(const draw_group& draws) {
-    const auto require = [](bool right, const char* what, auto got, const char* wanted) {
-        throw_if<parameter_error>(!right, "device::draw: ", what, ": got ", got, ", expected ", wanted);
+    const auto expect = [](bool right, const char* what, auto got, const char* wanted) {
+        require<parameter_error>(right, {"device::draw: ", what, ": got ", got, ", expected ", wanted});
     };
-    require(draws.lanes != 0, "lanes", draws.lanes, "at least one polynomial per seed");
-    require(draws.lanes - 1 <= ~draws.first_lane, "first_lane", draws.first_lane, "lanes below 2^32");
-    throw_if<parameter_error>(draws.seeds == nullptr || draws.out == nullptr,
-                              "device::draw: no seeds, or no room for values");
+    expect(draws.lanes != 0, "lanes", draws.lanes, "at least one polynomial per seed");
+    expect(draws.lanes - 1 <= ~draws.first_lane, "first_lane", draws.first_lane, "lanes below 2^32");
+    require<parameter_error>(draws.seeds != nullptr && draws.out != nullptr,
+                             {"device::draw: no seeds, or no room for values"});
     std::size_t alignment = 1;
     if (draws.kind == distribution::uniform) {
         alignment = alignof(word);
-        require(draws.moduli_count != 0 && draws.moduli_count <= most_moduli, "moduli", draws.moduli_count,
-                "1 to 8");
+        expect(draws.moduli_count != 0 && draws.moduli_count <= most_moduli, "moduli", draws.moduli_count,
+               "1 to 8");
         for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
-            require(draws.moduli[i] != 0, "modulus", 0, "at least 1");
+            expect(draws.moduli[i] != 0, "modulus", 0, "at least 1");
         }
     } else if (draws.kind == distribution::flood) {
         alignment = alignof(arith::uint128);
-        require(draws.terms == 1 || draws.terms == 4, "terms", draws.terms, "1 or 4");
-        require(draws.bits >= 1 && draws.bits <= 120, "bits", draws.bits, "1 to 120");
+        expect(draws.terms == 1 || draws.terms == 4, "terms", draws.terms, "1 or 4");
+        expect(draws.bits >= 1 && draws.bits <= 120, "bits", draws.bits, "1 to 120");
     } else {
-        throw_if<parameter_error>(draws.kind != distribution::ternary && draws.kind != distribution::error,
-                                  "device::draw: no such kind");
+        require<parameter_error>(draws.kind == distribution::ternary || draws.kind == distribution::error,
+                                 {"device::draw: no such kind"});
     }
-    throw_if<parameter_error>(reinterpret_cast<std::uintptr_t>(draws.out) % alignment != 0,
-                              "device::draw: room for values: not aligned");
+    require<parameter_error>(reinterpret_cast<std::uintptr_t>(draws.out) % alignment == 0,
+                             {"device::draw: room for values: not aligned"});
 }
 
 /// Deals out draws that are checked and not empty. `first_block` is left alone.
@@ -149,34 +148,26 @@ inline dealt_draws deal_draws(const draw_group& draws, std::uint64_t& blocks) no
     dealt_draws dealt{};
     dealt.draws = draws;
     dealt.period = 1;
-    switch (draws.kind) {
-        case distribution::uniform: {
-            std::uint32_t widest = 0;
-            for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
-                widest = uniform_width(draws.moduli[i]) > widest ? uniform_width(draws.moduli[i]) : widest;
-            }
-            dealt.chunk_values[0] = uniform_chunk_values(widest);
-            // The lanes of a seed go through the moduli in turn, and so do the polynomials, if each seed
-            // begins with the same modulus. Then each has chunks of its own width.
-            if (draws.lanes % draws.moduli_count == 0) {
-                dealt.period = draws.moduli_count;
-                for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
-                    const std::uint64_t lane = std::uint64_t{draws.first_lane} + i;
-                    dealt.chunk_values[i] =
-                        uniform_chunk_values(uniform_width(draws.moduli[lane % draws.moduli_count]));
-                }
-            }
-            break;
+    if (draws.kind == distribution::uniform) {
+        std::uint32_t widest = 0;
+        for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
+            widest = uniform_width(draws.moduli[i]) > widest ? uniform_width(draws.moduli[i]) : widest;
         }
-        case distribution::ternary:
-            dealt.chunk_values[0] = ternary_chunk_values;
-            break;
-        case distribution::error:
-            dealt.chunk_values[0] = error_chunk_values;
-            break;
-        case distribution::flood:
-            dealt.chunk_values[0] = draw_bytes / 16 / static_cast<std::uint32_t>(draws.terms);
-            break;
+        dealt.chunk_values[0] = uniform_chunk_values(widest);
+        // The lanes of a seed go through the moduli in turn, and so do the polynomials, if each seed
+        // begins with the same modulus. Then each has chunks of its own width.
+        if (draws.lanes % draws.moduli_count == 0) {
+            dealt.period = draws.moduli_count;
+            for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
+                const std::uint64_t lane = std::uint64_t{draws.first_lane} + i;
+                dealt.chunk_values[i] =
+                    uniform_chunk_values(uniform_width(draws.moduli[lane % draws.moduli_count]));
+            }
+        }
+    } else if (draws.kind == distribution::flood) {
+        dealt.chunk_values[0] = draw_bytes / 16 / static_cast<std::uint32_t>(draws.terms);
+    } else {
+        dealt.chunk_values[0] = draws.kind == distribution::error ? error_chunk_values : ternary_chunk_values;
     }
     std::uint64_t before = 0;
     for (std::uint32_t i = 0; i < dealt.period; ++i) {

@@ -15,7 +15,6 @@ inline constexpr std::size_t most_draws = 8;
 
 namespace detail {
 
-/// Four words of a stream, as they are moved.
 struct alignas(16) stream_quad {
     std::uint32_t words[4];
 };
@@ -132,7 +131,6 @@ struct draw_kernel {
         return *reinterpret_cast<const stream_quad*>(from);
     }
 
-    /// Finds the thread block's part of the work, and the bytes of its seed.
     TENSAFE_HOST_DEVICE draw_part find(std::uint32_t block, const std::uint8_t*& key) const {
         std::uint32_t group = 0;
         while (group + 1 < groups && block >= dealt[group + 1].first_block) {
@@ -392,8 +390,8 @@ void draw(const Where& where, std::span<const draw_group> groups) {
             std::uint64_t more = 0;
             detail::dealt_draws dealt = detail::deal_draws(draws, more);
             constexpr std::uint64_t most_blocks = 0x7fffffff;
-            detail::throw_if<parameter_error>(more > most_blocks, "device::draw: thread blocks: got ", more,
-                                              ", expected below 2^31");
+            require<parameter_error>(more <= most_blocks,
+                                     {"device::draw: thread blocks: got ", more, ", expected below 2^31"});
             if (kernel.groups == most_draws || blocks + more > most_blocks) {
                 launch();
             }

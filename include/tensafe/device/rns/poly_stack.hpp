@@ -56,8 +56,8 @@ using secret_poly_stack = poly_stack<Basis, Form, Space, memory::wipe_on_release
 
 namespace detail {
 inline void check_place(const char* operation, std::size_t place, std::size_t count) {
-    detail::throw_if<shape_error>(place >= count, operation, ": got place ", place,
-                                  ", expected one below the stack's count ", count);
+    require<shape_error>(
+        place < count, {operation, ": got place ", place, ", expected one below the stack's count ", count});
 }
 }  // namespace detail
 
@@ -139,7 +139,6 @@ struct negate {
         return arith::subtract_if_not_below(Q - a, Q);
     }
 };
-/// The sum a + b.
 struct add {
     static constexpr int operands = 2;
     template <word Q>
@@ -147,7 +146,6 @@ struct add {
         return arith::subtract_if_not_below(a + b, Q);
     }
 };
-/// The difference a - b.
 struct subtract {
     static constexpr int operands = 2;
     template <word Q>
@@ -155,7 +153,6 @@ struct subtract {
         return arith::subtract_if_not_below(a + Q - b, Q);
     }
 };
-/// The product a * b.
 struct multiply {
     static constexpr int operands = 2;
     template <word Q>
@@ -264,9 +261,9 @@ struct pointwise_kernel {
 /// Returns the thread blocks.  @throws shape_error if a grid has no room for them
 inline std::uint32_t checked_grid(const char* operation, std::size_t polynomials,
                                   std::size_t blocks_of_each) {
-    detail::throw_if<shape_error>(polynomials > 0x7fffffffU / blocks_of_each, operation, ": got ",
-                                  polynomials, " polynomials, expected at most ",
-                                  0x7fffffffU / blocks_of_each);
+    require<shape_error>(
+        polynomials <= 0x7fffffffU / blocks_of_each,
+        {operation, ": got ", polynomials, " polynomials, expected at most ", 0x7fffffffU / blocks_of_each});
     return static_cast<std::uint32_t>(polynomials * blocks_of_each);
 }
 
@@ -296,10 +293,10 @@ void apply_pointwise(const Where& where, Operation, std::size_t polynomials, wor
 namespace detail {
 
 /// Checks that `b` is as long as `a`, or shorter by a whole factor, so that it is used again and again.
-/// @throws shape_error otherwise
 inline void check_counts(const char* operation, std::size_t a, std::size_t b) {
-    detail::throw_if<shape_error>(b == 0 || a % b != 0, operation, ": got stacks of ", a, " and ", b,
-                                  " polynomials, expected the first to be a multiple of the second");
+    require<shape_error>(b != 0 && a % b == 0,
+                         {operation, ": got stacks of ", a, " and ", b,
+                          " polynomials, expected the first to be a multiple of the second"});
 }
 
 template <class Operation, class Where, class Basis, class Form, class R, class S>
@@ -348,9 +345,9 @@ void multiply_accumulate(const Where& where,
                          poly_stack<Basis, rns::evaluation_form, typename Where::space, R>& accumulator,
                          const poly_stack<Basis, rns::evaluation_form, typename Where::space, S>& a,
                          const poly_stack<Basis, rns::evaluation_form, typename Where::space, T>& b) {
-    detail::throw_if<shape_error>(accumulator.count() != a.count(),
-                                  "rns::multiply_accumulate: got stacks of ", accumulator.count(), " and ",
-                                  a.count(), " polynomials, expected equal counts");
+    require<shape_error>(accumulator.count() == a.count(),
+                         {"rns::multiply_accumulate: got stacks of ", accumulator.count(), " and ", a.count(),
+                          " polynomials, expected equal counts"});
     if (a.count() != 0) {
         detail::check_counts("rns::multiply_accumulate", a.count(), b.count());
         apply_pointwise<Basis>(where, pointwise::multiply_add{}, a.count(), accumulator.data(),

@@ -246,9 +246,7 @@ struct multiply_kernel {
         for (std::uint32_t j = 0; j < Tokens; ++j) {
             for (std::uint32_t g = 0; g < Outputs; ++g) {
                 if (first_token + j < p.tokens && first_output + g < p.outputs) {
-                    const std::size_t limb =
-                        product(first_token, first_output, j, g) * static_cast<std::size_t>(Basis::limbs) +
-                        static_cast<std::size_t>(I);
+                    const std::size_t limb = limb_of<Basis, I>(product(first_token, first_output, j, g));
                     p.c0_sums[limb * p.blocks + block] = sums[j * Outputs + g][t];
                 }
             }
@@ -319,12 +317,12 @@ constexpr std::uint32_t most_product_sums(std::uint32_t trace) {
 template <class Basis, bool WithC0 = true, class Where>
 void multiply(const Where& where, const product_batch& p) {
     static_assert(Basis::degree >= 32, "device::multiply: the degree must be at least 32");
-    detail::throw_if<shape_error>(p.tokens == 0 || p.outputs == 0 || (p.inputs == 0 && p.v == nullptr),
-                                  "device::multiply: got ", p.tokens, " tokens, ", p.inputs, " inputs and ",
-                                  p.outputs, " outputs, expected at least one of each");
-    detail::throw_if<shape_error>(!std::has_single_bit(p.blocks) || p.blocks > Basis::degree,
-                                  "device::multiply: got ", p.blocks,
-                                  " blocks of c0, expected a power of two up to the degree ", Basis::degree);
+    require<shape_error>(p.tokens != 0 && p.outputs != 0 && (p.inputs != 0 || p.v != nullptr),
+                         {"device::multiply: got ", p.tokens, " tokens, ", p.inputs, " inputs and ",
+                          p.outputs, " outputs, expected at least one of each"});
+    require<shape_error>(std::has_single_bit(p.blocks) && p.blocks <= Basis::degree,
+                         {"device::multiply: got ", p.blocks,
+                          " blocks of c0, expected a power of two up to the degree ", Basis::degree});
     switch (detail::choose_tile(p.tokens, p.outputs)) {
         case 0:
             return detail::launch_products<Basis, 1, 1, WithC0>(where, p);

@@ -19,11 +19,9 @@ using last_limb = rns::basis<Basis::log_n, Basis::template prime<Basis::limbs - 
 
 namespace detail {
 
-/// The inverse 1/p modulo q, for distinct primes.
 template <word P, word Q>
 inline constexpr word inverse_of_prime = arith::inverse_mod(P % Q, Q);
 
-/// Reads the last limb of polynomials of the whole chain.
 template <class Basis>
 struct load_dropped_limb {
     stack_view from;
@@ -79,7 +77,6 @@ struct load_remainder {
     }
 };
 
-/// Writes (p - remainder) / q_last.
 template <class Basis>
 struct store_quotient {
     stack_view from;
@@ -142,10 +139,9 @@ requires(Basis::limbs >=
 
 /// Rescales a whole stack. Allocates the result and, during the call, N words for each polynomial.
 template <class Schedule = schedule::tuned, class Where, class Basis, class R>
-requires(Basis::limbs >= 2) poly_stack < rns::prefix<Basis, Basis::limbs - 1>, rns::evaluation_form,
-typename Where::space,
-    R > rescale(const Where& where, const rescale_plans<Basis, typename Where::space>& plans,
-                const poly_stack<Basis, rns::evaluation_form, typename Where::space, R>& p) {
+requires(Basis::limbs >=
+         2) auto rescale(const Where& where, const rescale_plans<Basis, typename Where::space>& plans,
+                         const poly_stack<Basis, rns::evaluation_form, typename Where::space, R>& p) {
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     memory::buffer<word, typename Where::space, R> remainders(p.count() * Basis::degree,
                                                               memory::uninitialized);

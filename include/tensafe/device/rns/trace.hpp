@@ -30,10 +30,10 @@ class trace_tables {
     /// @throws parameter_error unless log_n is in [0, 6] and below the ring's
     template <class Where>
     trace_tables(const Where& where, int log_n, bool of_block_sums = true) : log_n_(log_n) {
-        detail::throw_if<parameter_error>(
-            log_n < 0 || log_n > most_subring_log_n || log_n > Basis::log_n - (of_block_sums ? 1 : 0),
-            "device::trace_tables: log_n: got ", log_n, ", expected 0 to ", most_subring_log_n,
-            " for a ring of degree 2^", Basis::log_n);
+        require<parameter_error>(
+            log_n >= 0 && log_n <= most_subring_log_n && log_n <= Basis::log_n - (of_block_sums ? 1 : 0),
+            {"device::trace_tables: log_n: got ", log_n, ", expected 0 to ", most_subring_log_n,
+             " for a ring of degree 2^", Basis::log_n});
         const std::size_t n = std::size_t{1} << log_n;
         std::vector<trace_factor> factors;
         rns::for_each_limb<Basis>([&]<int I>() {
@@ -86,5 +86,38 @@ TENSAFE_HD_INLINE word fold_scale(word x, const trace_factor* factors) noexcept 
     const trace_factor scale = factors[0];
     return arith::reduce<1>(modulus{}, policy.multiply_word(x, {scale.value, scale.quotient})).value;
 }
+
+namespace detail {
+
+/// Calls f<I>(k) for words k < n of each limb I, in a thread block that has a warp for each limb.
+template <class Basis, class F>
+TENSAFE_HD_INLINE void each_word(int t, std::uint32_t n, const F& f) {
+    with_index<Basis::limbs>(t / 32, [&]<int I>() {
+        for (auto k = static_cast<std::uint32_t>(t % 32); k < n; k += 32) {
+            f.template operator()<I>(k);
+        }
+    });
+}
+/// Takes 2^log_n block sums load<I>(k) of each limb to coefficients, but for fold_scale: a warp for each
+/// limb.
+template <class Basis, class Context, std::size_t Room, class Load>
+TENSAFE_HD_INLINE void fold_block_sums(Context& ctx, word (&words)[Basis::limbs][Room],
+                                       const trace_factor* factors, std::uint32_t log_n, const Load& load) {
+    const std::uint32_t n = std::uint32_t{1} << log_n;
+    ctx.each([&](int t) {
+        each_word<Basis>(t, n, [&]<int I>(std::uint32_t k) { words[I][k] = load.template operator()<I>(k); });
+    });
+    // Gentleman-Sande stages: blocks of 2, 4, ... n words.
+    for (std::uint32_t log_half = 0; log_half < log_n; ++log_half) {
+        ctx.each([&](int t) {
+            each_word<Basis>(t, n / 2, [&]<int I>(std::uint32_t k) {
+                fold_butterfly<Basis::template prime<I>>(
+                    words[I], factors + static_cast<std::uint32_t>(I) * n, k, log_half, n);
+            });
+        });
+    }
+}
+
+}  // namespace detail
 
 }  // namespace tensafe::device

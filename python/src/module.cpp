@@ -545,7 +545,7 @@ PYBIND11_MODULE(_core, m) {
         .def(py::init([](const std::vector<site_values>& sites, std::size_t set, int rows,
                          std::size_t tokens_ahead, bool blind, bool trusts_clients,
                          std::optional<std::vector<std::string>> protect,
-                         std::map<std::string, std::string, std::less<>> inputs) {
+                         std::map<std::string, std::string, std::less<>> inputs, bool column_scales) {
             const lora::adapter adapter = adapter_of(sites);
             server_options options = options_of(rows, tokens_ahead, blind, trusts_clients);
             if (protect) {
@@ -553,6 +553,7 @@ PYBIND11_MODULE(_core, m) {
                     return std::find(names.begin(), names.end(), site.name) != names.end();
                 };
             }
+            options.column_scales = column_scales;
             options.input_of = [of = std::move(inputs)](std::string_view s) { return of.find(s)->second; };
             const parameter_set& of = *all_sets.at(set);
             const py::gil_scoped_release released;

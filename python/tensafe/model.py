@@ -56,17 +56,20 @@ class Server:
     protect: a function of a site that says whether the server keeps it to itself; the client gets others whole.
     input_of: a function of a site's name that names its input, whose sites share requests; by default what names tell.
     trusts_clients: whether `tokens_ahead` may pass what protects A from clients that cheat.
+    column_scales: whether columns of A are scaled by powers of two, which clients see, so that huge entries of hidden
+        states that A hardly reads (massive activations) cost no precision.
     Raises ParameterError, ShapeError or EncodingError for an adapter or options that cannot be packed.
     """
 
     def __init__(self, adapter: Adapter, parameters: str = "private_n4096", *, mode: str = "client_held_b",
                  rows: Optional[int] = None, tokens_ahead: int = 0,
                  protect: Optional[Callable[[Site], bool]] = None, input_of: Optional[Callable[[str], str]] = None,
-                 trusts_clients: bool = False) -> None:
+                 trusts_clients: bool = False, column_scales: bool = False) -> None:
         sites = values_of(adapter)
         names = None if protect is None else [name for name, site in adapter.items() if protect(site)]
         inputs = {name: expect((input_of or _core.shared_input)(name), str, "input_of", "a name") for name in adapter}
-        self._core = _core.Server(sites, *_options(parameters, rows, tokens_ahead, mode, trusts_clients), names, inputs)
+        self._core = _core.Server(sites, *_options(parameters, rows, tokens_ahead, mode, trusts_clients), names, inputs,
+                                  flag(column_scales, "column_scales"))
         self.mode = mode
 
     @property
@@ -256,8 +259,9 @@ class Session(_Secret):
         overflow_margin: 2, 4 and so on for another try after RangeExceededError.
         zeros_for_nan: whether a row with NaN or infinity is no error: 0 is sent, so that the server sees no difference,
            and its delta is 0.
-        The deltas have shape [..., d_out] and the kind and type of x. Their error is about 1e-4 of the delta
-        (`tensafe.estimate`); docs/security.md says what must not be shown to the server.
+        The deltas have shape [..., d_out] and the kind and type of x. An entry of A x is off by about
+        1e-4 norm(row of A) norm(x) / sqrt(d) (`tensafe.estimate`), so a few huge entries of x cost precision unless the
+        server has `column_scales`; docs/security.md says what must not be shown to the server.
         Raises TypeError, ShapeError, EncodingError, and QueryLimitError if limits of this client leave the site's
         input fewer than the rows of x, all before anything is sent; RangeExceededError, ClosedError. What is raised
         after rows were answered, KeyboardInterrupt too, has `answered`, a bool array of shape [...], and `partial`:

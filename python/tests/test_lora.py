@@ -414,6 +414,24 @@ def test_memory_does_not_grow():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4096
 
 
+@pytest.mark.parametrize("tokens_ahead", [0, 32])
+def test_massive_activations(tokens_ahead):
+    random = np.random.default_rng(7)
+    x = random.normal(size=(8, 768)).astype(np.float32)
+    x[:, 77], x[:, 400] = 12000, -4000
+    a = random.normal(size=(32, 768)).astype(np.float32)
+    a[:, 77] = a[:, 400] = 0
+    q = tensafe.Site("q_proj", a, random.normal(size=(768, 32)).astype(np.float32))
+    expected = q.delta(x)
+    with connected(q, tokens_ahead=tokens_ahead) as session:
+        assert error(session.delta("q_proj", x), expected) > 0.01
+    server = tensafe.Server(q, tokens_ahead=tokens_ahead, column_scales=True)
+    client = tensafe.Client(server.layout, server.held)
+    for session in (client.connect(server), tensafe.Client(server).connect(server)):
+        with session:
+            assert error(session.delta("q_proj", x), expected) < 2e-4
+
+
 def test_estimate():
     shape = tensafe.estimate((32, 2048, 4096))
     assert shape["bytes_up"] == 91_232 and shape["bytes_down"] == 98_464

@@ -130,9 +130,9 @@ TENSAFE_EXPORT(rerandomization_key) int rerandomization_key() {
     });
 }
 
-/// Takes the model layout and the held adapter, which are the argument. Blocks of more than so many tokens
-/// are not used. `opened` comes next. Shows for each group a line: its input, its d, then of each site name
-/// and d_out, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none.
+/// Takes the model layout and the held adapter, which are the argument. Blocks of more than so many tokens are
+/// not used. `opened` comes next. Shows for each group a line: its input, its d, then of each site name and
+/// d_out, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none.
 TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens) {
     return guarded([&] {
         require<parameter_error>(layout_bytes <= argument.size(), {"client: got no held adapter"});
@@ -167,8 +167,8 @@ TENSAFE_EXPORT(end) void end() {
         client->end_call();
     }
 }
-/// Begins a call and ends an earlier one. Argument: hidden states of a group, one behind the other. One
-/// without a finite norm is an error of the call, or 0 goes for it and it is counted.
+/// Begins a call and ends an earlier one. Argument: hidden states of a group, one behind the other. One without
+/// a finite norm is an error of the call, or 0 goes for it and it is counted.
 TENSAFE_EXPORT(begin)
 int begin(std::uint32_t group, double overflow_margin, int zeros_for_nan) {
     end();

@@ -56,3 +56,19 @@ TEST_CASE("square_root of a square is exact") {
     }
     CHECK(worst == 0);
 }
+
+TEST_CASE("what is below a bound is 0, and everything else stays bit by bit") {
+    using limits = std::numeric_limits<double>;
+    const auto bits = [](double x) { return tensafe::bit_cast<std::uint64_t>(x); };
+    for (const double x : {0x1p-100, -0x1p-100, 1.0, -3e300, limits::max(), limits::infinity(),
+                           -limits::infinity(), limits::quiet_NaN()}) {
+        CHECK(bits(tensafe::flushed(x)) == bits(x));
+    }
+    for (const double x : {0.0, -0.0, 0x1.fffffffffffffp-101, -0x1.fffffffffffffp-101, limits::min(),
+                           limits::denorm_min(), -limits::denorm_min()}) {
+        CHECK(bits(tensafe::flushed(x)) == 0);
+    }
+    CHECK(tensafe::flushed(0.99, 1) == 0);
+    CHECK(tensafe::flushed(-1, 1) == -1);
+    static_assert(tensafe::flushed(2, 1) == 2);
+}

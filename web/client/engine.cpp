@@ -168,8 +168,8 @@ TENSAFE_EXPORT(end) void end() {
         client->end_call();
     }
 }
-/// Begins a call and ends an earlier one. Argument: hidden states of a group, one behind the other. One
-/// without a finite norm is an error of the call, or 0 goes for it and it is counted.
+/// Begins a call and ends an earlier one. Argument: hidden states of a group, one behind the other. One without
+/// a finite norm is an error of the call, or 0 goes for it and it is counted.
 TENSAFE_EXPORT(begin)
 int begin(std::uint32_t group, double overflow_margin, int zeros_for_nan) {
     end();

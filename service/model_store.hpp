@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/random/seed.hpp>
@@ -11,7 +10,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -50,11 +51,12 @@ class served_model {
   public:
     std::string name;
     std::uint64_t version = 0;
+    std::string counted_as;  ///< in query counts: the first name that its A was loaded under
     std::vector<tensafe::serving::query_limits> groups;
     std::size_t largest_request = 0;  ///< bytes
     opening_message layout;
     opening_message held;  ///< what a client holds, B and scales: as large as the B of the adapter
-    std::string pin;       ///< text of a keystore::adapter_pin; empty: none was made
+    std::string pin;       ///< text of a keystore::adapter_pin; empty: it has none
 
   protected:
     served_model(std::vector<std::uint8_t> layout_message, std::vector<std::uint8_t> held_message)
@@ -92,12 +94,14 @@ class session_evaluator {
     virtual const served_model& model() const noexcept = 0;
 };
 
+/// Files of keystore::opened_pin, by the adapter's name.
+using pin_files = std::map<std::string, std::filesystem::path, std::less<>>;
+
 /// The adapters that are served. Thread-safe.
 class model_store {
   public:
-    /// @param publisher  signs a pin of each adapter that is loaded; null: there are none
-    explicit model_store(const limits& allowed,
-                         std::shared_ptr<const tensafe::keystore::signing_key> publisher = nullptr);
+    /// @param pins  read at each load: another adapter than that of its name's pin is not loaded
+    explicit model_store(const limits& allowed, pin_files pins = {});
     ~model_store();
     model_store(const model_store&) = delete;
     model_store& operator=(const model_store&) = delete;
@@ -105,7 +109,8 @@ class model_store {
     /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until
     /// then, and if this throws, the old one.
     /// @return the version
-    /// @throws as serving::registry::load; parameter_error, before it packs, if a limit is below one request
+    /// @throws as serving::registry::load; before it packs parameter_error if a limit is below one request,
+    ///         and as keystore::opened_pin::read and check
     std::uint64_t load(const std::string& name, const std::function<tensafe::lora::adapter()>& from,
                        const tensafe::lora::pack_progress& progress = {});
     /// Whether there was one of this name.

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -30,6 +31,7 @@ struct program_options {
     std::string adapter;
     std::string pin;
     std::string publisher;
+    std::uint64_t oldest_revision = 0;
     std::string identity;
     std::string key;
     std::string passphrase_file;
@@ -55,6 +57,8 @@ struct program_options {
         app.add_option("--adapter", adapter, "its name on the server")->required();
         app.add_option("--pin", pin, "file of the pin that the server must show of the adapter");
         app.add_option("--publisher", publisher, "public key that must have signed the server's pin");
+        app.add_option("--oldest-revision", oldest_revision,
+                       "smallest revision that the server's pin may have");
         app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
         app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
             ->capture_default_str()
@@ -106,6 +110,7 @@ struct program_options {
         if (!publisher.empty()) {
             options.publisher = tensafe::keystore::verifying_key::from_hex(publisher, "--publisher");
         }
+        options.oldest_revision = oldest_revision;
         options.frames = json_frames ? frame_form::json : frame_form::binary;
         options.report = [](const std::string& text) {
             std::fprintf(stderr, "%s%s\n", examples::over_progress_bar(), text.c_str());

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/serving/file_store.hpp>
 #include <tensafe/serving/meter.hpp>
@@ -34,8 +33,7 @@ struct service_options {
     std::optional<client_list> clients;
     /// The clients of an address are one tenant: of pages, whose keys are new with each visit.
     bool addresses_are_tenants = false;
-    /// Signs a pin of each adapter that is loaded, which welcome shows; null: no pins.
-    std::shared_ptr<const tensafe::keystore::signing_key> publisher;
+    pin_files pins;  ///< of adapters, which welcome shows
     log to;
 };
 
@@ -95,7 +93,7 @@ class service {
   private:
     friend class session_protocol;
 
-    query_counts::account account_of(const session& of, std::string_view adapter) const;
+    query_counts::account account_of(const session& of, const served_model& model) const;
 
     service_options options_;
     model_store adapters_;

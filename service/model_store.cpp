@@ -78,26 +78,16 @@ std::vector<serving::query_limits> bits_of(std::string_view name, const lora::ad
     return result;
 }
 
-/// What is known of an adapter before it is packed.
-struct facts {
-    std::vector<serving::query_limits> groups;
-    std::string pin;
-    keystore::sha256_digest a;  ///< of all A
-};
-
 class one_version final : public served_model {
   public:
     /// @param options  that the model was packed with
-    one_version(handle of, const lora::model_options& options, facts known, const std::string& counted)
+    one_version(handle of, const lora::model_options& options, adapter_facts known)
         : served_model(
-              wire::write_model_layout<params, packing, protection>(of.model().layout()),
+              std::move(known), wire::write_model_layout<params, packing, protection>(of.model().layout()),
               wire::write_held_adapter(lora::client_part(of.matrices(), options), of.model().layout())),
           handle_(std::move(of)) {
         name = handle_.name();
         version = handle_.version();
-        counted_as = counted;
-        groups = std::move(known.groups);
-        pin = std::move(known.pin);
         for (std::size_t group = 0; group < groups.size(); ++group) {
             const auto& plan = packed().decode(group).plan();
             largest_request = std::max(
@@ -207,9 +197,9 @@ struct model_store::state {
     }
     state(const limits& allowed, pin_files files)
         : shares(allowed.shares), pins(std::move(files)), options(with_blocks(allowed.tokens_ahead)) {}
-    /// @throws as load
-    facts look_at(const std::string& name, const lora::adapter& matrices) const {
-        facts result{bits_of(name, matrices, options, shares), {}, {}};
+    /// With a hash of A in the place of counted_as.
+    adapter_facts look_at(const std::string& name, const lora::adapter& matrices) const {
+        adapter_facts result{{}, bits_of(name, matrices, options, shares), {}};
         if (const auto file = pins.find(name); file != pins.end()) {
             const auto pinned = keystore::opened_pin::read(file->second);
             pinned.check(name, keystore::pinned_parts_of<params, packing, protection>(matrices, options),
@@ -222,7 +212,7 @@ struct model_store::state {
             hash.update(std::as_bytes(std::span(shape)));
             hash.update(std::as_bytes(std::span(site.a.values)));
         }
-        result.a = hash.finish();
+        result.counted_as = keystore::hex(hash.finish());
         return result;
     }
     const of_each_scope<double> shares;
@@ -231,7 +221,7 @@ struct model_store::state {
     serving::registry<model_type> adapters{serving::pack_with<model_type>(options)};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
-    std::map<keystore::sha256_digest, std::string> first_names;  // of each A: another one begins nothing anew
+    std::map<std::string, std::string> first_names;  // by the hash of A: another name begins nothing anew
 };
 
 model_store::model_store(const limits& allowed, pin_files pins)
@@ -240,7 +230,7 @@ model_store::~model_store() = default;
 
 std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
                                 const lora::pack_progress& progress) {
-    facts known;
+    adapter_facts known;
     const auto checked = [&] {
         lora::adapter matrices = from();
         known = state_->look_at(name, matrices);
@@ -251,13 +241,12 @@ std::uint64_t model_store::load(const std::string& name, const std::function<lor
     if (!now || now.version() != version) {
         return version;  // another load or an unload was faster
     }
-    std::unique_lock naming(state_->mutex);
-    const std::string counted = state_->first_names.try_emplace(known.a, name).first->second;
-    naming.unlock();
-    auto made =
-        std::make_shared<const one_version>(std::move(now), state_->options, std::move(known), counted);
+    std::unique_lock lock(state_->mutex);
+    known.counted_as = state_->first_names.try_emplace(known.counted_as, name).first->second;
+    lock.unlock();
+    auto made = std::make_shared<const one_version>(std::move(now), state_->options, std::move(known));
     std::shared_ptr<const one_version> dropped;  // given back outside the lock
-    const std::lock_guard lock(state_->mutex);
+    const std::lock_guard publishing(state_->mutex);
     if (const handle still = state_->adapters.find(name); still && still.version() == version) {
         dropped = std::exchange(state_->current[name], std::move(made));
     }

@@ -45,22 +45,28 @@ class opening_message {
     mutable shared_message json_;
 };
 
+/// What is known of an adapter beside its matrices.
+struct adapter_facts {
+    std::string counted_as;  ///< in query counts: the first name that its A was loaded under
+    std::vector<tensafe::serving::query_limits> groups;
+    std::string pin;  ///< text of a keystore::adapter_pin; empty: it has none
+};
+
 /// One version of an adapter, packed, with the messages that open a session. As long as somebody holds it,
 /// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
-class served_model {
+class served_model : public adapter_facts {
   public:
     std::string name;
     std::uint64_t version = 0;
-    std::string counted_as;  ///< in query counts: the first name that its A was loaded under
-    std::vector<tensafe::serving::query_limits> groups;
     std::size_t largest_request = 0;  ///< bytes
     opening_message layout;
     opening_message held;  ///< what a client holds, B and scales: as large as the B of the adapter
-    std::string pin;       ///< text of a keystore::adapter_pin; empty: it has none
 
   protected:
-    served_model(std::vector<std::uint8_t> layout_message, std::vector<std::uint8_t> held_message)
-        : layout(carried_message::kind::model_layout, std::move(layout_message)),
+    served_model(adapter_facts known, std::vector<std::uint8_t> layout_message,
+                 std::vector<std::uint8_t> held_message)
+        : adapter_facts(std::move(known)),
+          layout(carried_message::kind::model_layout, std::move(layout_message)),
           held(carried_message::kind::held_adapter, std::move(held_message)) {}
     ~served_model() = default;
 };

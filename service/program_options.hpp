@@ -45,8 +45,7 @@ struct program_options {
     void add_to(CLI::App& app) {
         add_connection_to(app);
         app.add_option("--identity", identity,
-                       "file of this client's Ed25519 key, made if there is none; "
-                       "default: a fresh one");
+                       "file of this client's Ed25519 key, made if there is none; default: a fresh one");
         app.add_option("--key", key, "key file with the secret key (manage_keys); default: a fresh one");
         app.add_option("--passphrase-file", passphrase_file, "of the key file, mode 0600");
     }
@@ -57,8 +56,7 @@ struct program_options {
         app.add_option("--adapter", adapter, "its name on the server")->required();
         app.add_option("--pin", pin, "file of the pin that the server must show of the adapter");
         app.add_option("--publisher", publisher, "public key that must have signed the server's pin");
-        app.add_option("--oldest-revision", oldest_revision,
-                       "smallest revision that the server's pin may have");
+        app.add_option("--oldest-revision", oldest_revision, "the smallest of the server's pin");
         app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
         app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
             ->capture_default_str()
@@ -83,10 +81,9 @@ struct program_options {
     /// @throws tensafe::parameter_error for ws:// without --insecure-plaintext
     remote_model::connector connector() const {
         const server_address to = server_address::of(server);
-        if (!to.tls && !insecure_plaintext) {
-            throw tensafe::parameter_error("--server " + to.text() +
-                                           ": has no TLS, expected wss://, or --insecure-plaintext as well");
-        }
+        tensafe::require<tensafe::parameter_error>(
+            to.tls || insecure_plaintext,
+            {"--server ", to.text(), ": has no TLS, expected wss://, or --insecure-plaintext as well"});
         if (!to.tls) {
             std::fprintf(stderr, "%s: no TLS: what goes over this connection can be changed on its way\n",
                          to.text().c_str());
@@ -123,11 +120,10 @@ struct program_options {
         if (key.empty()) {
             return std::make_shared<tensafe::lora::client<params>>();
         }
-        if (passphrase_file.empty() && tensafe::keystore::read_key_info(key).wrapped) {
-            throw tensafe::keystore::passphrase_error(
-                "--key " + tensafe::quote(key) +
-                ": has a passphrase, expected --passphrase-file FILE as well");
-        }
+        tensafe::require<tensafe::keystore::passphrase_error>(
+            !passphrase_file.empty() || !tensafe::keystore::read_key_info(key).wrapped,
+            {"--key ", tensafe::in_quotes(key),
+             ": has a passphrase, expected --passphrase-file FILE as well"});
         const tensafe::keystore::passphrase phrase =
             passphrase_file.empty() ? tensafe::keystore::passphrase()
                                     : tensafe::keystore::passphrase::read(passphrase_file);

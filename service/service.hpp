@@ -76,8 +76,7 @@ class service {
     /// @return how many there were
     std::size_t forget(std::string_view client, std::size_t ended = 0);
 
-    /// The largest part of an input's limit over all clients of this adapter that is used up;
-    /// nothing: it has none.
+    /// The largest used-up part of an input's limit over all clients of this adapter; nothing: it has none.
     std::optional<double> used_share(std::string_view adapter) const;
 
     /// The page for Prometheus.

@@ -104,15 +104,15 @@ class counts_of_session final : public tensafe::serving::file_store {
             log_level::warning, "limit_reached",
             {{"client", prefix_of(client_)}, {"adapter", model_->name}, {"option", share_options[of]}},
             client_);
-        // What is counted of others would tell what they do.
-        const std::string bits =
-            why.of == scope::client
-                ? tensafe::text_of({why.bits, " bits of this input's A, expected at most ",
-                                    model_->groups[group].limits[of].value_or(0)})
-                : "more bits of this input's A than it may have";
-        throw refusal{error_code::query_limit,
-                      tensafe::text_of({"request: with it ", who[of], " would have got ", bits,
-                                        ": only a larger ", share_options[of], " of the server gives more"})};
+        using part = tensafe::text_part;
+        const bool is_own = why.of == scope::client;  // numbers of others would tell what they do
+        throw refusal{
+            error_code::query_limit,
+            tensafe::text_of({"request: with it ", who[of], " would have got ",
+                              is_own ? part(why.bits) : part("more"), " bits of this input's A",
+                              is_own ? ", expected at most " : " than it may have",
+                              is_own ? part(model_->groups[group].limits[of].value_or(0)) : part(""),
+                              ": only a larger ", share_options[of], " of the server gives more"})};
     }
 
     service& of_;

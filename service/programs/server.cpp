@@ -327,8 +327,7 @@ std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback)
         a.anybody && a.has_limits_for_pages,
         {"got --web or --origin, expected with them --anybody, --tenant-share and --adapter-share: the key "
          "of a page is new with each visit, so that a client's own limit protects nothing. The tenant's "
-         "limit "
-         "is then that of an address, and the adapter's that of all together"});
+         "limit is then that of an address, and the adapter's that of all together"});
     require<parameter_error>(!a.insecure_plaintext || is_loopback,
                              {"got --insecure-plaintext with pages, expected --listen at a loopback address: "
                               "whoever is on the way could change the page"});
@@ -383,26 +382,21 @@ int run(arguments& a) {
     prepare_state(a.service.state);
 
     if (a.insecure_plaintext) {
-        std::fprintf(
-            stderr,
-            "tensafe-server: --insecure-plaintext: no TLS. Whoever is on the way sees and changes what "
-            "is sent\n");
+        std::fprintf(stderr,
+                     "tensafe-server: --insecure-plaintext: no TLS. Whoever is on the way sees and "
+                     "changes what is sent\n");
     } else {
         a.net.secure = split::prepare_certificate(a.service.state, a.hosts);
     }
     a.service.to = split::log::to_descriptor(STDERR_FILENO);
     for (std::size_t i = 0; i < split::share_options.size(); ++i) {
-        if (a.service.allowed.shares[i].value_or(0) > 1) {  // 25 may have been meant as percent
-            a.service.to.line(split::log_level::warning, "share_above_all_of_it",
-                              {{"option", split::share_options[i]}});
-        }
-    }
-    if (a.service.addresses_are_tenants) {
-        for (const std::size_t i : {1U, 2U}) {
-            if (!a.service.allowed.shares[i]) {
-                a.service.to.line(split::log_level::warning, "no_limit_for_pages",
-                                  {{"option", split::share_options[i]}});
-            }
+        const std::optional<double>& share = a.service.allowed.shares[i];
+        const char* const event = share.value_or(0) > 1
+                                      ? "share_above_all_of_it"  // 25 may be meant as percent
+                                  : !share && i > 0 && a.service.addresses_are_tenants ? "no_limit_for_pages"
+                                                                                       : nullptr;
+        if (event != nullptr) {
+            a.service.to.line(split::log_level::warning, event, {{"option", split::share_options[i]}});
         }
     }
     split::service service(a.service);

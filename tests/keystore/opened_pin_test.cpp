@@ -48,7 +48,9 @@ TEST_CASE("what is pinned of an adapter are the messages and integers of the mod
     const pinned_parts parts = parts_of(adapter);
     CHECK(parts.layout == sha256::of(std::as_bytes(std::span(layout))));
     CHECK(parts.held == sha256::of(std::as_bytes(std::span(held))));
-    const auto in_blocks = pinned_parts_of<P, tiles, protection>(adapter, {.tokens_ahead = 8});
+    lora::model_options options;
+    options.tokens_ahead = 8;
+    const auto in_blocks = pinned_parts_of<P, tiles, protection>(adapter, options);
     CHECK(in_blocks.layout == parts.layout);
     CHECK(in_blocks.weights == parts.weights);
 }

@@ -258,9 +258,10 @@ TEST_CASE_FIXTURE(both_sides,
     const auto owner = fresh_key();
     const auto file = folder.path() / "kjv.pin";
     const auto other_file = folder.path() / "other.pin";
-    const auto pin_of = [&](const lora::adapter& of, std::uint64_t revision) {
+    const auto pin_of = [&](const lora::adapter& pinned_one, std::uint64_t revision) {
         return keystore::opened_pin::make(
-            *owner, "kjv", keystore::pinned_parts_of<split::params, split::packing, split::protection>(of),
+            *owner, "kjv",
+            keystore::pinned_parts_of<split::params, split::packing, split::protection>(pinned_one),
             revision);
     };
     const auto made = pin_of(adapter, 1);

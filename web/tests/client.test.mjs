@@ -93,7 +93,8 @@ test("a block that is used up is kept until its last token is answered, though t
   Watched.begin();
   await askAll(session, 40);
   const binary = Watched.log.filter(({ data }) => typeof data !== "string");
-  const place = (way, what, nth) => binary.indexOf(binary.filter((m) => m.way === way && kind(m.data) === what)[nth]);
+  const place = (way, what, nth) =>
+    binary.indexOf(binary.filter((m) => m.way === way && kind(new Uint8Array(m.data)) === what)[nth]);
   assert.ok(place("up", 22, 1) > 0);
   assert.ok(place("up", 22, 1) < place("down", 25, session.tokensAhead - 1));
   session.close();

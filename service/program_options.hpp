@@ -56,7 +56,7 @@ struct program_options {
         app.add_option("--adapter", adapter, "its name on the server")->required();
         app.add_option("--pin", pin, "file of the pin that the server must show of the adapter");
         app.add_option("--publisher", publisher, "public key that must have signed the server's pin");
-        app.add_option("--oldest-revision", oldest_revision, "the smallest of the server's pin");
+        app.add_option("--oldest-revision", oldest_revision, "of such a pin")->needs("--publisher");
         app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
         app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
             ->capture_default_str()

@@ -1,10 +1,14 @@
-// Signed adapter packages: keys, signing, and what a server that trusts a key refuses.
+// Signed adapter packages: keys, signing, and what a server that trusts a key refuses. And pins, by which
+// clients of tensafe-server know which adapter it has.
 //
-//   sign_adapter [keygen KEYFILE | show KEYFILE | sign DIRECTORY KEYFILE | verify DIRECTORY --trust HEX]
+//   sign_adapter [keygen KEYFILE | show KEYFILE | sign DIRECTORY KEYFILE | verify DIRECTORY --trust HEX |
+//                 pin DIRECTORY KEYFILE PINFILE --name NAME | open PINFILE DIRECTORY]
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
+#include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/opened_pin.hpp>
 #include <tensafe/keystore/signed_adapter.hpp>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +22,8 @@
 #include <fstream>
 #include <string>
 #include <system_error>
+
+#include "../service/params.hpp"
 
 namespace io = tensafe::io;
 namespace keystore = tensafe::keystore;
@@ -44,6 +50,29 @@ void verify(const fs::path& directory, const std::string& trusted, std::uint64_t
     const auto [adapter, from] = keystore::load_adapter(directory, policy);
     std::printf("loaded          %zu sites, name %s, revision %llu\n", adapter.sites.size(),
                 tensafe::quote(from.name).c_str(), from.revision + 0ULL);
+}
+
+keystore::pinned_parts parts_of(const fs::path& directory) {
+    return keystore::pinned_parts_of<split::params, split::packing, split::protection>(
+        io::load_peft(directory));
+}
+
+void pin(const fs::path& directory, const fs::path& key, const fs::path& file, const std::string& name,
+         std::uint64_t revision) {
+    const auto made =
+        keystore::opened_pin::make(keystore::signing_key::read(key), name, parts_of(directory), revision);
+    made.write(file);
+    std::printf("pin             %s, for clients\nopening         %s.opening, for the server alone\n",
+                file.c_str(), file.c_str());
+}
+
+/// For who has the adapter, in an audit or a dispute.
+void open(const fs::path& file, const fs::path& directory) {
+    const auto opened = keystore::opened_pin::read(file);
+    opened.check(opened.pin.name, parts_of(directory), tensafe::quote(file.string()));
+    std::printf("opened          the pin of %s, revision %llu, is of this adapter\nsigned by       %s\n",
+                tensafe::quote(opened.pin.name).c_str(), opened.pin.revision + 0ULL,
+                opened.pin.key.hex().c_str());
 }
 
 void must_be_refused(const char* what, const fs::path& directory, const std::string& trusted,
@@ -92,7 +121,7 @@ struct temporary_folder {
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::string directory, key_file, name, trusted;
+    std::string directory, key_file, pin_file, name, trusted;
     std::uint64_t revision = 0;
     CLI::App app("Signs adapter packages and loads them as a server would; alone, demonstrates it");
     CLI::App* const make = app.add_subcommand("keygen", "Makes a signing key");
@@ -111,6 +140,17 @@ int main(int argc, char** argv) {
                      "The signer's public key, 64 hexadecimal digits, as keygen and show print it")
         ->required();
     verifying->add_option("--oldest", revision, "The smallest revision that is accepted");
+    CLI::App* const pinning = app.add_subcommand(
+        "pin",
+        "Signs what clients of tensafe-server can check of a PEFT directory; its --pin takes the file");
+    pinning->add_option("DIRECTORY", directory)->required();
+    pinning->add_option("KEYFILE", key_file, "Of keygen, for its owner alone")->required();
+    pinning->add_option("PINFILE", pin_file, "New file, and with it PINFILE.opening")->required();
+    pinning->add_option("--name", name, "What the adapter is called on the server")->required();
+    pinning->add_option("--revision", revision, "Larger with each version; default: 0");
+    CLI::App* const opening = app.add_subcommand("open", "Checks a pin against the adapter that it is of");
+    opening->add_option("PINFILE", pin_file, "Beside it PINFILE.opening")->required();
+    opening->add_option("DIRECTORY", directory)->required();
     CLI11_PARSE(app, argc, argv);
     static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));  // a limit on file sizes is a full disk
     try {
@@ -122,6 +162,10 @@ int main(int argc, char** argv) {
             sign(directory, key_file, name, revision);
         } else if (*verifying) {
             verify(directory, trusted, revision);
+        } else if (*pinning) {
+            pin(directory, key_file, pin_file, name, revision);
+        } else if (*opening) {
+            open(pin_file, directory);
         } else {
             const temporary_folder folder;
             demonstrate(folder.path);

@@ -232,13 +232,12 @@ std::filesystem::path admin::folder_below_root(const std::string& directory) con
         return std::mismatch(root_.begin(), root_.end(), path.begin(), path.end()).first == root_.end();
     };
     // Links are followed before it is compared. Of what is elsewhere nobody learns whether it is there.
-    if (failure || !is_below(folder) || !std::filesystem::is_directory(folder, failure)) {
-        const bool none = failure == std::errc::no_such_file_or_directory &&
-                          is_below((root_ / directory).lexically_normal());
-        throw tensafe::parameter_error(
-            {"directory: got ", tensafe::in_quotes(directory), none ? ", which does not exist" : "",
-             ", expected a folder below the adapter root ", tensafe::in_quotes(root_.native())});
-    }
+    const bool fits = !failure && is_below(folder) && std::filesystem::is_directory(folder, failure);
+    const bool none =
+        failure == std::errc::no_such_file_or_directory && is_below((root_ / directory).lexically_normal());
+    tensafe::require<tensafe::parameter_error>(
+        fits, {"directory: got ", tensafe::in_quotes(directory), none ? ", which does not exist" : "",
+               ", expected a folder below the adapter root ", tensafe::in_quotes(root_.native())});
     return folder;
 }
 

@@ -11,10 +11,9 @@ namespace split {
 constexpr std::size_t longest = std::size_t{1} << 30;  // OpenSSL counts in int
 
 std::string base64(std::span<const std::uint8_t> bytes) {
-    if (bytes.size() > longest / 4 * 3) {
-        throw tensafe::parameter_error(
-            {"base64: got ", bytes.size(), " bytes, expected at most ", longest / 4 * 3});
-    }
+    tensafe::require<tensafe::parameter_error>(
+        bytes.size() <= longest / 4 * 3,
+        {"base64: got ", bytes.size(), " bytes, expected at most ", longest / 4 * 3});
     std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // OpenSSL ends it with a zero
     auto* const to = reinterpret_cast<unsigned char*>(text.data());
     text.resize(static_cast<std::size_t>(EVP_EncodeBlock(to, bytes.data(), static_cast<int>(bytes.size()))));
@@ -22,18 +21,16 @@ std::string base64(std::span<const std::uint8_t> bytes) {
 }
 
 std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view what) {
-    if (text.size() % 4 != 0 || text.size() > longest) {
-        throw tensafe::format_error(
-            {what, ": got ", text.size(), " characters, expected a multiple of 4 of at most ", longest});
-    }
+    tensafe::require<tensafe::format_error>(
+        text.size() % 4 == 0 && text.size() <= longest,
+        {what, ": got ", text.size(), " characters, expected a multiple of 4 of at most ", longest});
     std::vector<std::uint8_t> bytes(text.size() / 4 * 3);
     const int count = EVP_DecodeBlock(bytes.data(), reinterpret_cast<const unsigned char*>(text.data()),
                                       static_cast<int>(text.size()));
     bytes.erase(bytes.end() - (text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0), bytes.end());
     // OpenSSL takes spaces at both ends, and bits that stand for nothing, too.
-    if (count < 0 || base64(bytes) != text) {
-        throw tensafe::format_error({what, ": is not of base64, or not as it is written"});
-    }
+    tensafe::require<tensafe::format_error>(count >= 0 && base64(bytes) == text,
+                                            {what, ": is not of base64, or not as it is written"});
     return bytes;
 }
 

@@ -74,7 +74,7 @@ struct welcome {
     /// Hidden states of each group that the client's own limits have left, or one number for all; empty: no
     /// limit.
     std::vector<std::uint64_t> queries_left{};
-    std::string pin = {};  ///< text of a keystore::adapter_pin; empty, and no member: none was made
+    std::string pin = {};  ///< text of a keystore::adapter_pin; empty, and no member: there is none
     bool operator==(const welcome&) const = default;
 };
 

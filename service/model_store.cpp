@@ -2,7 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
-#include <tensafe/keystore/adapter_pin.hpp>
+#include <tensafe/keystore/opened_pin.hpp>
 #include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
@@ -13,6 +13,7 @@
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <map>
@@ -24,6 +25,7 @@ namespace split {
 
 namespace {
 
+namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 namespace serving = tensafe::serving;
 namespace wire = tensafe::wire;
@@ -79,26 +81,13 @@ std::vector<serving::query_limits> bits_of(std::string_view name, const lora::ad
 class one_version final : public served_model {
   public:
     /// @param options  that the model was packed with
-    one_version(handle of, const lora::model_options& options, std::vector<serving::query_limits> bits,
-                const tensafe::keystore::signing_key* publisher)
+    one_version(handle of, const lora::model_options& options, adapter_facts known)
         : served_model(
-              wire::write_model_layout<params, packing, protection>(of.model().layout()),
+              std::move(known), wire::write_model_layout<params, packing, protection>(of.model().layout()),
               wire::write_held_adapter(lora::client_part(of.matrices(), options), of.model().layout())),
           handle_(std::move(of)) {
         name = handle_.name();
         version = handle_.version();
-        groups = std::move(bits);
-        if (publisher != nullptr) {
-            namespace keystore = tensafe::keystore;
-            lora::model_layout pinned = packed().layout();
-            pinned.tokens_ahead = 0;  // the adapter is the same, however tokens are sent
-            const auto layout_bytes = wire::write_model_layout<params, packing, protection>(pinned);
-            pin =
-                keystore::adapter_pin::make(*publisher, name, std::as_bytes(std::span(layout_bytes)),
-                                            std::as_bytes(std::span(*held.in(frame_form::binary))),
-                                            keystore::weights_digest<model_type>(handle_.matrices(), options))
-                    .text();
-        }
         for (std::size_t group = 0; group < groups.size(); ++group) {
             const auto& plan = packed().decode(group).plan();
             largest_request = std::max(
@@ -206,27 +195,45 @@ struct model_store::state {
         result.tokens_ahead = tokens > 1 ? tokens : 0;
         return result;
     }
-    state(const limits& allowed, std::shared_ptr<const tensafe::keystore::signing_key> signer)
-        : shares(allowed.shares), publisher(std::move(signer)), options(with_blocks(allowed.tokens_ahead)) {}
+    state(const limits& allowed, pin_files files)
+        : shares(allowed.shares), pins(std::move(files)), options(with_blocks(allowed.tokens_ahead)) {}
+    /// With a hash of A in the place of counted_as.
+    adapter_facts look_at(const std::string& name, const lora::adapter& matrices) const {
+        adapter_facts result{{}, bits_of(name, matrices, options, shares), {}};
+        if (const auto file = pins.find(name); file != pins.end()) {
+            const auto pinned = keystore::opened_pin::read(file->second);
+            pinned.check(name, keystore::pinned_parts_of<params, packing, protection>(matrices, options),
+                         tensafe::quote(file->second.string()));
+            result.pin = pinned.pin.text();
+        }
+        keystore::sha256 hash;
+        for (const auto& site : matrices.sites) {
+            const std::array<std::uint64_t, 2> shape{site.a.rows, site.a.columns};
+            hash.update(std::as_bytes(std::span(shape)));
+            hash.update(std::as_bytes(std::span(site.a.values)));
+        }
+        result.counted_as = keystore::hex(hash.finish());
+        return result;
+    }
     const of_each_scope<double> shares;
-    const std::shared_ptr<const tensafe::keystore::signing_key> publisher;
+    const pin_files pins;
     const lora::model_options options;
     serving::registry<model_type> adapters{serving::pack_with<model_type>(options)};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
+    std::map<std::string, std::string> first_names;  // by the hash of A: another name begins nothing anew
 };
 
-model_store::model_store(const limits& allowed,
-                         std::shared_ptr<const tensafe::keystore::signing_key> publisher)
-    : state_(std::make_unique<state>(allowed, std::move(publisher))) {}
+model_store::model_store(const limits& allowed, pin_files pins)
+    : state_(std::make_unique<state>(allowed, std::move(pins))) {}
 model_store::~model_store() = default;
 
 std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
                                 const lora::pack_progress& progress) {
-    std::vector<serving::query_limits> bits;
+    adapter_facts known;
     const auto checked = [&] {
         lora::adapter matrices = from();
-        bits = bits_of(name, matrices, state_->options, state_->shares);
+        known = state_->look_at(name, matrices);
         return matrices;
     };
     const std::uint64_t version = state_->adapters.load(name, checked, progress);
@@ -234,10 +241,12 @@ std::uint64_t model_store::load(const std::string& name, const std::function<lor
     if (!now || now.version() != version) {
         return version;  // another load or an unload was faster
     }
-    auto made = std::make_shared<const one_version>(std::move(now), state_->options, std::move(bits),
-                                                    state_->publisher.get());
+    std::unique_lock lock(state_->mutex);
+    known.counted_as = state_->first_names.try_emplace(known.counted_as, name).first->second;
+    lock.unlock();
+    auto made = std::make_shared<const one_version>(std::move(now), state_->options, std::move(known));
     std::shared_ptr<const one_version> dropped;  // given back outside the lock
-    const std::lock_guard lock(state_->mutex);
+    const std::lock_guard publishing(state_->mutex);
     if (const handle still = state_->adapters.find(name); still && still.version() == version) {
         dropped = std::exchange(state_->current[name], std::move(made));
     }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/random/seed.hpp>
@@ -11,7 +10,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -44,21 +45,28 @@ class opening_message {
     mutable shared_message json_;
 };
 
+/// What is known of an adapter beside its matrices.
+struct adapter_facts {
+    std::string counted_as;  ///< in query counts: the first name that its A was loaded under
+    std::vector<tensafe::serving::query_limits> groups;
+    std::string pin;  ///< text of a keystore::adapter_pin; empty: it has none
+};
+
 /// One version of an adapter, packed, with the messages that open a session. As long as somebody holds it,
 /// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
-class served_model {
+class served_model : public adapter_facts {
   public:
     std::string name;
     std::uint64_t version = 0;
-    std::vector<tensafe::serving::query_limits> groups;
     std::size_t largest_request = 0;  ///< bytes
     opening_message layout;
     opening_message held;  ///< what a client holds, B and scales: as large as the B of the adapter
-    std::string pin;       ///< text of a keystore::adapter_pin; empty: none was made
 
   protected:
-    served_model(std::vector<std::uint8_t> layout_message, std::vector<std::uint8_t> held_message)
-        : layout(carried_message::kind::model_layout, std::move(layout_message)),
+    served_model(adapter_facts known, std::vector<std::uint8_t> layout_message,
+                 std::vector<std::uint8_t> held_message)
+        : adapter_facts(std::move(known)),
+          layout(carried_message::kind::model_layout, std::move(layout_message)),
           held(carried_message::kind::held_adapter, std::move(held_message)) {}
     ~served_model() = default;
 };
@@ -92,12 +100,14 @@ class session_evaluator {
     virtual const served_model& model() const noexcept = 0;
 };
 
+/// Files of keystore::opened_pin, by the adapter's name.
+using pin_files = std::map<std::string, std::filesystem::path, std::less<>>;
+
 /// The adapters that are served. Thread-safe.
 class model_store {
   public:
-    /// @param publisher  signs a pin of each adapter that is loaded; null: there are none
-    explicit model_store(const limits& allowed,
-                         std::shared_ptr<const tensafe::keystore::signing_key> publisher = nullptr);
+    /// @param pins  read at each load: another adapter than that of its name's pin is not loaded
+    explicit model_store(const limits& allowed, pin_files pins = {});
     ~model_store();
     model_store(const model_store&) = delete;
     model_store& operator=(const model_store&) = delete;
@@ -105,7 +115,8 @@ class model_store {
     /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until
     /// then, and if this throws, the old one.
     /// @return the version
-    /// @throws as serving::registry::load; parameter_error, before it packs, if a limit is below one request
+    /// @throws as serving::registry::load; before it packs parameter_error if a limit is below one request,
+    ///         and as keystore::opened_pin::read and check
     std::uint64_t load(const std::string& name, const std::function<tensafe::lora::adapter()>& from,
                        const tensafe::lora::pack_progress& progress = {});
     /// Whether there was one of this name.

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -30,6 +31,7 @@ struct program_options {
     std::string adapter;
     std::string pin;
     std::string publisher;
+    std::uint64_t oldest_revision = 0;
     std::string identity;
     std::string key;
     std::string passphrase_file;
@@ -43,8 +45,7 @@ struct program_options {
     void add_to(CLI::App& app) {
         add_connection_to(app);
         app.add_option("--identity", identity,
-                       "file of this client's Ed25519 key, made if there is none; "
-                       "default: a fresh one");
+                       "file of this client's Ed25519 key, made if there is none; default: a fresh one");
         app.add_option("--key", key, "key file with the secret key (manage_keys); default: a fresh one");
         app.add_option("--passphrase-file", passphrase_file, "of the key file, mode 0600");
     }
@@ -55,6 +56,7 @@ struct program_options {
         app.add_option("--adapter", adapter, "its name on the server")->required();
         app.add_option("--pin", pin, "file of the pin that the server must show of the adapter");
         app.add_option("--publisher", publisher, "public key that must have signed the server's pin");
+        app.add_option("--oldest-revision", oldest_revision, "of such a pin")->needs("--publisher");
         app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
         app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
             ->capture_default_str()
@@ -79,10 +81,9 @@ struct program_options {
     /// @throws tensafe::parameter_error for ws:// without --insecure-plaintext
     remote_model::connector connector() const {
         const server_address to = server_address::of(server);
-        if (!to.tls && !insecure_plaintext) {
-            throw tensafe::parameter_error("--server " + to.text() +
-                                           ": has no TLS, expected wss://, or --insecure-plaintext as well");
-        }
+        tensafe::require<tensafe::parameter_error>(
+            to.tls || insecure_plaintext,
+            {"--server ", to.text(), ": has no TLS, expected wss://, or --insecure-plaintext as well"});
         if (!to.tls) {
             std::fprintf(stderr, "%s: no TLS: what goes over this connection can be changed on its way\n",
                          to.text().c_str());
@@ -106,6 +107,7 @@ struct program_options {
         if (!publisher.empty()) {
             options.publisher = tensafe::keystore::verifying_key::from_hex(publisher, "--publisher");
         }
+        options.oldest_revision = oldest_revision;
         options.frames = json_frames ? frame_form::json : frame_form::binary;
         options.report = [](const std::string& text) {
             std::fprintf(stderr, "%s%s\n", examples::over_progress_bar(), text.c_str());
@@ -118,11 +120,10 @@ struct program_options {
         if (key.empty()) {
             return std::make_shared<tensafe::lora::client<params>>();
         }
-        if (passphrase_file.empty() && tensafe::keystore::read_key_info(key).wrapped) {
-            throw tensafe::keystore::passphrase_error(
-                "--key " + tensafe::quote(key) +
-                ": has a passphrase, expected --passphrase-file FILE as well");
-        }
+        tensafe::require<tensafe::keystore::passphrase_error>(
+            !passphrase_file.empty() || !tensafe::keystore::read_key_info(key).wrapped,
+            {"--key ", tensafe::in_quotes(key),
+             ": has a passphrase, expected --passphrase-file FILE as well"});
         const tensafe::keystore::passphrase phrase =
             passphrase_file.empty() ? tensafe::keystore::passphrase()
                                     : tensafe::keystore::passphrase::read(passphrase_file);

@@ -34,8 +34,8 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
                const keystore::sha256_digest& held, const char* whose_held, const remote_options& wanted) {
     const std::string who = tensafe::text_of({"remote_model: adapter ", in_quotes(wanted.adapter), ": "});
     if (!shown) {
-        require<signature_error>(!wanted.pin && !wanted.publisher,
-                                 {who, "got no pin, expected the server to show one (--pin-key)"});
+        require<signature_error>(!wanted.pin && !wanted.publisher && wanted.oldest_revision == 0,
+                                 {who, "got no pin, expected the server to show one (its --pin)"});
         return;
     }
     const keystore::adapter_pin pinned = wanted.pin.value_or(*shown);
@@ -55,9 +55,14 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
     check(whose_held, held, shown->held);
     check("publisher of the pin", shown->key.bytes(), pinned.key.bytes());
     check("publisher of the pin", shown->key.bytes(), wanted.publisher.value_or(shown->key).bytes());
+    const std::uint64_t oldest =
+        std::max(wanted.pin ? pinned.revision : wanted.oldest_revision, wanted.oldest_revision);
+    require<signature_error>(shown->revision >= oldest, {who, "revision of the pin: got ", shown->revision,
+                                                         ", expected at least ", oldest});
     check("layout of the pin", shown->layout, pinned.layout);
     check("B of the pin", shown->held, pinned.held);
     check("commitment to A", shown->commitment, pinned.commitment);
+    check("marks of the pin", shown->marks, pinned.marks);
 }
 
 session::refusal reason_of(error_code code) {

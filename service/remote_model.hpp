@@ -104,10 +104,12 @@ struct remote_options {
     std::size_t most_losses = 5;
     std::size_t most_waits = 100;
     tensafe::lora::base_norms base_norms;  ///< of the base model's layers, if it is here
-    /// What the server's pin of the adapter must say, and who must have signed it. With neither a pin is only
-    /// remembered: later sessions must show it too.
+    /// What the server's pin of the adapter must say, in this revision or a later one; who must have signed
+    /// it; and its smallest revision, of which 0 asks for no pin. With none of them a pin is only remembered:
+    /// later sessions must show it too.
     std::optional<tensafe::keystore::adapter_pin> pin;
     std::optional<tensafe::keystore::verifying_key> publisher;
+    std::uint64_t oldest_revision = 0;
 
     /// Called after each reply. What it throws stops the call: no more goes up, what is under way is read
     /// within step_limit, and then it is thrown again.

@@ -14,7 +14,7 @@ namespace split {
 
 service::service(service_options options)
     : options_(std::move(options)),
-      adapters_(options_.allowed, options_.publisher),
+      adapters_(options_.allowed, options_.pins),
       sessions_(options_.allowed),
       // Without a list of clients anybody makes keys: made-up ones must not take the room of others.
       counts_(options_.state,
@@ -66,20 +66,20 @@ void service::origin_refused(const std::string& origin, const std::string& addre
                      {{"origin", std::string_view(origin).substr(0, 200)}, {"address", address}}, address);
 }
 
-query_counts::account service::account_of(const session& of, std::string_view adapter) const {
+query_counts::account service::account_of(const session& of, const served_model& model) const {
     std::string tenant;
     if (options_.addresses_are_tenants) {
         tenant = "address " + of.address;  // a space, which no tenant's name has
     } else if (options_.clients) {
         tenant = options_.clients->find(of.client)->second;  // it has a session: it is listed
     }
-    return counts_.account_of(of.client, tenant, adapter);
+    return counts_.account_of(of.client, tenant, model.counted_as);
 }
 
 std::optional<double> service::used_share(std::string_view adapter) const {
     constexpr auto of_adapter = static_cast<std::size_t>(scope::adapter);
     const auto model = adapters_.find(adapter);
-    const query_counts::account rows = counts_.account_of({}, {}, adapter);
+    const query_counts::account rows = counts_.account_of({}, {}, model ? model->counted_as : "");
     std::optional<double> most;
     for (std::size_t group = 0; model && group < model->groups.size(); ++group) {
         if (const auto limit = model->groups[group].limits[of_adapter]) {

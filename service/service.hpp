@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/serving/file_store.hpp>
 #include <tensafe/serving/meter.hpp>
@@ -34,8 +33,7 @@ struct service_options {
     std::optional<client_list> clients;
     /// The clients of an address are one tenant: of pages, whose keys are new with each visit.
     bool addresses_are_tenants = false;
-    /// Signs a pin of each adapter that is loaded, which welcome shows; null: no pins.
-    std::shared_ptr<const tensafe::keystore::signing_key> publisher;
+    pin_files pins;  ///< of adapters, which welcome shows
     log to;
 };
 
@@ -78,8 +76,7 @@ class service {
     /// @return how many there were
     std::size_t forget(std::string_view client, std::size_t ended = 0);
 
-    /// The largest part of an input's limit over all clients of this adapter that is used up;
-    /// nothing: it has none.
+    /// The largest used-up part of an input's limit over all clients of this adapter; nothing: it has none.
     std::optional<double> used_share(std::string_view adapter) const;
 
     /// The page for Prometheus.
@@ -95,7 +92,7 @@ class service {
   private:
     friend class session_protocol;
 
-    query_counts::account account_of(const session& of, std::string_view adapter) const;
+    query_counts::account account_of(const session& of, const served_model& model) const;
 
     service_options options_;
     model_store adapters_;

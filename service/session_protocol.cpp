@@ -104,11 +104,15 @@ class counts_of_session final : public tensafe::serving::file_store {
             log_level::warning, "limit_reached",
             {{"client", prefix_of(client_)}, {"adapter", model_->name}, {"option", share_options[of]}},
             client_);
-        throw refusal{error_code::query_limit,
-                      tensafe::text_of({"request: with it ", who[of], " would have got ", why.bits,
-                                        " bits of this input's A, expected at most ",
-                                        model_->groups[group].limits[of].value_or(0), ": only a larger ",
-                                        share_options[of], " of the server gives more"})};
+        using part = tensafe::text_part;
+        const bool is_own = why.of == scope::client;  // numbers of others would tell what they do
+        throw refusal{
+            error_code::query_limit,
+            tensafe::text_of({"request: with it ", who[of], " would have got ",
+                              is_own ? part(why.bits) : part("more"), " bits of this input's A",
+                              is_own ? ", expected at most " : " than it may have",
+                              is_own ? part(model_->groups[group].limits[of].value_or(0)) : part(""),
+                              ": only a larger ", share_options[of], " of the server gives more"})};
     }
 
     service& of_;
@@ -339,7 +343,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     made.client = tensafe::keystore::hex(hello_->client);
     made.address = limited_address(address_);
     made.frames = frames_;
-    account_ = of_.account_of(made, model_->name);
+    account_ = of_.account_of(made, *model_);
     try {
         made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message,
                                         std::make_unique<counts_of_session>(of_, model_, account_, made));
@@ -379,7 +383,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
              "waits: say hello"});
     // The model of the session lives as long as the session does.
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
-    account_ = of_.account_of(*session_, model_->name);
+    account_ = of_.account_of(*session_, *model_);
     frames_ = session_->frames;
     // What is computed for the old connection is kept before the client asks for it again.
     const std::lock_guard lock(session_->evaluator->answering);

@@ -174,10 +174,9 @@ tls_files prepare_certificate(const std::filesystem::path& folder, const std::ve
     };
     const bool has_key = is_there(files.key);
     const bool has_certificate = is_there(files.certificate) && (has_key || !is_there(waiting(files)));
-    if (has_certificate != has_key) {
-        throw tensafe::format_error(quote((has_certificate ? files.key : files.certificate).string()) +
-                                    ": is missing, but its other half is there" + remedy(files));
-    }
+    tensafe::require<tensafe::format_error>(
+        has_certificate == has_key, {quote((has_certificate ? files.key : files.certificate).string()),
+                                     ": is missing, but its other half is there", remedy(files)});
     if (!has_certificate) {
         make(files, hosts, seconds);
     }

@@ -371,9 +371,7 @@ class websocket_connection final : public client_connection {
     }
 
     void check_open(const char* what) const {
-        if (!open_) {
-            throw connection_lost(address_ + ": cannot " + std::string(what) + ": the connection is closed");
-        }
+        tensafe::require<connection_lost>(open_, {address_, ": cannot ", what, ": the connection is closed"});
     }
 
     void reach(const server_address& to) {
@@ -459,12 +457,12 @@ server_address server_address::of(std::string_view url) {
     result.tls = fits && parts[1] == "wss";
     result.port = fits && parts[4].matched ? parts[4].str() : result.tls ? "443" : "80";
     const unsigned long number = std::stoul(result.port);
-    if (!fits || number == 0 || number > 65'535) {
-        throw tensafe::parameter_error("server address: got " + tensafe::quote(url) +
-                                       ", expected wss://host:port, or ws://host:port without TLS" +
-                                       (fits ? ", the port from 1 to 65535" : "") +
-                                       (url.starts_with("https://") ? ": write wss:// for https://" : ""));
-    }
+    tensafe::require<tensafe::parameter_error>(
+        fits && number != 0 && number <= 65'535,
+        {"server address: got ", tensafe::in_quotes(url),
+         ", expected wss://host:port, or ws://host:port without TLS",
+         fits ? ", the port from 1 to 65535" : "",
+         url.starts_with("https://") ? ": write wss:// for https://" : ""});
     result.host = parts[2].matched ? parts[2] : parts[3];
     result.port = std::to_string(number);
     return result;
@@ -476,10 +474,9 @@ std::string server_address::host_and_port() const {
 
 std::unique_ptr<client_connection> connect_websocket(const server_address& to,
                                                      const websocket_options& options) {
-    if (to.tls && options.trusted_certificates.empty()) {
-        throw tensafe::parameter_error(
-            to.text() + ": got no certificate to trust, expected --trust with the server's certificate.pem");
-    }
+    tensafe::require<tensafe::parameter_error>(
+        !to.tls || !options.trusted_certificates.empty(),
+        {to.text(), ": got no certificate to trust, expected --trust with the server's certificate.pem"});
     return std::make_unique<websocket_connection>(to, options);
 }
 

@@ -339,8 +339,7 @@ int run(const client_options& options) {
     if (const auto left = remote.queries_left(group)) {
         std::printf(
             "queries left    %llu or more for this input, by this client's own limits; those of its tenant "
-            "or "
-            "the adapter may end it sooner\n",
+            "or the adapter may end it sooner\n",
             static_cast<unsigned long long>(*left));
     }
     if (options.forget) {
@@ -369,12 +368,10 @@ int main(int argc, char** argv) {
     app.footer(
         "Signals:\n"
         "  SIGINT, SIGTERM and SIGHUP end it after the answers on their way; what was paid for is at --out. "
-        "A "
-        "second one ends it at once.\n"
+        "A second one ends it at once.\n"
         "Exit status:\n"
         "  0 if every hidden state was answered and no delta is off by more than --tolerance, 1 if not, more "
-        "than "
-        "100 for wrong options.\n"
+        "than 100 for wrong options.\n"
         "Example:\n"
         "  tensafe-client --server wss://localhost:8443 --trust certificate.pem --adapter qwen \\\n"
         "      --site self_attn.q_proj --states hidden_states.safetensors --out deltas.safetensors");

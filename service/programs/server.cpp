@@ -5,7 +5,7 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/lora/packing/budget.hpp>
 
 #include <CLI/CLI.hpp>
@@ -23,6 +23,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,11 @@
 namespace {
 
 using namespace std::chrono_literals;
+using tensafe::in_quotes;
+using tensafe::io_error;
+using tensafe::parameter_error;
+using tensafe::require;
+using tensafe::text_of;
 
 /// The most that any client may be trusted with, as a power of two.
 constexpr std::size_t most_tokens_ahead =
@@ -60,7 +66,7 @@ struct arguments {
     std::vector<std::string> hosts;
     std::string clients;
     bool anybody = false;
-    std::string pin_key;
+    std::vector<std::string> pins;
     bool insecure_plaintext = false;
     std::string web;
     std::vector<std::string> origins;
@@ -141,8 +147,9 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--clients", a.clients,
                    "file of public keys that may come, one a line, after a space its tenant; or:");
     app.add_flag("--anybody", a.anybody, "any key may come");
-    app.add_option("--pin-key", a.pin_key,
-                   "file of an Ed25519 key (sign_adapter keygen): clients are shown a pin of their adapter");
+    app.add_option("--pin", a.pins,
+                   "NAME=FILE, a pin by the adapter's owner (sign_adapter pin): clients are shown it, and no "
+                   "other adapter is loaded under the name; may be repeated");
     app.option_defaults()->group("Limits");
     for (std::size_t i = 0; i < a.service.allowed.shares.size(); ++i) {
         add_share(app, split::share_options[i], a.service.allowed.shares[i]);
@@ -214,12 +221,11 @@ void read_listen(arguments& a) {
     const char* const end = port.data() + port.size();
     const auto read = std::from_chars(port.data(), end, a.net.port);
     const std::string plain = a.net.address.substr(0, a.net.address.find('%'));  // without the interface
-    if (!split::is_address(plain) || read.ec != std::errc() || read.ptr != end) {
-        throw tensafe::parameter_error(
-            "got --listen " + tensafe::quote(a.listen) +
-            ", expected ADDRESS:PORT, an address of this machine, as 0.0.0.0 or [::], or localhost, and a "
-            "port from 0 to 65535");
-    }
+    require<parameter_error>(
+        split::is_address(plain) && read.ec == std::errc() && read.ptr == end,
+        {"got --listen ", in_quotes(a.listen),
+         ", expected ADDRESS:PORT, an address of this machine, as 0.0.0.0 or [::], or localhost, and a port "
+         "from 0 to 65535"});
 }
 
 /// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever
@@ -265,14 +271,12 @@ void serve(split::service& service, split::net::http_server& server, const sigse
 
 /// A folder that is made is for this user alone. One that was there keeps its owner and mode, and must be.
 void prepare_state(const std::filesystem::path& folder) {
-    const std::string option = "--state " + tensafe::quote(folder.string()) + ": ";
+    const std::string option = text_of({"--state ", in_quotes(folder.native()), ": "});
     std::error_code failure;
     const bool was_there = std::filesystem::exists(folder, failure);
     std::filesystem::create_directories(folder, failure);
-    if (failure) {
-        throw tensafe::io_error(option + "cannot make the folder: " + failure.message() +
-                                ", expected one that is there or can be made");
-    }
+    require<io_error>(!failure, {option, "cannot make the folder: ", failure.message(),
+                                 ", expected one that is there or can be made"});
     if (!was_there) {
         std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
     }
@@ -280,35 +284,28 @@ void prepare_state(const std::filesystem::path& folder) {
     if (::stat(folder.c_str(), &status) != 0) {
         tensafe::io::throw_io_error(folder, "read the owner", errno);
     }
-    if (status.st_uid != ::geteuid()) {
-        throw tensafe::io_error(option + "belongs to user " + std::to_string(status.st_uid) +
-                                ", expected a folder of this server's user, " + std::to_string(::geteuid()) +
-                                ": start it as the owner, or give it a folder of its own");
-    }
-    if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        throw tensafe::io_error(option +
-                                "others than its owner have access, expected a folder of this server alone "
-                                "(chmod 700)");
-    }
+    require<io_error>(
+        status.st_uid == ::geteuid(),
+        {option, "belongs to user ", status.st_uid, ", expected a folder of this server's user, ",
+         ::geteuid(), ": start it as the owner, or give it a folder of its own"});
+    require<io_error>(
+        (status.st_mode & (S_IRWXG | S_IRWXO)) == 0,
+        {option, "others than its owner have access, expected a folder of this server alone (chmod 700)"});
 }
 
-/// Names, as the admin endpoint takes them, with their folders.
-std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector<std::string>& given) {
-    std::vector<std::pair<std::string, std::string>> result;
+/// Names, as the admin endpoint takes them, with their folders or files.
+std::map<std::string, std::filesystem::path> read_named(const char* option, const char* what,
+                                                        const std::vector<std::string>& given) {
+    std::map<std::string, std::filesystem::path> result;
     for (const std::string& each : given) {
         const std::size_t equals = std::min(each.find('='), each.size());
         const std::string name = each.substr(0, equals);
-        const std::string folder = each.substr(std::min(equals + 1, each.size()));
-        if (!split::is_adapter_name(name) || folder.empty()) {
-            throw tensafe::parameter_error(
-                "got --adapter " + tensafe::quote(each) +
-                ", expected NAME=DIRECTORY, the name of up to 128 bytes of UTF-8, without \"..\"");
-        }
-        if (std::ranges::count(result, name, &std::pair<std::string, std::string>::first) > 0) {
-            throw tensafe::parameter_error("got --adapter " + tensafe::quote(name) +
-                                           " again, expected each name once");
-        }
-        result.emplace_back(name, folder);
+        const std::string path = each.substr(std::min(equals + 1, each.size()));
+        require<parameter_error>(split::is_adapter_name(name) && !path.empty(),
+                                 {"got ", option, " ", in_quotes(each), ", expected NAME=", what,
+                                  ", the name of up to 128 bytes of UTF-8, without \"..\""});
+        require<parameter_error>(result.emplace(name, path).second,
+                                 {"got ", option, " ", in_quotes(name), " again, expected each name once"});
     }
     return result;
 }
@@ -316,35 +313,27 @@ std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector
 /// What pages need, before anything is made.
 std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback) {
     for (const std::string& each : a.origins) {
-        if (!split::is_origin(each)) {
-            throw tensafe::parameter_error(
-                "got --origin " + tensafe::quote(each) +
-                ", expected what browsers send: https://HOST or https://HOST:PORT, in small letters, without "
-                "a path and without port 443; http for localhost alone");
-        }
+        require<parameter_error>(
+            split::is_origin(each),
+            {"got --origin ", in_quotes(each),
+             ", expected what browsers send: https://HOST or https://HOST:PORT, in small letters, without a "
+             "path and without port 443; http for localhost alone"});
     }
     if (a.web.empty() && a.origins.empty()) {
         return std::nullopt;
     }
     a.service.addresses_are_tenants = true;
-    if (!a.anybody || !a.has_limits_for_pages) {
-        throw tensafe::parameter_error(
-            "got --web or --origin, expected with them --anybody, --tenant-share and --adapter-share: the "
-            "key of "
-            "a page is new with each visit, so that a client's own limit protects nothing. The tenant's "
-            "limit is "
-            "then that of an address, and the adapter's that of all together");
-    }
-    if (a.insecure_plaintext && !is_loopback) {
-        throw tensafe::parameter_error(
-            "got --insecure-plaintext with pages, expected --listen at a loopback "
-            "address: whoever is on the way could change the page");
-    }
-    if (a.origins.empty() && !a.insecure_plaintext) {
-        throw tensafe::parameter_error(
-            "got --web without --origin, expected the address that people type, as "
-            "https://example.org");
-    }
+    require<parameter_error>(
+        a.anybody && a.has_limits_for_pages,
+        {"got --web or --origin, expected with them --anybody, --tenant-share and --adapter-share: the key "
+         "of a page is new with each visit, so that a client's own limit protects nothing. The tenant's "
+         "limit is then that of an address, and the adapter's that of all together"});
+    require<parameter_error>(!a.insecure_plaintext || is_loopback,
+                             {"got --insecure-plaintext with pages, expected --listen at a loopback address: "
+                              "whoever is on the way could change the page"});
+    require<parameter_error>(
+        !a.origins.empty() || a.insecure_plaintext,
+        {"got --web without --origin, expected the address that people type, as https://example.org"});
     if (a.web.empty()) {
         return std::nullopt;
     }
@@ -353,68 +342,61 @@ std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback)
     const auto holds = [](const std::filesystem::path& outer, const std::filesystem::path& inner) {
         return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
     };
-    if (holds(page, state) || holds(state, page)) {
-        throw tensafe::parameter_error("got --web " + tensafe::quote(a.web) + " and --state " +
-                                       tensafe::quote(a.service.state.string()) +
-                                       ", expected two folders: everybody could read the server's keys");
-    }
+    require<parameter_error>(
+        !holds(page, state) && !holds(state, page),
+        {"got --web ", in_quotes(a.web), " and --state ", in_quotes(a.service.state.native()),
+         ", expected two folders: everybody could read the server's keys"});
     return split::static_files(page);
 }
 
 int run(arguments& a) {
     const sigset_t signals = block_signals();
-    if (a.adapters.empty() && a.adapter_root.empty()) {
-        throw tensafe::parameter_error(
-            "got neither --adapter nor --adapter-root, expected --adapter NAME=DIRECTORY to serve, or "
-            "--adapter-root DIRECTORY to load adapters from later");
+    require<parameter_error>(
+        !a.adapters.empty() || !a.adapter_root.empty(),
+        {"got neither --adapter nor --adapter-root, expected --adapter NAME=DIRECTORY to serve, or "
+         "--adapter-root DIRECTORY to load adapters from later"});
+    const auto adapters = read_named("--adapter", "DIRECTORY", a.adapters);
+    for (const auto& [name, file] : read_named("--pin", "FILE", a.pins)) {
+        require<parameter_error>(adapters.contains(name) || !a.adapter_root.empty(),
+                                 {"got --pin ", in_quotes(name), ", expected the name of an --adapter"});
+        static_cast<void>(tensafe::keystore::adapter_pin::read(file));  // said before anything is made
+        a.service.pins.emplace(name, file);
     }
-    const auto adapters = read_adapters(a.adapters);
     read_listen(a);
-    if (a.clients.empty() != a.anybody) {
-        throw tensafe::parameter_error(
-            std::string(a.anybody ? "got both --clients and" : "got neither --clients nor") +
-            " --anybody, expected one: --clients FILE, the public keys that may come, or --anybody");
-    }
+    require<parameter_error>(
+        a.clients.empty() == a.anybody,
+        {a.anybody ? "got both --clients and" : "got neither --clients nor",
+         " --anybody, expected one: --clients FILE, the public keys that may come, or --anybody"});
     if (!a.anybody) {
         a.service.clients = split::read_client_list(a.clients);
     }
     const std::string who =
         a.anybody ? "anybody" : "listed clients (" + std::to_string(a.service.clients->size()) + ")";
-    if (!a.pin_key.empty()) {
-        a.service.publisher = std::make_shared<const tensafe::keystore::signing_key>(
-            tensafe::keystore::signing_key::read(a.pin_key));
-    }
     std::error_code ignored;
-    if (!a.adapter_root.empty() && !std::filesystem::is_directory(a.adapter_root, ignored)) {
-        throw tensafe::parameter_error("got --adapter-root " + tensafe::quote(a.adapter_root) +
-                                       ", expected a folder that is there");
-    }
+    require<parameter_error>(
+        a.adapter_root.empty() || std::filesystem::is_directory(a.adapter_root, ignored),
+        {"got --adapter-root ", in_quotes(a.adapter_root), ", expected a folder that is there"});
     boost::system::error_code none;  // an address that is none fails below
     const auto address = boost::asio::ip::make_address(a.net.address, none);
     const std::optional<split::static_files> page = prepare_pages(a, address.is_loopback());
     prepare_state(a.service.state);
 
     if (a.insecure_plaintext) {
-        std::fprintf(
-            stderr,
-            "tensafe-server: --insecure-plaintext: no TLS. Whoever is on the way sees and changes what "
-            "is sent\n");
+        std::fprintf(stderr,
+                     "tensafe-server: --insecure-plaintext: no TLS. Whoever is on the way sees and "
+                     "changes what is sent\n");
     } else {
         a.net.secure = split::prepare_certificate(a.service.state, a.hosts);
     }
     a.service.to = split::log::to_descriptor(STDERR_FILENO);
     for (std::size_t i = 0; i < split::share_options.size(); ++i) {
-        if (a.service.allowed.shares[i].value_or(0) > 1) {  // 25 may have been meant as percent
-            a.service.to.line(split::log_level::warning, "share_above_all_of_it",
-                              {{"option", split::share_options[i]}});
-        }
-    }
-    if (a.service.addresses_are_tenants) {
-        for (const std::size_t i : {1U, 2U}) {
-            if (!a.service.allowed.shares[i]) {
-                a.service.to.line(split::log_level::warning, "no_limit_for_pages",
-                                  {{"option", split::share_options[i]}});
-            }
+        const std::optional<double>& share = a.service.allowed.shares[i];
+        const char* const event = share.value_or(0) > 1
+                                      ? "share_above_all_of_it"  // 25 may be meant as percent
+                                  : !share && i > 0 && a.service.addresses_are_tenants ? "no_limit_for_pages"
+                                                                                       : nullptr;
+        if (event != nullptr) {
+            a.service.to.line(split::log_level::warning, event, {{"option", split::share_options[i]}});
         }
     }
     split::service service(a.service);

@@ -20,4 +20,7 @@ TENSAFE_FUZZ_TARGET(adapter_pin) {
     keystore::adapter_pin other = *pin;
     other.commitment[0] ^= std::byte{1};
     fuzz::holds(!pin->fits() || !other.fits(), "a signature does not fit two commitments");
+    other = *pin;
+    ++other.revision;
+    fuzz::holds(!pin->fits() || !other.fits(), "a signature does not fit two revisions");
 }

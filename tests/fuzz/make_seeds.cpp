@@ -131,10 +131,11 @@ void make_signatures(const seed_folder& folder) {
 
 void make_pins(const seed_folder& folder) {
     const std::array<std::byte, 32> secret{};
-    const auto pin = keystore::adapter_pin::make(keystore::signing_key::from_secret(secret), "legal",
-                                                 bytes_of("layout"), bytes_of("held"), {});
+    const auto pin = keystore::adapter_pin::make(keystore::signing_key::from_secret(secret), "legal", {}, 7);
     std::string text = pin.text();
     folder.put("signed", bytes_of(text));
+    std::string old = text;
+    folder.put("version_one", bytes_of(old.replace(old.find(": 2"), 3, ": 1")));
     folder.put("unknown_key", bytes_of(text.replace(text.find("held"), 4, "hold")));
 }
 

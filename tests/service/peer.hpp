@@ -253,7 +253,7 @@ struct peer : login {
         open(frames, rerandomization_key_message(nonce));
     }
     void open(split::frame_form frames, const bytes& rerandomization_key) {
-        split::hello h = hello_for(rerandomization_key);
+        split::hello h = hello_for(rerandomization_key, adapter);
         h.frames = frames;
         say(to_text(h));
         REQUIRE(answer.frames().empty());
@@ -297,6 +297,7 @@ struct peer : login {
 
     server& of;
     std::string address;
+    std::string adapter = "kjv";  ///< that `open` asks for
     std::shared_ptr<connection_end> connection;
     std::unique_ptr<split::net::websocket_handler> side;
     split::net::answer answer;

@@ -127,6 +127,24 @@ TEST_CASE("a client that knows the pin of its adapter refuses any other before i
             CHECK(server.requests.empty());
         }
     }
+    // Of a revision before what is known; of pins alike, with a later one too.
+    for (const std::uint64_t shown : {2u, 3u, 4u}) {
+        for (const bool exact : {true, false}) {
+            scripted_server server;
+            auto options = server.options();
+            exact ? void(options.pin = server.made_pin(publisher)) : void(options.oldest_revision = 3);
+            server.revision = shown;
+            server.pin = pin_of(server);
+            if (shown < 3) {
+                check_refusal<tensafe::signature_error>("revision of the pin: got 2, expected at least 3",
+                                                        [&] { server.client(options); });
+            } else {
+                CHECK(server.client(options).pin()->revision == shown);
+            }
+            server.pin.clear();
+            check_refusal<tensafe::signature_error>("got no pin", [&] { server.client(options); });
+        }
+    }
     // The right one; to whoever was given B itself, whatever B the server has, if it is the one of the pin.
     scripted_server server;
     auto options = server.options();
@@ -172,6 +190,9 @@ TEST_CASE("a pin that was shown must be shown again in a fresh session, asked fo
         server.pin = "{}";
         check_refusal<tensafe::format_error>("the server's pin: missing key \"format\"",
                                              [&] { server.client(); });
+        server.pin = R"({"format": "tensafe-adapter-pin", "version": 1})";  // of a server before revisions
+        check_refusal<tensafe::unsupported_error>(
+            "the server's pin: not supported: version 1 of the format, only 2", [&] { server.client(); });
     }
 }
 

@@ -3,7 +3,7 @@
 // at many places.
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/keystore/adapter_pin.hpp>
+#include <tensafe/keystore/opened_pin.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 
 #include "../../service/remote_model.hpp"
@@ -140,13 +140,13 @@ struct both_sides {
         allowed.shares = shares;
         start();
     }
-    void start(std::shared_ptr<const signing_key> publisher = nullptr) {
+    void start(split::pin_files pins = {}) {
         of.reset();  // which locks its folder
         of.emplace(
             allowed,
             [&](auto& options) {
                 options.state = folder.path();
-                options.publisher = std::move(publisher);
+                options.pins = std::move(pins);
                 options.now = std::chrono::steady_clock::now;
             },
             [this] { return adapter; });
@@ -253,35 +253,50 @@ TEST_CASE_FIXTURE(both_sides,
 }
 
 TEST_CASE_FIXTURE(both_sides,
-                  "a service shows one pin after restarts, and another for an A of the same layout and B") {
+                  "a service shows the pin of its adapter, and loads no other A of the same layout and B") {
     CHECK(!client().pin());
-    const auto publisher = fresh_key();
-    start(publisher);
+    const auto owner = fresh_key();
+    const auto file = folder.path() / "kjv.pin";
+    const auto other_file = folder.path() / "other.pin";
+    const auto pin_of = [&](const lora::adapter& pinned_one, std::uint64_t revision) {
+        return keystore::opened_pin::make(
+            *owner, "kjv",
+            keystore::pinned_parts_of<split::params, split::packing, split::protection>(pinned_one),
+            revision);
+    };
+    const auto made = pin_of(adapter, 1);
+    made.write(file);
     split::remote_options pinned;
-    const auto pin = client().pin();
-    REQUIRE(pin);
-    CHECK(pin->fits());
-    CHECK(pin->key == publisher->verifying());
-    pinned.pin = pin;
+    pinned.pin = made.pin;
     for (const std::size_t other : {1u, 16u, 32u}) {  // it says nothing of blocks
         allowed.tokens_ahead = other;
-        start(publisher);
+        start({{"kjv", file}});
         auto remote = client(pinned);
         CHECK(error_of(remote, adapter, 0, 16) < 2e-3);
-        CHECK(remote.pin()->text() == pin->text());
-        auto layout = remote.layout();
-        layout.tokens_ahead = 0;
-        const auto bytes = wire::write_model_layout<split::params, split::packing, split::protection>(layout);
-        CHECK(pin->layout == keystore::sha256::of(std::as_bytes(std::span(bytes))));
+        CHECK(remote.pin() == made.pin);
     }
-    for (float& x : adapter.sites[0].a.values) {  // rows keep their norms
+    auto another = adapter;
+    for (float& x : another.sites[0].a.values) {  // rows keep their norms
         x = -x;
     }
-    load(adapter);
+    check_refusal<tensafe::signature_error>("kjv.pin\": commits to another A", [&] { load(another); });
+    auto remote = client(pinned);  // the old one serves on
+    CHECK(error_of(remote, adapter, 0, 16) < 2e-3);
+
+    pin_of(another, 2).write(other_file);
+    for (const char* const ending : {"", ".opening"}) {
+        std::filesystem::rename(other_file.string() + ending, file.string() + ending);
+    }
+    load(another);
     check_refusal<tensafe::signature_error>("commitment to A: got ", [&] { client(pinned); });
-    const auto later = client().pin();
-    CHECK(later->layout == pin->layout);
-    CHECK(later->held == pin->held);
+    pinned.pin.reset();
+    pinned.publisher = owner->verifying();
+    pinned.oldest_revision = 2;
+    const auto later = client(pinned).pin();
+    CHECK(later->layout == made.pin.layout);
+    CHECK(later->held == made.pin.held);
+    std::filesystem::remove(file);
+    check_refusal<tensafe::io_error>("kjv.pin\": cannot ", [&] { load(another); });
 }
 
 TEST_CASE_FIXTURE(both_sides,

@@ -60,6 +60,7 @@ struct scripted_server {
     lora::model_layout layout = small_layout();
     lora::adapter held = small_held();
     std::string pin;
+    std::uint64_t revision = 3;         ///< of pins that are made
     bool has_session = true;            ///< whether a resume is good
     bool cut_resumes = false;           ///< in place of the next answer to one the connection breaks
     std::uint64_t next_number = 0;      ///< what resumed says; 0: as it is
@@ -104,8 +105,11 @@ struct scripted_server {
                                    std::string_view name = "kjv") const {
         const auto layout_bytes = layout_message();
         const auto held_bytes = held_message();
-        return keystore::adapter_pin::make(by, name, std::as_bytes(std::span(layout_bytes)),
-                                           std::as_bytes(std::span(held_bytes)), {weights});
+        return keystore::adapter_pin::make(by, name,
+                                           {keystore::sha256::of(std::as_bytes(std::span(layout_bytes))),
+                                            keystore::sha256::of(std::as_bytes(std::span(held_bytes))),
+                                            {weights}},
+                                           revision);
     }
 
     split::remote_options options(split::frame_form frames = split::frame_form::binary) {

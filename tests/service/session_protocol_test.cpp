@@ -321,6 +321,28 @@ TEST_CASE("bye ends the session, and the metrics count what happened without nam
     }
 }
 
+TEST_CASE("an adapter's name in UTF-8 is itself in JSON and metrics, and ASCII in the log and in errors") {
+    const std::string name = "\u6cd5\u5f8b \u202e\"\\\U0001f600";
+    std::string log;
+    server s({.shares = {three_requests, {}, {}}},
+             [&](auto& options) { options.to = split::log([&](std::string_view line) { log += line; }); });
+    s.of->adapters().load(name, small_adapter);
+    peer p(s);
+    p.adapter = name;
+    p.open();
+    CHECK(p.welcome.adapter == name);
+    while (p.asks(++p.next_number)) {
+    }
+    CHECK(p.refused().code == query_limit);
+    CHECK(contains(s.of->metrics_text(), "{adapter=\"\u6cd5\u5f8b \u202e\\\"\\\\\U0001f600\"}"));
+    CHECK(contains(log, R"("adapter":"\u6cd5\u5f8b \u202e\"\\\ud83d\ude00")"));
+    peer q(s);
+    q.adapter = "none";
+    const std::string told =
+        q.refusal_of(to_text(q.hello_for(rerandomization_key_message(q.nonce), q.adapter))).message;
+    CHECK(contains(told, R"("\u6cd5\u5f8b \u202e\"\\\U0001f600")"));
+}
+
 TEST_CASE_FIXTURE(opened, "a forgotten client's name does not come back by a frame under way") {
     p.send(request_message(1));
     REQUIRE(s.of->used().snapshot().of_client(p.name()).requests == 1);

@@ -350,6 +350,24 @@ TEST_CASE_FIXTURE(stored_counts, "a usage file that is no list of counts is refu
     check_refused("usage\": line 1: does not say \"tensafe split usage 3\"");
 }
 
+TEST_CASE_FIXTURE(stored_counts,
+                  "a refusal for a limit that is shared says no number that others had a part in") {
+    const std::vector<tensafe::serving::query_limits> groups{{10, {{}, 25, {}}}, {10, {{}, {}, 25}}};
+    query_counts counts(folder.path());
+    for (const std::size_t group : {0u, 1u}) {
+        for (const char* const client : {"alice", "bob", "carol"}) {
+            tensafe::serving::file_store store(counts, counts.account_of(client, "acme", "kjv"), groups);
+            if (client != std::string_view("carol")) {
+                store.add(group);
+                continue;
+            }
+            CHECK(refusal<tensafe::session::refused_error>([&] { store.add(group); }) ==
+                  "request: with it the scope " + std::to_string(group + 1) +
+                      " would have got more bits of this input's A than it may have");
+        }
+    }
+}
+
 TEST_CASE_FIXTURE(stored_counts, "a store refuses what passes a limit, in sessions to come too") {
     const std::vector<tensafe::serving::query_limits> groups{{10, {25, {}, {}}}, {10, {}}};
     for (const int answers : {2, 0}) {  // of the first start, and of the next one
@@ -360,7 +378,7 @@ TEST_CASE_FIXTURE(stored_counts, "a store refuses what passes a limit, in sessio
             store.add(0);
         }
         const std::string said = refusal<tensafe::session::refused_error>([&] { store.add(0); });
-        CHECK(contains(said, "would have got 30 bits of this input's A, expected at most 25"));
+        CHECK(contains(said, "this client would have got 30 bits of this input's A, expected at most 25"));
         CHECK_THROWS_AS(store.admit_block(0), tensafe::session::refused_error);
         store.add(1);
         store.take_back(0);

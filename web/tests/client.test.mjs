@@ -88,6 +88,18 @@ for (const tokensAhead of [1, 128]) {
   });
 }
 
+test("a block that is used up is kept until its last token is answered, though the next one was asked for", async () => {
+  const session = await connect(server.url, { adapter: "qwen", WebSocket: Watched });
+  Watched.begin();
+  await askAll(session, 40);
+  const binary = Watched.log.filter(({ data }) => typeof data !== "string");
+  const place = (way, what, nth) =>
+    binary.indexOf(binary.filter((m) => m.way === way && kind(new Uint8Array(m.data)) === what)[nth]);
+  assert.ok(place("up", 22, 1) > 0);
+  assert.ok(place("up", 22, 1) < place("down", 25, session.tokensAhead - 1));
+  session.close();
+});
+
 /** What is left, as a call says that cannot be paid. */
 async function refusal(session) {
   const error = await session.deltas(input(session), rows(500)).catch((why) => why);

@@ -80,12 +80,12 @@ struct plain_message {
 };
 
 /// The members of a text that may be hostile: strict JSON with exactly these strings and numbers, of which
-/// the first two are the format's name and its version, 1.
+/// the first two are the format's name and its version.
 /// @param file  how messages call the text, already quoted
 class signed_document {
   public:
     signed_document(std::string_view text, std::string_view file, std::string_view format,
-                    std::span<const std::string_view> members)
+                    std::span<const std::string_view> members, std::uint64_t expected_version = 1)
         : what_(file), document_(io::parse_strict_json(text, file)) {
         document_.checked(document_.is_object(), what_, "an object");
         // What is not signed does not stand there: somebody would believe it.
@@ -102,10 +102,9 @@ class signed_document {
             throw format_error(what_ + ": format: got " + quote(text_of("format")) + ", expected " +
                                quote(format));
         }
-        if (const std::uint64_t version = count_of("version"); version != 1) {
-            throw unsupported_error(what_ + ": not supported: version " + std::to_string(version) +
-                                    " of the format, only 1");
-        }
+        const std::uint64_t version = count_of("version");
+        require<unsupported_error>(version == expected_version, {what_, ": not supported: version ", version,
+                                                                 " of the format, only ", expected_version});
     }
     const std::string& text_of(const char* member) const {
         return document_.at(member, what_).checked_string(where(member));

@@ -638,14 +638,17 @@ class file_store : public session::store {
     void admit_block(std::size_t group) override { count(group, false); }
 
   protected:
-    /// Throws for a request that is refused. A server that words its refusals itself overrides it.
+    /// Throws for a request that is refused, and names of what others asked no number. A server that words
+    /// its refusals itself overrides it.
     [[noreturn]] virtual void refuse(std::size_t group, const query_counts::outcome& why) {
+        const auto of = static_cast<std::size_t>(why.of);
         throw session::refused_error(
-            why.what == query_counts::outcome::no_room
-                ? "request: no more clients are counted"
-                : text_of({"request: with it the scope ", static_cast<std::size_t>(why.of),
-                           " would have got ", why.bits, " bits of this input's A, expected at most ",
-                           groups_[group].limits[static_cast<std::size_t>(why.of)].value_or(0)}),
+            why.what == query_counts::outcome::no_room ? "request: no more clients are counted"
+            : of > 0                                   ? text_of({"request: with it the scope ", of,
+                                                                  " would have got more bits of this input's A than it may have"})
+                     : text_of({"request: with it this client would have got ", why.bits,
+                                " bits of this input's A, expected at most ",
+                                groups_[group].limits[of].value_or(0)}),
             session::refusal::query_limit);
     }
 

@@ -1,5 +1,6 @@
 #include <tensafe/lora/adapter/entropy.hpp>
 
+#include "../../../studies/few_bits.hpp"
 #include "../../random_values.hpp"
 #include "../../test.hpp"
 
@@ -10,6 +11,19 @@ namespace {
 
 double bits_an_entry(const matrix& m) {
     return entropy_bits(m) / static_cast<double>(m.values.size());
+}
+
+/// Of the values, whatever rows and scales.
+double order_0_of(const matrix& m) {
+    std::map<float, double> counts;
+    for (const float x : m.values) {
+        ++counts[x];
+    }
+    double bits = 0;
+    for (const auto& [x, count] : counts) {
+        bits += count * std::log2(static_cast<double>(m.values.size()) / count);
+    }
+    return bits / static_cast<double>(m.values.size());
 }
 
 /// Rounds to so many bits of significand: 8 are BF16's.
@@ -38,9 +52,9 @@ TEST_CASE("values that are all one, all different, and half and half have the en
     CHECK(entropy_bits(matrix()) == 0);
 }
 
-TEST_CASE("zeros of both signs are one value") {
-    matrix m(1, 2);
-    m.values = {0.0F, -0.0F};
+TEST_CASE("zeros of both signs, and what is not finite, are one value") {
+    matrix m(1, 4);
+    m.values = {0.0F, -0.0F, NAN, -INFINITY};
     CHECK(entropy_bits(m) == 0);
 }
 
@@ -52,11 +66,57 @@ TEST_CASE("sixteen values have 4 bits an entry, BF16 8 to 11, F32 the logarithm 
     }
     CHECK(std::fabs(bits_an_entry(four) - 4) < 1e-3);
     const matrix a = random_matrix(32, 2048, 2);
-    CHECK(bits_an_entry(with_significand(a, 8)) > 8);
-    CHECK(bits_an_entry(with_significand(a, 8)) < 11);
+    CHECK(bits_an_entry(with_significand(a, 8)) == doctest::Approx(10.1).epsilon(0.03));
+    CHECK(bits_an_entry(with_significand(a, 8)) ==
+          doctest::Approx(order_0_of(with_significand(a, 8))).epsilon(1e-12));
     CHECK(bits_an_entry(a) > 15.9);
     CHECK(bits_an_entry(a) <= 16);
     CHECK(bits_an_entry(random_matrix(2, 16, 3)) <= 5);
+}
+
+TEST_CASE("scales of rows, of 64 and of 32 entries cost 16 bits each, in F32 and in BF16, with any offset") {
+    for (const bool is_bf16 : {false, true}) {
+        for (const int largest : {1, 7, 127}) {
+            for (const std::size_t piece : {2048u, 64u, 32u}) {
+                if (is_bf16 && largest > 7) {
+                    continue;  // BF16 has no room for such a value and the scale
+                }
+                CAPTURE(is_bf16);
+                CAPTURE(largest);
+                CAPTURE(piece);
+                const studies::few_bit_matrix few(32, 2048, largest, 4, piece);
+                const double bits = std::log2(few.levels()) + 16.0 / static_cast<double>(piece);
+                const matrix a = is_bf16 ? with_significand(few.a, 8) : few.a;
+                CHECK(bits_an_entry(a) > bits - 0.05);
+                CHECK(bits_an_entry(a) < bits + 0.05);
+                CHECK(bits < order_0_of(a) - 1);  // what counts the scales into the values
+            }
+        }
+    }
+}
+
+TEST_CASE("tables of a piece, codebooks with a scale, and multiples from 0 up count what they have") {
+    random_numbers dice(5);
+    const auto values_of = [&](std::size_t piece, auto value) {
+        matrix m(32, 2048);
+        for (std::size_t k = 0; k < m.values.size(); ++k) {
+            m.values[k] = value(k / piece, dice() % 16);
+        }
+        return bits_an_entry(m);
+    };
+    const auto any = [](std::size_t a, std::uint64_t b) {
+        return random_numbers(17 * a + b).normals<float>(1, 0.05F)[0];
+    };
+    CHECK(values_of(2048, any) == doctest::Approx(4 + 16 * 16 / 2048.0).epsilon(0.01));
+    CHECK(values_of(64, any) < 4 + 16 * 16 / 64.0);
+    const auto scale = [&](std::size_t piece) { return 1 + std::fabs(any(piece, 3)); };
+    CHECK(values_of(64, [&](std::size_t piece, std::uint64_t q) {
+              const float place = static_cast<float>(q) / 7.5F - 1;
+              return scale(piece) * place * std::fabs(place);
+          }) == doctest::Approx(4.25).epsilon(0.02));
+    CHECK(values_of(64, [&](std::size_t piece, std::uint64_t q) {
+              return scale(piece) * static_cast<float>(q);
+          }) == doctest::Approx(4.25).epsilon(0.02));
 }
 
 TEST_CASE("a matrix whose shape and values differ is refused") {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tensafe::lora {
@@ -186,14 +187,16 @@ class model_server {
     /// spans of words: of each group its rows and d; then output by output, and of each output input by
     /// input, the coefficients of a plaintext modulo each prime. Encodes as the constructor does. For
     /// commitments.
+    /// @return  the layout of such a model
     /// @throws as the constructor; what take throws
     template <class Take>
-    static void visit_weights(const adapter& from, const model_options& options, Take&& take) {
+    static model_layout visit_weights(const adapter& from, const model_options& options, Take&& take) {
         grouped_sites groups = grouped(from, options);
         for (std::size_t g = 0; g < groups.sites.size(); ++g) {
             const matrix rows = detail::stacked(from, groups.sites[g], options, groups.layout.groups[g]).rows;
             const typename decode_server::plan_type plan(rows.rows, rows.columns,
                                                          detail::public_row_norm(rows));
+            groups.layout.groups[g].row_norm = plan.layout().row_norm;
             const std::array<arith::word, 2> shape{rows.rows, rows.columns};
             take(std::span<const arith::word>(shape));
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
@@ -205,6 +208,7 @@ class model_server {
                 }
             }
         }
+        return std::move(groups.layout);
     }
 
     /// The bytes of the packed matrices.

@@ -118,22 +118,6 @@ TEST_CASE_FIXTURE(opened,
     CHECK(with_all > bytes_kept);
 }
 
-TEST_CASE_FIXTURE(opened, "who acknowledges what is to come gives up what is kept, and nothing else") {
-    REQUIRE(p.asks(1));
-    CHECK(p.code_of(request_message(~std::uint64_t{0})) == replayed);
-    CHECK(s.held_bytes() == 0);
-    p.send(behind(65'535, request_message(2)));
-    REQUIRE(p.has_reply(2));
-    REQUIRE(p.asks(1'000));
-    const bytes last = p.said();
-    const auto q = p.resumed();
-    CHECK(q->next_number == 1'001);
-    CHECK(q->code_of(request_message(2)) == replayed);
-    REQUIRE(q->asks(1'000));
-    CHECK(q->said() == last);
-    CHECK(q->asks(1'001));
-}
-
 TEST_CASE("who never acknowledges has a window of replies kept, or the last one where there is no room") {
     for (const bool has_room : {true, false}) {
         constexpr std::size_t share = 300'000;
@@ -266,24 +250,6 @@ TEST_CASE_FIXTURE(opened, "malformed messages of blocks use up no position and c
     opened none({.tokens_ahead = 1});
     CHECK(none.p.code_of(block_request_message(1)) == parameter_mismatch);  // it has no blocks
     CHECK(none.p.asks(2));
-}
-
-TEST_CASE("a token of a block tells as many bits of A as a request, whatever the shape") {
-    namespace lora = tensafe::lora;
-    const auto bits = [](const auto& plan) {
-        const auto cost = lora::cost_of(plan);
-        return static_cast<double>(cost.targets / cost.hidden_states) * cost.budget.channel_bits();
-    };
-    using alone = lora::packing_plan<split::params, split::packing, split::protection>;
-    using of_blocks = lora::packing_plan<split::params, lora::token_blocks, split::protection>;
-    for (const std::size_t rows : {1u, 4u, 5u, 33u, 96u, 1000u}) {
-        for (const std::size_t d : {8u, 1025u, 4096u, 70'000u}) {
-            for (const std::size_t tokens : {2u, 32u}) {
-                CHECK(bits(alone(rows, d, 1)) ==
-                      bits(of_blocks(of_blocks::layout_type::of(rows, d, 1, tokens))));
-            }
-        }
-    }
 }
 
 TEST_CASE_FIXTURE(opened,

@@ -53,16 +53,6 @@ TEST_CASE("records add up for each pair of adapter and client, in the order of t
     CHECK(meter().snapshot().series.empty());
 }
 
-TEST_CASE("a pair is not the pair whose names joined are the same") {
-    meter m;
-    m.record("ab", "c", served(1));
-    m.record("a", "bc", served(2));
-    m.record("c", "ab", served(4));
-    CHECK(m.snapshot().series.size() == 3);
-    CHECK(found(m, "ab", "c") == served(1));
-    CHECK(found(m, "a", "bc") == served(2));
-}
-
 TEST_CASE("names that cannot be shown, empty and too long ones count as other") {
     // The last of these are no UTF-8, or control characters of it.
     std::vector<std::string> refused = {"", std::string(129, 'x'), "a\nb", std::string("a\0b", 3)};

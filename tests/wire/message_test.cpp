@@ -58,13 +58,6 @@ TEST_CASE("a header has the bytes of the page") {
     CHECK(wire::read_header(expected).envelope() == wire::envelope{0x3132333435363738, 0x51525354});
 }
 
-TEST_CASE("what follows the header is not looked at") {
-    const header_array bytes = wire::write_header(fields);
-    std::vector<std::uint8_t> message(bytes.begin(), bytes.end());
-    message.resize(60, 0xAB);
-    CHECK(wire::read_header(message) == fields);
-}
-
 TEST_CASE("each kind has a number and a name of its own, and goes through a header") {
     const std::vector<std::pair<kind, std::string>> kinds = {
         {kind::public_key, "public key"},
@@ -143,12 +136,6 @@ TEST_CASE("a request says how many before it have no reply yet") {
     CHECK_THROWS_AS(wire::write_header(h), parameter_error);
 }
 
-TEST_CASE("an announced body of 2^63 bytes is a number and nothing more") {
-    wire::header h = fields;
-    h.body_bytes = std::uint64_t{1} << 63;
-    CHECK(wire::read_header(wire::write_header(h)).body_bytes == std::uint64_t{1} << 63);
-}
-
 TEST_CASE("a message is its header, its body and their checksums") {
     const bytes message = sample();
     REQUIRE(message.size() == 72);
@@ -168,15 +155,6 @@ TEST_CASE("a message is its header, its body and their checksums") {
     const auto read = opened.body.bytes(20);
     CHECK(std::equal(read.begin(), read.end(), body.begin()));
     CHECK(read.data() == message.data() + 48);
-}
-
-TEST_CASE("a message without a body is one") {
-    wire::header h = sample_header;
-    h.body_bytes = 0;
-    bytes message;
-    wire::write_message(h, message, [](wire::byte_writer&) {});
-    CHECK(message.size() == 52);
-    CHECK(wire::open_frame(message, kind::request, own_ids).body.left() == 0);
 }
 
 TEST_CASE("the memory of an earlier message is used again") {

@@ -161,31 +161,6 @@ TEST_CASE_TEMPLATE("narrow floods take every value as often as they should", Flo
     }
 }
 
-TEST_CASE_TEMPLATE("the moments of wide floods are right", Flood, uniform_smudging, irwin_hall_smudging) {
-    constexpr std::size_t count = std::size_t{1} << 19;
-    constexpr Flood f{90};
-    double mean = 0;
-    double variance = 0;
-    double fourth = 0;
-    double largest = 0;
-    for (const uint128 sum : sums_of(f, counting_seed(2), 3, count)) {
-        const auto centred = static_cast<signed_wide>(sum) - static_cast<signed_wide>(f.centre());
-        const double x = static_cast<double>(centred) / f.deviation();
-        mean += x / count;
-        variance += x * x / count;
-        fourth += x * x * x * x / count;
-        largest = std::max(largest, std::abs(static_cast<double>(centred)));
-    }
-    CHECK(largest <= f.largest());
-    // Five deviations of each mean, from the moments 1, 1.8, 27/7, 9 of the uniform, and 1, 2.7, 55.8 (the
-    // eighth) of the bell.
-    const bool bell = Flood::terms == 4;
-    const double root = std::sqrt(static_cast<double>(count));
-    CHECK(std::abs(mean) < 5 / root);
-    CHECK(std::abs(variance - 1) < 5 * std::sqrt(bell ? 1.7 : 0.8) / root);
-    CHECK(std::abs(fourth - (bell ? 2.7 : 1.8)) < 5 * std::sqrt(bell ? 48.51 : 5.76) / root);
-}
-
 TEST_CASE_TEMPLATE("deviation and largest magnitude are those of the distribution", Flood, uniform_smudging,
                    irwin_hall_smudging) {
     for (int bits = 1; bits <= 10; ++bits) {

@@ -38,8 +38,8 @@ class server_process {
   public:
     struct options {
         std::filesystem::path state = "state";
-        std::uint16_t port = 0;         ///< 0: any
-        bool private_disk = false;      ///< its state on a file system of 1 MB of its own, by unshare
+        std::uint16_t port = 0;     ///< 0: any
+        bool private_disk = false;  ///< its state on a file system of 1 MB of its own, by unshare
         bool tls = false;
         std::filesystem::path program = {};
         std::vector<std::string> arguments = {};

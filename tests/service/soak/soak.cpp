@@ -1,6 +1,6 @@
-// Faults against a real server: clients that die, lie and flood, servers that are killed, disks that are full. Every scenario has good clients beside the bad ones, whose answers must be right, and after each
-// the server must hold what it held before. docs/service.md, section Faults; scripts/soak runs it for
-// long.
+// Faults against a real server: clients that die, lie and flood, servers that are killed, disks that are
+// full. Every scenario has good clients beside the bad ones, whose answers must be right, and after each the
+// server must hold what it held before. docs/service.md, section Faults; scripts/soak runs it for long.
 //
 //   service_soak --server build/release/service/tensafe-server --scale full --seconds 600
 

@@ -103,23 +103,6 @@ TEST_CASE_FIXTURE(connected, "what a call was answered before and beside an erro
 }
 
 TEST_CASE_FIXTURE(connected,
-                  "a call goes on over lost connections while some of it is answered, with the same bytes") {
-    server.answers_until_cut = 1;  // of 9 connections, which is more than most_losses
-    auto call = call_of(9);
-    remote.ask(call);
-    CHECK(call.answered() == 9);
-    CHECK(remote.counted().resumed == 8);
-    CHECK(server.requests.size() == 9 + 8 + 7 + 6 + 5 + 4 + 3 + 2 + 1);
-    std::map<std::uint64_t, bytes> by_number;
-    for (const bytes& each : server.requests) {
-        const auto first =
-            by_number.try_emplace(wire::read_header(each).number, body_without_header(each)).first;
-        CHECK(first->second == body_without_header(each));
-    }
-    CHECK(by_number.size() == 9);
-}
-
-TEST_CASE_FIXTURE(connected,
                   "in a fresh session what has no answer is encrypted anew, and no more than that") {
     server.answers_until_cut = 4;
     server.has_session = false;

@@ -86,38 +86,6 @@ TEST_CASE_FIXTURE(opened,
     CHECK(r->asks_at(4, 1, 4));
 }
 
-TEST_CASE_FIXTURE(opened,
-                  "replies of every kind are kept until they are acknowledged, and come again in order") {
-    std::vector<bytes> replies;
-    std::size_t bytes_kept = 0;
-    for (const bytes& message : {request_message(1), block_request_message(2), token_request_message(3, 2, 0),
-                                 request_message(4, 1)}) {
-        p.send(behind(replies.size(), message));
-        REQUIRE_FALSE(p.frame(0).is_text);
-        bytes_kept += replies.emplace_back(p.said()).size();
-    }
-    const std::size_t with_all = s.held_bytes();
-    const auto counted = p.used();
-    /// Whether each of them comes again, on another connection.
-    const auto check_kept = [&](std::size_t first, peer& q) {
-        for (std::size_t i = 0; i < replies.size(); ++i) {
-            q.send(behind(i, request_message(i + 1)));
-            CHECK((i < first ? q.refused().code == replayed : q.said() == replies[i]));
-        }
-    };
-    const auto q = p.resumed();
-    CHECK(q->next_number == 5);
-    check_kept(0, *q);
-    CHECK(q->code_of(behind(2, request_message(3))) == replayed);
-    CHECK(q->used() == counted);
-    const auto r = p.resumed();
-    r->send(behind(2, request_message(5)));  // 1 and 2 have arrived
-    CHECK(r->has_reply(5));
-    CHECK(s.held_bytes() == with_all - replies[0].size() - replies[1].size() + r->said().size());
-    check_kept(2, *p.resumed());
-    CHECK(with_all > bytes_kept);
-}
-
 TEST_CASE("who never acknowledges has a window of replies kept, or the last one where there is no room") {
     for (const bool has_room : {true, false}) {
         constexpr std::size_t share = 300'000;
@@ -229,27 +197,22 @@ TEST_CASE("fresh keys at one address fill a sixteenth of the memory of blocks, a
     CHECK(p.asks_at(3, 1, 0));
 }
 
-TEST_CASE_FIXTURE(opened, "malformed messages of blocks use up no position and count nothing") {
-    REQUIRE(p.prepares(1));
-    const bytes good = token_request_message(9, 1, 0);
-    const std::size_t body = tensafe::wire::header_bytes;
-    std::uint64_t number = 1;
-    for (const auto& [at, bytes_changed, value] :
-         {std::tuple(body, 1, 65), std::tuple(body + 4, 1, 32), std::tuple(body + 40, 30, 255)}) {
-        bytes changed(good.begin() + static_cast<std::ptrdiff_t>(body), good.end() - 4);
-        std::fill_n(changed.begin() + static_cast<std::ptrdiff_t>(at - body), bytes_changed,
-                    static_cast<std::uint8_t>(value));
-        CHECK(p.code_of(message_of(tensafe::wire::kind::token_request, changed, ++number, 0, own_set,
-                                   scheme_of_blocks)) == malformed);
+TEST_CASE("a token of a block tells as many bits of A as a request, whatever the shape") {
+    namespace lora = tensafe::lora;
+    const auto bits = [](const auto& plan) {
+        const auto cost = lora::cost_of(plan);
+        return static_cast<double>(cost.targets / cost.hidden_states) * cost.budget.channel_bits();
+    };
+    using alone = lora::packing_plan<split::params, split::packing, split::protection>;
+    using of_blocks = lora::packing_plan<split::params, lora::token_blocks, split::protection>;
+    for (const std::size_t rows : {1u, 4u, 5u, 33u, 96u, 1000u}) {
+        for (const std::size_t d : {8u, 1025u, 4096u, 70'000u}) {
+            for (const std::size_t tokens : {2u, 32u}) {
+                CHECK(bits(alone(rows, d, 1)) ==
+                      bits(of_blocks(of_blocks::layout_type::of(rows, d, 1, tokens))));
+            }
+        }
     }
-    CHECK(p.code_of(bytes(good.begin(), good.end() - 5)) == malformed);
-    CHECK(p.code_of(block_request_message(10, 2)) == malformed);
-    CHECK(p.used() == nothing);
-    CHECK(p.asks_at(11, 1, 0));
-
-    opened none({.tokens_ahead = 1});
-    CHECK(none.p.code_of(block_request_message(1)) == parameter_mismatch);  // it has no blocks
-    CHECK(none.p.asks(2));
 }
 
 TEST_CASE_FIXTURE(opened,

@@ -261,15 +261,6 @@ TEST_CASE("announced lengths that are absurd are refused, whatever they wrap aro
     CHECK(contains(why_refused(message), "got 3 bytes behind the header"));
 }
 
-TEST_CASE("a message of another kind is refused, and both kinds are named") {
-    const bytes message = sample();
-    CHECK_THROWS_WITH_AS(wire::open_frame(message, kind::reply, own_ids),
-                         "message: got a request, expected a reply", format_error);
-    bytes changed = message;
-    changed[5] = static_cast<std::uint8_t>(kind::rerandomization_key);
-    CHECK(why_refused(resealed(changed)) == "message: got a re-randomization key, expected a request");
-}
-
 TEST_CASE("a message of another parameter set is refused, and both sets are named") {
     const std::string own = wire::set_name<P>();
     const std::string other = wire::set_name<other_scale>();
@@ -295,16 +286,6 @@ TEST_CASE("a message of another packing or protection is refused") {
     other.scheme_text = [](std::uint64_t id) { return "<" + std::to_string(id) + ">"; };
     CHECK_THROWS_WITH_AS(wire::open_frame(sample(), kind::request, other),
                          "request: packing and protection: got <30583>, expected <16>", parameter_error);
-}
-
-TEST_CASE("a message of a parameter set is refused where none belongs") {
-    bytes message = sample();
-    put(message, 8, wire::set_id<ckks::private_n4096>);
-    CHECK_THROWS_WITH_AS(
-        wire::open_frame(resealed(message), kind::request, {}),
-        "request: parameter set: got private_n4096 (N = 4096, primes of 45 and 44 bits, scale 2^40, id "
-        "0x6853e9e85ab70bf0), expected none",
-        parameter_error);
 }
 
 TEST_CASE("what is checked first is told first") {

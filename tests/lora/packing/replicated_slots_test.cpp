@@ -194,25 +194,6 @@ TEST_CASE_TEMPLATE("sets that protect something give A*h up to the predicted err
     CHECK(error_in_deviations(encrypted_product(c, s, h), s, a, h) < most_deviations);
 }
 
-TEST_CASE("rows that select one entry return that entry, wherever it stands") {
-    // Every position of a layout with several inputs, and of one with interleaved rows.
-    for (const std::size_t d : {100U, 1500U}) {
-        const std::size_t rank = 20;
-        matrix a(rank, d);
-        std::vector<double> expected(rank);
-        const std::vector<float> h = random_state(d, 8);
-        for (std::size_t r = 0; r < rank; ++r) {
-            const std::size_t entry = r * (d - 1) / (rank - 1);
-            a.row(r)[entry] = 1;
-            expected[r] = static_cast<double>(h[entry]);
-        }
-        client<small_slots> c;
-        const classic<paired> s(a);
-        CHECK(largest_difference(encrypted_product(c, s, h), expected) <
-              most_deviations * deviation(s.layout(), norm(h)));
-    }
-}
-
 TEST_CASE("the largest norm that is let through still gives right answers, in the worst direction") {
     // Rows along h, with the signs for which all of a pair's amplitude, sqrt(2) of one answer, meets in one
     // of the four coefficients: the sums are 1 + i at one eighth of the circle and -(1 + i) at five eighths.

@@ -364,15 +364,3 @@ TEST_CASE("a million values fill equally likely cells equally, and no distributi
     // Kolmogorov: P(sqrt(n) D > 2.7) < 2 exp(-2 * 2.7^2) < 1e-6.
     CHECK(farthest / std::sqrt(static_cast<double>(values.size())) < 2.7);
 }
-
-TEST_CASE("the last digits of a million values are uniform, modulo 2, 3, 5, 17 and 4096") {
-    for (const std::int64_t modulus : {2, 3, 5, 17, 4096}) {
-        CAPTURE(modulus);
-        std::vector<double> counts(static_cast<std::size_t>(modulus));
-        for (const std::int64_t value : a_million()) {
-            counts[static_cast<std::size_t>((value % modulus + modulus) % modulus)] += 1;
-        }
-        CHECK(std::abs(chi_square_deviations(
-                  counts, static_cast<double>(a_million().size()) / static_cast<double>(modulus))) < 5);
-    }
-}

@@ -416,6 +416,21 @@ TEST_CASE_FIXTURE(with_sums, "destruction cancels endless sequences and lets go 
     }
 }
 
+TEST_CASE_FIXTURE(with_sums,
+                  "when a handle says that a sequence is over, its code is gone and there is room") {
+    runner runs(by_engine, 1, 1);
+    for (int i = 0; i < 200; ++i) {
+        auto captured = std::make_shared<int>(0);
+        const std::weak_ptr<int> watched = captured;
+        const auto t = runs.submit(asking(1, 1, [c = std::move(captured)](int) {}));
+        t.wait();
+        REQUIRE(watched.expired());
+        auto next = runs.try_submit(asking(2, 0));
+        REQUIRE(next.has_value());
+        next->wait();
+    }
+}
+
 TEST_CASE_FIXTURE(with_sums, "a handle can be waited for with a limit") {
     gate release;
     runner runs(by_engine);

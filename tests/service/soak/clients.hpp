@@ -134,9 +134,9 @@ class raw_session : public tests::login {
         if (!greets) {
             return;
         }
-        const tests::bytes key = cipher_.rerandomization_key(nonce);
-        wire_->send(whole_frame(op_text, to_text(hello_for(key))));
-        send(key);
+        const tests::bytes message = cipher_.rerandomization_key(nonce);
+        wire_->send(whole_frame(op_text, to_text(hello_for(message))));
+        send(message);
         session_ = receive_control<welcome>("a welcome").session;
         cipher_.open(bytes_of(wire_->receive_frame(op_binary)), of_.kjv);
     }

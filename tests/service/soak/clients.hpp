@@ -135,7 +135,9 @@ class raw_session : public tests::login {
             return;
         }
         const tests::bytes message = cipher_.rerandomization_key(nonce);
-        wire_->send(whole_frame(op_text, to_text(hello_for(message))));
+        hello mine = hello_for(message);
+        mine.held = false;
+        wire_->send(whole_frame(op_text, to_text(mine)));
         send(message);
         session_ = receive_control<welcome>("a welcome").session;
         cipher_.open(bytes_of(wire_->receive_frame(op_binary)), of_.kjv);

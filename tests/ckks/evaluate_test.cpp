@@ -118,19 +118,6 @@ TEST_CASE_FIXTURE(client<four_limbs>, "A linear combination of ciphertexts is th
     CHECK(bits(expected, decrypt(total)) > 27);
 }
 
-TEST_CASE_FIXTURE(client<four_limbs>, "Multiplication by a plaintext distributes over sums, bit for bit") {
-    const auto w = encode<four_limbs>(random_slots(four_limbs::slots, 50));
-    auto x = encrypt(random_slots(four_limbs::slots, 51));
-    auto y = encrypt(random_slots(four_limbs::slots, 52));
-    auto of_sum = x;
-    ckks::add(of_sum, y);
-    ckks::multiply_plain(of_sum, w);
-    ckks::multiply_plain(x, w);
-    ckks::multiply_plain(y, w);
-    ckks::add(x, y);
-    CHECK(equal(of_sum, x));
-}
-
 TEST_CASE_FIXTURE(client<four_limbs>,
                   "Scales that differ are refused, both are named, and the ciphertext is left as it was") {
     const slot_vector z = random_slots(four_limbs::slots, 60);
@@ -211,22 +198,6 @@ TEST_CASE_FIXTURE(client<four_limbs>,
     const auto reduced = ckks::rescale(a);
     CHECK(reduced.scale == four_limbs::scale);
     CHECK(bits(combine(x, w, product), decrypt(reduced)) > 22);
-}
-
-TEST_CASE_FIXTURE(
-    client<four_limbs>,
-    "The encrypted product of a random plaintext and a random message is right at every level") {
-    const slot_vector x = random_slots(four_limbs::slots, 91);
-    const slot_vector w = random_slots(four_limbs::slots, 92);
-    const auto check = [&]<int Level>() {
-        CAPTURE(Level);
-        auto a = ckks::level_reduce<Level>(encrypt(x));
-        ckks::multiply_plain(a, encode<four_limbs, Level>(w, four_limbs::rescale_factor<Level>));
-        CHECK(bits(combine(x, w, product), decrypt(ckks::rescale(a))) > 29);
-    };
-    check.operator()<3>();
-    check.operator()<2>();
-    check.operator()<1>();
 }
 
 TEST_CASE("A rescale that would leave less than half of the set's scale is refused") {

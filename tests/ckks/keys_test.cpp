@@ -106,18 +106,3 @@ TEST_CASE("The uniform half of a public key is what its seed expands to, and key
     CHECK(!(pk.a() == second.a()));
     CHECK(!(pk.b() == second.b()));
 }
-
-TEST_CASE("Small signed coefficients are added modulo every prime") {
-    using basis = four_limbs::basis;
-    std::vector<std::int8_t> small(basis::degree);
-    for (std::size_t k = 0; k < small.size(); ++k) {
-        small[k] = static_cast<std::int8_t>(static_cast<int>(k % 256) - 128);
-    }
-    rns::poly<basis, rns::coefficient_form> p;
-    ckks::add_small(small, p);
-    ckks::add_small(small, p);
-    const auto sum = small_coefficients(p);
-    for (std::size_t k = 0; k < small.size(); ++k) {
-        REQUIRE(sum[k] == 2 * small[k]);
-    }
-}

@@ -126,20 +126,6 @@ TEST_CASE("Norms of slots bound the norms of their coefficients") {
     CHECK(norms(real_coefficients(constant, 1)).two == doctest::Approx(norms_of_slots<P>(1, 1).two));
 }
 
-TEST_CASE("Encoding rounds to the nearest integer") {
-    measured noise;
-    for (std::uint64_t round = 0; round < rounds; ++round) {
-        const slot_vector z = random_slots(P::slots, round);
-        std::vector<double> rounded = integers(ckks::encode_slots<P>(z));
-        const std::vector<double> exact = real_coefficients(z, P::scale);
-        for (std::size_t k = 0; k < exact.size(); ++k) {
-            rounded[k] -= exact[k];
-        }
-        noise.take(rounded);
-    }
-    noise.check(encoding_noise<P>(1, P::scale));
-}
-
 TEST_CASE("Fresh noise of both encryptions, and of their sum") {
     measured secret;
     measured open;
@@ -214,12 +200,6 @@ TEST_CASE("The noise of a rescale is that of rounding both components") {
         noise.take(noise_of(c.key, x, plain<2>{}));
     }
     noise.check(rescale<P, 3>(secret_key_noise()));
-}
-
-TEST_CASE("Reducing the level leaves the noise as it is, bit for bit") {
-    client c(1);
-    const auto x = c.encrypt({});
-    CHECK(noise_of(c.key, x, plain<3>{}) == noise_of(c.key, ckks::level_reduce<1>(x), plain<1>{}));
 }
 
 TEST_CASE("Predictions hold through every cycle of product and rescale, in coefficients and in slots") {

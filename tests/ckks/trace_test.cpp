@@ -74,17 +74,6 @@ TEST_CASE("Folding does so at full size, and gives the sums of what was encrypte
     }
 }
 
-TEST_CASE("Folding is additive") {
-    auto source = generator(2);
-    const ckks::secret_key<five_limbs> key(source);
-    auto a = encrypt<five_limbs, 1>(key, source, random_slots(five_limbs::slots, 4), 0x1p40);
-    const auto b = encrypt<five_limbs, 1>(key, source, random_slots(five_limbs::slots, 5), 0x1p40);
-    const auto trace = [&](const auto& c) { return ckks::decode_trace(ckks::decrypt_trace<1>(key, c, 6)); };
-    const slot_vector sum = combine(trace(a), trace(b), [](auto x, auto y) { return x + y; });
-    ckks::add(a, b);
-    CHECK(ckks::measure_precision(sum, trace(a)).worst_bits() > 35);
-}
-
 TEST_CASE("Folding to a degree that no subring of the set has is refused") {
     auto source = generator(3);
     const ckks::secret_key<four_limbs> key(source);

@@ -316,20 +316,3 @@ TEST_CASE("a stored state that no ledger came to is refused") {
     disk.stored.principals.emplace("ann", odometer{});
     CHECK_NOTHROW(ledger(usual, std::make_unique<memory_store>(disk)));
 }
-
-TEST_CASE_FIXTURE(stored_ledger, "threads that charge at once get together what one would get, and no more") {
-    const std::uint64_t most = spent.left("ann", small);
-    std::vector<std::uint64_t> granted(4);
-    on_threads(granted.size(), [&](std::size_t t) {
-        try {
-            for (;;) {
-                granted[t] += spent.charge("ann", small).left();
-                static_cast<void>(spent.left("ann", small));
-                static_cast<void>(spent.state());
-            }
-        } catch (const budget_error&) {
-        }
-    });
-    CHECK(std::accumulate(granted.begin(), granted.end(), std::uint64_t{0}) == most);
-    CHECK(disk.stored.principals.at("ann").releases == most);
-}

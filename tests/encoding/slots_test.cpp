@@ -76,22 +76,6 @@ BACKEND_TEST_CASE("slot j is the polynomial's value at zeta to the power 5^j") {
     }
 }
 
-BACKEND_TEST_CASE(
-    "a constant in all slots is a constant polynomial, an imaginary one a multiple of X^(N/2)") {
-    using basis = chain<6>;
-    const poly<basis> real = encode<basis>(slots(32, complex(-3, 0)), 0x1p30);
-    const poly<basis> imaginary = encode<basis>(slots(32, complex(0, 5)), 0x1p30);
-    poly<basis> expected_real;
-    poly<basis> expected_imaginary;
-    rns::for_each_limb<basis>([&]<int I>() {
-        expected_real.limb<I>()[0] =
-            (basis::prime<I> - 3 * (word{1} << 30) % basis::prime<I>) % basis::prime<I>;
-        expected_imaginary.limb<I>()[32] = 5 * (word{1} << 30) % basis::prime<I>;
-    });
-    CHECK(real == expected_real);
-    CHECK(imaginary == expected_imaginary);
-}
-
 BACKEND_TEST_CASE("missing slots are zero") {
     using basis = chain<5>;
     slots values = random_slots(16, 1);
@@ -156,30 +140,6 @@ TEST_CASE("every slot is looked at, whatever its place") {
             }
         }
     });
-}
-
-BACKEND_TEST_CASE("products of encodings are encodings of products of slots") {
-    using basis = chain<6>;
-    const slots a = random_slots(32, 1);
-    const slots b = random_slots(32, 2);
-    const auto p = encode<basis>(a, 0x1p40);
-    const auto q = encode<basis>(b, 0x1p40);
-    // Schoolbook, limb by limb: no transform of the library is involved.
-    poly<basis> product;
-    rns::for_each_limb<basis>([&]<int I>() {
-        constexpr word prime = basis::prime<I>;
-        for (std::size_t i = 0; i < 64; ++i) {
-            for (std::size_t k = 0; k < 64; ++k) {
-                const word term = arith::multiply_mod(p.limb<I>()[i], q.limb<I>()[k], prime);
-                word& sum = product.limb<I>()[(i + k) % 64];
-                sum = (sum + (i + k < 64 ? term : prime - term)) % prime;
-            }
-        }
-    });
-    const slots decoded = decode(product, 0x1p80);
-    for (std::size_t j = 0; j < 32; ++j) {
-        CHECK(std::abs(decoded[j] - a[j] * b[j]) < 1e-9);
-    }
 }
 
 BACKEND_TEST_CASE("slots above 2^63 and above 2^112 survive to double precision") {

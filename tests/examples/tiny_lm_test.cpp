@@ -195,80 +195,6 @@ DOCTEST_TEST_CASE("logits of a text that grows are those of the whole text, beyo
     DOCTEST_CHECK(largest_difference(model.forward(tokens), model.forward(tokens, large_deltas())) > 1e-2);
 }
 
-DOCTEST_TEST_CASE(
-    "a character changes the logits from its place on, as far as windows reach, and none before") {
-    torch::manual_seed(2);
-    language_model model(small_shape);
-    const torch::NoGradGuard no_gradients;
-    const at::Tensor tokens = torch::randint(1, vocabulary, {1, 40}, at::kLong);
-    at::Tensor other = tokens.clone();
-    other[0][10] = 0;
-    const at::Tensor change = (model.forward(tokens) - model.forward(other)).abs().amax(-1)[0];
-    // A layer carries it window - 1 places on.
-    const std::int64_t last = 10 + small_shape.layers * (small_shape.window - 1);
-    for (std::int64_t i = 0; i < 40; ++i) {
-        DOCTEST_CAPTURE(i);
-        DOCTEST_CHECK((change[i].item<double>() > 1e-7) == (i >= 10 && i <= last));
-    }
-}
-
-DOCTEST_TEST_CASE("each of a site's linears gets the delta of its own site") {
-    torch::manual_seed(12);
-    language_model model(small_shape);
-    const torch::NoGradGuard no_gradients;
-    const at::Tensor tokens = torch::randint(vocabulary, {1, 5}, at::kLong);
-    const at::Tensor without = model.forward(tokens);
-    std::set<std::string> sites;
-    model.forward(tokens, [&](const auto& asked, const at::Tensor& x) {
-        sites.insert(asked.begin(), asked.end());
-        return large_deltas()(asked, x);
-    });
-    DOCTEST_CHECK(sites.size() == 12);
-    for (const auto& parameter : model.named_parameters()) {
-        const std::string name = parameter.key().substr(0, parameter.key().rfind('.'));
-        if (!sites.contains(name)) {
-            continue;
-        }
-        // What W x gives twice is what (W + W) x gives.
-        const at::Tensor twice = model.forward(tokens, [&](const auto& asked, const at::Tensor& x) {
-            std::vector<at::Tensor> results;
-            for (const std::string& site : asked) {
-                const at::Tensor y = torch::matmul(x, model.named_parameters()[site + ".weight"].t());
-                results.push_back(site == name ? y : torch::zeros_like(y));
-            }
-            return results;
-        });
-        at::Tensor weight = parameter.value();
-        weight.mul_(2);
-        DOCTEST_CAPTURE(name);
-        DOCTEST_CHECK(largest_difference(model.forward(tokens), twice) < 1e-5);
-        DOCTEST_CHECK(largest_difference(without, twice) > 1e-4);
-        weight.div_(2);
-    }
-}
-
-DOCTEST_TEST_CASE("texts of a batch do not see each other, and their order does not count") {
-    torch::manual_seed(3);
-    language_model model(small_shape);
-    const torch::NoGradGuard no_gradients;
-    const at::Tensor tokens = torch::randint(vocabulary, {3, 12}, at::kLong);
-    const at::Tensor together = model.forward(tokens);
-    for (std::int64_t i = 0; i < 3; ++i) {
-        DOCTEST_CHECK(largest_difference(together[i], model.forward(tokens.narrow(0, i, 1))[0]) < 1e-5);
-    }
-}
-
-DOCTEST_TEST_CASE("turned queries and keys know how far apart they are, and not where") {
-    torch::manual_seed(4);
-    const at::Tensor q = torch::randn({1, 16});
-    const at::Tensor k = torch::randn({1, 16});
-    const auto product = [&](std::int64_t at_q, std::int64_t at_k) {
-        return (rotation(at_q, 1, 16)(q) * rotation(at_k, 1, 16)(k)).sum().item<double>();
-    };
-    DOCTEST_CHECK(product(7, 3) == doctest::Approx(product(100'007, 100'003)).epsilon(1e-4));
-    DOCTEST_CHECK(std::abs(product(7, 3) - product(7, 4)) > 1e-3);
-}
-
 // Characters and texts.
 
 DOCTEST_TEST_CASE("tokens are newline and printable ASCII, and nothing else is one") {
@@ -325,24 +251,6 @@ DOCTEST_TEST_CASE("characters come one by one, and a comparison tells where text
     DOCTEST_CHECK(compared.largest_logit_difference == doctest::Approx(0.5));
     DOCTEST_CHECK(comparison(text, text).equal == 20);
     DOCTEST_CHECK(comparison(text, text).largest_logit_difference == 0);
-}
-
-DOCTEST_TEST_CASE(
-    "greedy text is what the whole text's likeliest characters are, prompt and adapter included") {
-    torch::manual_seed(13);
-    language_model model(small_shape);
-    const torch::NoGradGuard no_gradients;
-    generation_options options;
-    options.characters = 30;
-    const generated_text text = generate(model, options, large_deltas());
-    auto tokens = tokens_of(options.prompt + text.text);
-    const at::Tensor whole = torch::from_blob(tokens.data(), {1, std::ssize(tokens)}, at::kLong);
-    const at::Tensor likeliest = model.forward(whole, large_deltas()).argmax(-1)[0];
-    std::string expected;
-    for (std::int64_t i = std::ssize(options.prompt) - 1; i + 1 < std::ssize(tokens); ++i) {
-        expected += character_of(likeliest[i].item<std::int64_t>());
-    }
-    DOCTEST_CHECK(text.text == expected);
 }
 
 DOCTEST_TEST_CASE("draws follow the probabilities at the temperature") {

@@ -226,21 +226,6 @@ DOCTEST_TEST_CASE("floats next to each other are shown without a copy whatever t
     DOCTEST_CHECK(place(repeated, 8 * 3 + 2) == (3 + 2) * 6);
 }
 
-DOCTEST_TEST_CASE("entries that are apart from each other are copied into the space given") {
-    const at::Tensor x = torch::randn({4, 6});
-    std::vector<float> space;
-    const at::Tensor columns = x.t();
-    DOCTEST_CHECK(rows_are_right(columns));
-    const hidden_states states(columns);
-    const std::span<const float> copied = states.row(5, space);
-    DOCTEST_CHECK(copied.data() == space.data());
-    DOCTEST_CHECK(rows_are_right(x.slice(1, 0, 6, 2)));
-    DOCTEST_CHECK(rows_are_right(torch::randn({3, 1}).expand({3, 8})));  // stride 0
-    DOCTEST_CHECK(rows_are_right(torch::scalar_tensor(2.5).expand({3, 8})));
-    DOCTEST_CHECK(rows_are_right(x.t().to(at::kHalf)));
-    DOCTEST_CHECK(rows_are_right(torch::randn({4, 6}).to(at::kBFloat16).slice(0, 1, 4).t()));
-}
-
 DOCTEST_TEST_CASE("views of views with random shapes and strides give libtorch's own rows") {
     torch::manual_seed(7);
     for (int round = 0; round < 200; ++round) {

@@ -506,16 +506,6 @@ TEST_CASE("a safetensors file cut at any byte is refused") {
     }
 }
 
-TEST_CASE("a safetensors file on disk cut at any byte is refused") {
-    const temporary_directory directory;
-    const std::string whole = safetensors_text(good_header, good_data);
-    for (std::size_t length = 0; length < whole.size(); ++length) {
-        CAPTURE(length);
-        const auto path = directory.put("cut.safetensors", std::string_view(whole).substr(0, length));
-        CHECK_THROWS_WITH_AS(safetensors_file::open(path), Contains("cut.safetensors\": "), format_error);
-    }
-}
-
 TEST_CASE("a PEFT configuration cut at any byte is refused") {
     const std::string weights = good_weights();
     for (std::size_t length = 0; length < good_config.size(); ++length) {

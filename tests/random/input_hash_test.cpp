@@ -8,12 +8,6 @@ namespace {
 using namespace tensafe::random;
 using namespace tensafe::testing;
 
-seed counting_seed() {
-    seed result;
-    std::iota(result.bytes.begin(), result.bytes.end(), std::uint8_t{0});
-    return result;
-}
-
 using parts = std::vector<std::vector<std::uint8_t>>;
 
 seed hashed(const parts& input, const seed& fresh = counting_seed()) {

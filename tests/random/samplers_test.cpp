@@ -31,46 +31,8 @@ std::vector<std::int8_t> ternary(const seed& key, std::uint32_t lane, std::size_
     return out;
 }
 
-/// Pearson's statistic as a distance from its mean in standard deviations: 0 +- 1 for a right distribution.
-double chi_square_deviations(const std::vector<double>& counts, const std::vector<double>& expected) {
-    double statistic = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-        statistic += (counts[i] - expected[i]) * (counts[i] - expected[i]) / expected[i];
-    }
-    const double freedom = static_cast<double>(counts.size()) - 1;
-    return (statistic - freedom) / std::sqrt(2 * freedom);
-}
-
-/// Of each error from -11 on: how many of the 2^12 values of twelve bits give it.
-std::array<double, 23> error_probabilities() {
-    std::array<double, 23> result{};
-    for (unsigned bits = 0; bits < 4096; ++bits) {
-        const int twice = std::popcount(bits & 0x1fU) - std::popcount(bits >> 5 & 0x1fU);
-        const int once = static_cast<int>(bits >> 10 & 1U) - static_cast<int>(bits >> 11);
-        result[static_cast<std::size_t>(11 + 2 * twice + once)] += 0x1p-12;
-    }
-    return result;
-}
-
 /// Of the square of an error: a fourth moment is 3 variance^2, less w^4 / 8 for each bit of weight w.
 constexpr double variance_of_square = 2 * 10.5 * 10.5 - (10 * 16 + 2 * 1) / 8.0;
-
-double mean_of(const std::vector<std::int8_t>& values) {
-    double sum = 0;
-    for (const std::int8_t value : values) {
-        sum += value;
-    }
-    return sum / static_cast<double>(values.size());
-}
-
-/// The mean of the products of values that are `distance` apart.
-double correlation(const std::vector<std::int8_t>& values, std::size_t distance) {
-    double sum = 0;
-    for (std::size_t i = distance; i < values.size(); ++i) {
-        sum += static_cast<double>(values[i]) * values[i - distance];
-    }
-    return sum / static_cast<double>(values.size() - distance);
-}
 
 // One modulus for each number of bytes, near a power of two from both sides, and the ends of the range.
 constexpr std::uint64_t two_to(int exponent) {
@@ -171,29 +133,6 @@ BACKEND_TEST_CASE("sample_uniform writes nothing beside its output") {
     CHECK(out.back() == 77);
 }
 
-TEST_CASE("uniform values fill [0, q) evenly") {
-    constexpr std::size_t count = std::size_t{1} << 20;
-    constexpr std::size_t cells = 1021;
-    for (const std::uint64_t q : {std::uint64_t{12289}, two_to(39) + 23, two_to(60) - 98303}) {
-        std::vector<double> counts(cells);
-        std::vector<double> expected(cells);
-        const long double width = static_cast<long double>(q) / cells;
-        for (const std::uint64_t value : uniform(counting_seed(3), stream_domain::uplink, 1, q, count)) {
-            counts[std::min(cells - 1, static_cast<std::size_t>(static_cast<long double>(value) / width))] +=
-                1;
-        }
-        for (std::size_t i = 0; i < cells; ++i) {
-            // Values of cell i: those with value / width in [i, i + 1).
-            const long double first = std::ceil(static_cast<long double>(i) * width);
-            const long double last = std::ceil(static_cast<long double>(i + 1) * width);
-            expected[i] = static_cast<double>((last - first) / static_cast<long double>(q)) *
-                          static_cast<double>(count);
-        }
-        CAPTURE(q);
-        CHECK(std::abs(chi_square_deviations(counts, expected)) < 5);
-    }
-}
-
 BACKEND_TEST_CASE("the largest draw alone decides whether a bound rejects, wherever it stands") {
     check_draws<1>();
     check_draws<2>();
@@ -230,46 +169,6 @@ BACKEND_TEST_CASE("errors are right for all values of twelve bits") {
         std::vector<std::int8_t> out(groups * 64, 99);
         detail::error_groups(words[0], groups, out.data());
         REQUIRE(std::ranges::count(out, static_cast<std::int8_t>(expected)) == groups * 64);
-    }
-}
-
-TEST_CASE("errors have mean 0, variance 10.5 and their distribution in [-11, 11]") {
-    constexpr std::size_t count = std::size_t{1} << 22;
-    const auto values = errors(counting_seed(5), 0, count);
-    const double n = count;
-
-    const auto [least, largest] = std::minmax_element(values.begin(), values.end());
-    CHECK(*least == -largest_error);
-    CHECK(*largest == largest_error);
-    CHECK(std::abs(mean_of(values)) < 5 * std::sqrt(10.5 / n));
-    CHECK(error_variance == 10.5);
-    CHECK(std::abs(correlation(values, 0) - 10.5) < 5 * std::sqrt(variance_of_square / n));
-    for (const std::size_t distance : {1U, 2U, 8U, 63U, 64U, 256U}) {
-        CAPTURE(distance);
-        CHECK(std::abs(correlation(values, distance)) < 5 * 10.5 / std::sqrt(n));
-    }
-
-    std::vector<double> counts(23);
-    std::vector<double> expected;
-    for (const int value : values) {
-        counts[static_cast<std::size_t>(value + 11)] += 1;
-    }
-    for (const double probability : error_probabilities()) {
-        expected.push_back(n * probability);  // 1024 or more
-    }
-    CHECK(std::abs(chi_square_deviations(counts, expected)) < 5);
-}
-
-TEST_CASE("every one of the 64 bit positions of a group has the errors' variance") {
-    constexpr std::size_t groups = 1 << 14;
-    const auto values = errors(counting_seed(6), 0, 64 * groups);
-    for (std::size_t position = 0; position < 64; ++position) {
-        double squares = 0;
-        for (std::size_t group = 0; group < groups; ++group) {
-            squares += static_cast<double>(values[64 * group + position]) * values[64 * group + position];
-        }
-        CAPTURE(position);
-        CHECK(std::abs(squares / groups - 10.5) < 5 * std::sqrt(variance_of_square / groups));
     }
 }
 
@@ -324,29 +223,6 @@ BACKEND_TEST_CASE("the samplers of small values write anywhere, and nothing besi
         CHECK(out.front() == 99);
         CHECK(out.back() == 99);
     }
-}
-
-TEST_CASE("the 81 quadruples of ternary values are equally frequent") {
-    constexpr std::size_t words = std::size_t{1} << 20;
-    const auto values = ternary(counting_seed(8), 0, 4 * words);
-    std::vector<double> single(3);
-    std::vector<double> quadruple(81);
-    std::size_t outside = 0;
-    for (std::size_t i = 0; i < words; ++i) {
-        std::size_t index = 0;
-        for (std::size_t trit = 0; trit < 4; ++trit) {
-            const int value = values[4 * i + trit];
-            const auto trit_index = static_cast<std::size_t>(std::clamp(value, -1, 1) + 1);
-            outside += std::abs(value) > 1;
-            single[trit_index] += 1;
-            index = 3 * index + trit_index;
-        }
-        quadruple[index] += 1;
-    }
-    CHECK(outside == 0);
-    CHECK(chi_square_deviations(single, std::vector<double>(3, 4.0 * words / 3)) < 5);
-    CHECK(std::abs(chi_square_deviations(quadruple, std::vector<double>(81, words / 81.0))) < 5);
-    CHECK(std::abs(correlation(values, 4)) < 5 * (2.0 / 3) / std::sqrt(4.0 * words));
 }
 
 TEST_CASE("another seed, domain or lane gives other coefficients") {

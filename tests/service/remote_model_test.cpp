@@ -56,27 +56,6 @@ TEST_CASE("JSON frames carry the messages of binary frames, both ways, and no bi
     CHECK(json.server.binary_frames == 0);
 }
 
-TEST_CASE_FIXTURE(connected, "all hidden states of a call go up before the first reply is received") {
-    server.heard.clear();
-    auto call = call_of(20);
-    remote.ask(call);
-    CHECK(call.answered() == 20);
-    CHECK(server.heard == std::vector<std::size_t>(20, 20));
-
-    // Of more, each reply made room for another one, and makes it for two as long as the window lasts.
-    server.left = {};
-    remote.reconnect();
-    auto longer = call_of(200);
-    server.heard.clear();
-    remote.ask(longer);
-    CHECK(longer.answered() == 200);
-    CHECK(server.heard.at(0) == 20 + 32 + 20);
-    CHECK(server.heard.at(1) == 20 + 32 + 20 + 2);
-    CHECK(server.heard.at(100) > 200);
-    CHECK(server.numbers.size() == 220);
-    CHECK(remote.counted().replies == 220);
-}
-
 TEST_CASE("what the server says is left is the limit of a call, and is asked for anew with each connection") {
     scripted_server server;
     server.left = {2, 7};
@@ -121,23 +100,6 @@ TEST_CASE_FIXTURE(connected, "what a call was answered before and beside an erro
     }
     CHECK(remote.counted().replies == 4);
     CHECK(server.connections == 1);
-}
-
-TEST_CASE_FIXTURE(connected,
-                  "a call goes on over lost connections while some of it is answered, with the same bytes") {
-    server.answers_until_cut = 1;  // of 9 connections, which is more than most_losses
-    auto call = call_of(9);
-    remote.ask(call);
-    CHECK(call.answered() == 9);
-    CHECK(remote.counted().resumed == 8);
-    CHECK(server.requests.size() == 9 + 8 + 7 + 6 + 5 + 4 + 3 + 2 + 1);
-    std::map<std::uint64_t, bytes> by_number;
-    for (const bytes& each : server.requests) {
-        const auto first =
-            by_number.try_emplace(wire::read_header(each).number, body_without_header(each)).first;
-        CHECK(first->second == body_without_header(each));
-    }
-    CHECK(by_number.size() == 9);
 }
 
 TEST_CASE_FIXTURE(connected,

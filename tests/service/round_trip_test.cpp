@@ -240,19 +240,6 @@ TEST_CASE_FIXTURE(both_sides,
 }
 
 TEST_CASE_FIXTURE(both_sides,
-                  "a session keeps its version of an adapter, and a fresh one with another is an error") {
-    auto remote = client();
-    load(random_adapter(9));
-    CHECK(error_of(remote, adapter, 0, 8) < 2e-3);
-    last->cut();
-    CHECK(error_of(remote, adapter, 1, 9) < 2e-3);
-    remote.forget();
-    check_refusal<split::adapter_changed_error>(
-        "got version 2, whose layout, values or pin are others, expected those of version 1",
-        [&] { remote.reconnect(); });
-}
-
-TEST_CASE_FIXTURE(both_sides,
                   "a service shows the pin of its adapter, and loads no other A of the same layout and B") {
     CHECK(!client().pin());
     const auto owner = fresh_key();
@@ -499,26 +486,6 @@ TEST_CASE_FIXTURE(both_sides, "a character of the tiny language model costs 170,
     }
     CHECK(bytes <= 170'000);
     CHECK(bytes > 160'000);
-}
-
-TEST_CASE("the limit of queries is the client's, whatever session it opens, and not another client's") {
-    both_sides both({0.08, {}, {}});  // of 2048 bits, with 64 for a request
-    const auto identity = [&] { return split::client_identity(both.folder.path() / "identity.pem"); };
-    {
-        auto remote = both.client(frame_form::binary, identity());
-        CHECK(remote.queries_left() == 2);
-        both.ask(remote, 2);
-        CHECK(remote.queries_left(0) == 0);
-        check_refusal<split::query_limit_error>("got a call of 1 hidden states, expected at most 0",
-                                                [&] { error_of(remote, both.adapter, 0, 13); });
-        remote.forget();
-    }
-    auto again = both.client(frame_form::binary, identity());
-    check_refusal<split::query_limit_error>("expected at most 0",
-                                            [&] { error_of(again, both.adapter, 0, 14); });
-    both.ask(again, 1, 1);  // the other input has its own
-    auto other = both.client();
-    both.ask(other, 1);
 }
 
 TEST_CASE_FIXTURE(

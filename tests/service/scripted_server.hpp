@@ -88,7 +88,6 @@ struct scripted_server {
     std::vector<bool> resume_signatures;
     std::vector<bytes> requests;
     std::vector<std::uint64_t> numbers;  ///< of them, in this session
-    std::vector<std::size_t> heard;      ///< requests, each time that the client received
     std::vector<std::string> others;     ///< forget, bye
     std::size_t binary_frames = 0;
     std::vector<std::string> steps;         ///< that were begun
@@ -156,10 +155,6 @@ class scripted_connection final : public memory_connection {
         take_message({message.begin(), message.end()});
     }
     void begin(const char* step, milliseconds) override { of_.steps.emplace_back(step); }
-    frame receive() override {
-        of_.heard.push_back(of_.requests.size());
-        return memory_connection::receive();
-    }
 
   private:
     using carried = split::carried_message;

@@ -86,54 +86,6 @@ TEST_CASE_FIXTURE(opened,
     CHECK(r->asks_at(4, 1, 4));
 }
 
-TEST_CASE_FIXTURE(opened,
-                  "replies of every kind are kept until they are acknowledged, and come again in order") {
-    std::vector<bytes> replies;
-    std::size_t bytes_kept = 0;
-    for (const bytes& message : {request_message(1), block_request_message(2), token_request_message(3, 2, 0),
-                                 request_message(4, 1)}) {
-        p.send(behind(replies.size(), message));
-        REQUIRE_FALSE(p.frame(0).is_text);
-        bytes_kept += replies.emplace_back(p.said()).size();
-    }
-    const std::size_t with_all = s.held_bytes();
-    const auto counted = p.used();
-    /// Whether each of them comes again, on another connection.
-    const auto check_kept = [&](std::size_t first, peer& q) {
-        for (std::size_t i = 0; i < replies.size(); ++i) {
-            q.send(behind(i, request_message(i + 1)));
-            CHECK((i < first ? q.refused().code == replayed : q.said() == replies[i]));
-        }
-    };
-    const auto q = p.resumed();
-    CHECK(q->next_number == 5);
-    check_kept(0, *q);
-    CHECK(q->code_of(behind(2, request_message(3))) == replayed);
-    CHECK(q->used() == counted);
-    const auto r = p.resumed();
-    r->send(behind(2, request_message(5)));  // 1 and 2 have arrived
-    CHECK(r->has_reply(5));
-    CHECK(s.held_bytes() == with_all - replies[0].size() - replies[1].size() + r->said().size());
-    check_kept(2, *p.resumed());
-    CHECK(with_all > bytes_kept);
-}
-
-TEST_CASE_FIXTURE(opened, "who acknowledges what is to come gives up what is kept, and nothing else") {
-    REQUIRE(p.asks(1));
-    CHECK(p.code_of(request_message(~std::uint64_t{0})) == replayed);
-    CHECK(s.held_bytes() == 0);
-    p.send(behind(65'535, request_message(2)));
-    REQUIRE(p.has_reply(2));
-    REQUIRE(p.asks(1'000));
-    const bytes last = p.said();
-    const auto q = p.resumed();
-    CHECK(q->next_number == 1'001);
-    CHECK(q->code_of(request_message(2)) == replayed);
-    REQUIRE(q->asks(1'000));
-    CHECK(q->said() == last);
-    CHECK(q->asks(1'001));
-}
-
 TEST_CASE("who never acknowledges has a window of replies kept, or the last one where there is no room") {
     for (const bool has_room : {true, false}) {
         constexpr std::size_t share = 300'000;
@@ -243,29 +195,6 @@ TEST_CASE("fresh keys at one address fill a sixteenth of the memory of blocks, a
     CHECK(strangers[0]->resumed("10.0.0.3")->asks_at(2, 1, 0));
     CHECK(strangers[1]->resumed("10.0.0.3")->code_of(token_request_message(2, 1, 0)) == unknown_block);
     CHECK(p.asks_at(3, 1, 0));
-}
-
-TEST_CASE_FIXTURE(opened, "malformed messages of blocks use up no position and count nothing") {
-    REQUIRE(p.prepares(1));
-    const bytes good = token_request_message(9, 1, 0);
-    const std::size_t body = tensafe::wire::header_bytes;
-    std::uint64_t number = 1;
-    for (const auto& [at, bytes_changed, value] :
-         {std::tuple(body, 1, 65), std::tuple(body + 4, 1, 32), std::tuple(body + 40, 30, 255)}) {
-        bytes changed(good.begin() + static_cast<std::ptrdiff_t>(body), good.end() - 4);
-        std::fill_n(changed.begin() + static_cast<std::ptrdiff_t>(at - body), bytes_changed,
-                    static_cast<std::uint8_t>(value));
-        CHECK(p.code_of(message_of(tensafe::wire::kind::token_request, changed, ++number, 0, own_set,
-                                   scheme_of_blocks)) == malformed);
-    }
-    CHECK(p.code_of(bytes(good.begin(), good.end() - 5)) == malformed);
-    CHECK(p.code_of(block_request_message(10, 2)) == malformed);
-    CHECK(p.used() == nothing);
-    CHECK(p.asks_at(11, 1, 0));
-
-    opened none({.tokens_ahead = 1});
-    CHECK(none.p.code_of(block_request_message(1)) == parameter_mismatch);  // it has no blocks
-    CHECK(none.p.asks(2));
 }
 
 TEST_CASE("a token of a block tells as many bits of A as a request, whatever the shape") {

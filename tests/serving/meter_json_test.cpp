@@ -172,15 +172,3 @@ TEST_CASE("a meter that is full comes back with its own limits, however long its
         CHECK(contains(refusal_of(meter_json(before), {longest, 1, 1, 1}), "counters.json"));
     }
 }
-
-TEST_CASE("text cut or changed at any byte is read or refused, and nothing else happens") {
-    random_numbers generator(10);
-    std::size_t refused = 0;
-    for (std::size_t cut = 0; cut < one_series.size(); ++cut) {
-        refused += refusal_of(one_series.substr(0, cut)) != "nothing was thrown";
-        std::string changed = one_series;
-        changed[cut] = static_cast<char>(generator() % 256);
-        static_cast<void>(refusal_of(changed));  // anything but a format_error ends the test
-    }
-    CHECK(refused == one_series.size());
-}

@@ -32,35 +32,6 @@ using names = std::vector<std::pair<std::string, std::string>>;
 
 }  // namespace
 
-TEST_CASE("records add up for each pair of adapter and client, in the order of their names") {
-    meter m;
-    m.record("legal", "bob", served(1));
-    m.record("banking", "zoe", served(10));
-    m.record("legal", "ann", served(100));
-    m.record("legal", "bob", served(1000));
-    const meter_snapshot s = m.snapshot();
-    CHECK(names_of(s) == names{{"banking", "zoe"}, {"legal", "ann"}, {"legal", "bob"}});
-    CHECK(s.series[2].used == usage{2, 0, 1001, 2002, 3003, 5005});
-    CHECK(s.of_adapter("legal").tokens == 1101);
-    CHECK(s.of_adapter("lega") == usage{});
-    CHECK(s.of_client("zoe") == served(10));
-    CHECK(s.total().tokens == 1111);
-    CHECK(s.total().requests == 4);
-    CHECK(s.by_adapter().series == std::vector<meter_series>{{"banking", "", s.of_adapter("banking")},
-                                                             {"legal", "", s.of_adapter("legal")}});
-    CHECK(meter().snapshot().series.empty());
-}
-
-TEST_CASE("a pair is not the pair whose names joined are the same") {
-    meter m;
-    m.record("ab", "c", served(1));
-    m.record("a", "bc", served(2));
-    m.record("c", "ab", served(4));
-    CHECK(m.snapshot().series.size() == 3);
-    CHECK(found(m, "ab", "c") == served(1));
-    CHECK(found(m, "a", "bc") == served(2));
-}
-
 TEST_CASE("names that cannot be shown, empty and too long ones count as other") {
     // The last of these are no UTF-8, or control characters of it.
     std::vector<std::string> refused = {"", std::string(129, 'x'), "a\nb", std::string("a\0b", 3)};

@@ -193,24 +193,6 @@ TEST_CASE_FIXTURE(with_sums, "the forward of one sequence and the request of ano
     CHECK(forward_met);
 }
 
-TEST_CASE_FIXTURE(with_sums,
-                  "one sequence alone never overlaps with itself, however many threads there are") {
-    std::atomic<int> busy{0};
-    bool together = false;
-    engine.before = [&](std::span<request>) { together = together || busy++ != 0; };
-    engine.after = [&](std::span<request>) { --busy; };
-    runner runs(by_engine, 4, 8);
-    std::array<float, 2> h{};
-    int steps = 0;
-    runs.submit([&](std::span<const double>) {
-            together = together || busy++ != 0;
-            --busy;
-            return steps++ == 50 ? step::end() : step::ask(0, h);
-        })
-        .wait();
-    CHECK_FALSE(together);
-}
-
 TEST_CASE_FIXTURE(with_sums, "what waits is answered together, the longest waiting first") {
     runner runs(by_engine, 1, 16);
     static_cast<void>(together(runs, 5));
@@ -377,28 +359,6 @@ TEST_CASE_FIXTURE(with_sums, "a submitter waits until there is room, and then go
     runs.close();
     CHECK(accepted);
     CHECK(engine.batches == std::vector<std::vector<float>>{{1}, {2}});
-}
-
-TEST_CASE_FIXTURE(with_sums, "several submitters share the room that there is") {
-    runner runs(by_engine, 2, 2);
-    // A sequence counts as over before it makes room, and as accepted after it has got some.
-    std::atomic<int> accepted{0};
-    std::atomic<int> over{0};
-    std::atomic<int> most{0};
-    constexpr int sequences = 50;
-    on_threads(3, [&](std::size_t) {
-        for (int i = 0; i < sequences; ++i) {
-            static_cast<void>(runs.submit(asking(1, 3, [&](int number) { over += number == 3; })));
-            const int now_accepted = ++accepted;
-            const int live = now_accepted - over.load();
-            int before = most.load();
-            while (live > before && !most.compare_exchange_weak(before, live)) {
-            }
-        }
-    });
-    runs.close();
-    CHECK(over == 3 * sequences);
-    CHECK(most <= 2);
 }
 
 TEST_CASE_FIXTURE(with_sums, "stopping cancels what is in flight and wakes whoever waits for room") {

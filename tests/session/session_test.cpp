@@ -255,6 +255,13 @@ TEST_CASE("a row that cannot be encrypted ends the call, and the rows before it 
     CHECK_THROWS_AS(asked.rethrow(), encoding_error);
 }
 
+TEST_CASE("a call of a group that does not exist is refused before anything is sent") {
+    pair both;
+    rows_call asked(1, both.model->layout().groups.size());
+    CHECK_THROWS_AS(both.client.begin(asked), parameter_error);
+    CHECK(both.up().empty());
+}
+
 TEST_CASE("the next block is asked for when one is nearly used up, and not before") {
     pair both;
     both.model->layout().tokens_ahead = 3;

@@ -47,10 +47,6 @@ const published::figure& figure_of(published::table in, std::string_view row, st
     return *found;
 }
 
-const published::figure& claim(std::string_view row) {
-    return figure_of(published::table::claims, row, "");
-}
-
 }  // namespace
 
 TEST_CASE("the decode table is the printed one") {
@@ -104,25 +100,6 @@ TEST_CASE("the rate table is the printed one, and its figures follow from its ce
                                      [](const published::figure& f) { return f.in == table::rates; })));
 }
 
-TEST_CASE("decode times and rates follow from bandwidth and weights") {
-    using published::table;
-    const auto rows = cells_of("decode");
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        const double bandwidth = std::stod(rows[i][1]);
-        CHECK(figure_of(table::decode, rows[i][0], "BF16").formula == Approx(6.0 / bandwidth));
-        CHECK(figure_of(table::decode, rows[i][0], "Q4").formula == Approx(1.5 / bandwidth));
-        CHECK(figure_of(table::decode, rows[i][0], "BF16 as written").formula == Approx(12.0 / bandwidth));
-        CHECK(figure_of(table::decode, rows[i][0], "Q4 as written").formula == Approx(3.0 / bandwidth));
-        CHECK(figure_of(table::decode_rates, rows[i][0], "BF16").formula ==
-              Approx(1000 / std::stod(rows[i][2])));
-        CHECK(figure_of(table::decode_rates, rows[i][0], "Q4").formula ==
-              Approx(1000 / std::stod(rows[i][3])));
-        const published::figure& model = figure_of(table::decode_rates, rows[i][0], "T_model, ms");
-        CHECK(model.formula == Approx(1000 / std::stod(rows[i][6])));
-        CHECK(model.printed.value == std::stod(cells_of("rate")[i][1]));
-    }
-}
-
 TEST_CASE("every printed figure agrees with its formula to its last digit or carries a note, never both") {
     for (const published::figure& one : published::figures) {
         INFO(std::string(one.row), " ", std::string(one.column), ": ", one.printed.value, ", formula ",
@@ -166,75 +143,6 @@ TEST_CASE("contradictions are numbered in order, and each has a figure that show
         CHECK(shown.contains(number));
     }
     CHECK((number == 12 && *shown.rbegin() == 12));
-}
-
-TEST_CASE("2: sizes and launches are of N = 16384, slots of N = 32768") {
-    const auto of = [](std::string_view row) -> const published::figure& {
-        return figure_of(published::table::geometry, row, "");
-    };
-    CHECK(of("batches, rank 32").formula == 4);
-    CHECK(of("batches, rank 16").formula == 2);
-    CHECK(of("batches, rank 32, slots of N 16384").formula == 8);
-    CHECK(of("KiB of a limb").formula == 128);
-    CHECK(of("KiB of a ciphertext").formula == 1024);
-    CHECK(of("KiB of a ciphertext, N of 16384 slots").formula == 2048);
-    CHECK(of("launches, forward, N of 16384 slots").formula == 8);
-    CHECK(of("launches, forward, N of 16384 slots").note == 2);
-}
-
-TEST_CASE("3: a product as described takes 116 launches, and 120 with a pointwise product a polynomial") {
-    const auto& product = figure_of(published::table::geometry, "launches of a product", "");
-    CHECK(product.printed.value == 60);
-    CHECK(product.formula == 116);
-    CHECK(product.note == 3);
-    CHECK(roofline::product_launches(4, 7, 7, 2) == 120);
-}
-
-TEST_CASE("4 and 5: 256 KB need 8 us of wire and 4.4 MB 1.3 us of memory") {
-    CHECK(claim("256 KB by PCIe 4 (32 GB/s), ms").formula == Approx(0.0082).epsilon(0.01));
-    CHECK(claim("256 KB by PCIe 4 (32 GB/s), ms").printed.value ==
-          roofline::published_transfer_milliseconds(roofline::interconnect::pcie4));
-    CHECK(claim("256 KB by PCIe 5 (64 GB/s), ms").printed.value ==
-          roofline::published_transfer_milliseconds(roofline::interconnect::pcie5));
-    CHECK(claim("4.4 MB through an H100's memory, ms").formula == Approx(0.00131).epsilon(0.01));
-    CHECK(claim("4.4 MB through an H100's memory, ms").printed.value == published::transform_milliseconds);
-    CHECK(claim("operations a byte, 12 on 40").formula == Approx(0.3));
-    CHECK(claim("operations a byte, 1.38 M on 3.5 MB").formula == Approx(0.394).epsilon(0.01));
-}
-
-TEST_CASE("6: an H100 has two T_HE, client keys two rates, and breakdowns sums of their own") {
-    CHECK(published::h100_total.value == 71.7);
-    CHECK(published::h100_phases.total() == Approx(71.8));
-    CHECK(claim("T_HE of an H100, in the rate table, ms").printed.value == 52.0);
-    CHECK(claim("client keys, H100, tokens/s").printed.value == 56.0);
-    CHECK(claim("client keys, H100, tokens/s").formula ==
-          Approx(figure_of(published::table::steps, "client keys", "tokens/s").printed.value).epsilon(0.002));
-    CHECK(claim("first latency breakdown, ms").formula == 121);
-    CHECK(claim("second latency breakdown, ms").formula == 152);
-}
-
-TEST_CASE("8 and 10: hidden models are printed as 1000 / T_HE, which takes two sequences") {
-    for (const published::rate_row& row : published::rate_table) {
-        const double encrypted = row.all_software.encrypted_milliseconds.value;
-        const double model = row.model_milliseconds.value;
-        CHECK(row.all_software.rate.value == Approx(1000 / encrypted).epsilon(0.002));
-        CHECK(roofline::tokens_per_second({{model}, {encrypted}}, 1) ==
-              Approx(figure_of(published::table::rates, row.device, "all software").formula));
-        CHECK(roofline::tokens_per_second({{model}, {encrypted}}, 2) ==
-              Approx(row.all_software.rate.value).epsilon(0.002));
-    }
-    CHECK(figure_of(published::table::rates, "H100 SXM", "all software").formula ==
-          Approx(82.0).epsilon(0.001));
-    CHECK(figure_of(published::table::steps, "async, model hidden", "tokens/s").note == 8);
-    CHECK(figure_of(published::table::steps, "CUDA graph", "tokens/s").note == 10);
-}
-
-TEST_CASE("9, 11 and 12: variance, bounds that promise less, and phases without transfer") {
-    CHECK(claim("% lost where 95 % of the variance is kept").formula == Approx(22.36).epsilon(0.001));
-    CHECK(figure_of(published::table::future, "3D-CIM, 2029", "tokens/s").formula == Approx(4000));
-    CHECK(figure_of(published::table::future, "3D-CIM, 2029", "tokens/s").printed.value == 5000);
-    CHECK(claim("T_HE of a GH200, ms").formula == Approx(45.2));
-    CHECK(claim("T_HE of a GH200, ms").printed.value == 42.7);
 }
 
 TEST_CASE("a printed number keeps its digits, and nothing else is one") {

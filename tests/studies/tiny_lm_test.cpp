@@ -49,28 +49,6 @@ DOCTEST_TEST_CASE_FIXTURE(committed,
     DOCTEST_CHECK(std::fabs(share(0)) < 1e-9);
 }
 
-DOCTEST_TEST_CASE(
-    "ridge regression is exact with enough tokens, a projection before, and shrinks with noise") {
-    torch::manual_seed(5);
-    const at::Tensor truth = torch::randn({40, 7}, at::kDouble);
-    const at::Tensor x = torch::randn({60, 40}, at::kDouble);
-    const at::Tensor y = torch::matmul(x, truth);
-    DOCTEST_CHECK(largest_difference(ridge_regression(x, y, 0), truth) < 1e-6);
-    // Of ten states what lies in their span, and nothing else.
-    const at::Tensor ten = x.narrow(0, 0, 10);
-    const at::Tensor span = std::get<0>(torch::linalg_qr(ten.t()));
-    const at::Tensor part = torch::matmul(span, torch::matmul(span.t(), truth));
-    DOCTEST_CHECK(largest_difference(ridge_regression(ten, y.narrow(0, 0, 10), 0), part) < 1e-6);
-    // Noise of the size of the answers: the right amount of ridge beats none and too much.
-    const at::Tensor noisy = y + torch::randn(y.sizes(), at::kDouble) * x.norm(2, -1, true);
-    const auto error = [&](double noise) {
-        return (ridge_regression(x, noisy, noise) - truth).norm().item<double>();
-    };
-    DOCTEST_CHECK(error(1) < truth.norm().item<double>());
-    DOCTEST_CHECK(error(1) < error(0));
-    DOCTEST_CHECK(error(1) < error(10));
-}
-
 DOCTEST_TEST_CASE_FIXTURE(committed,
                           "the adapter knows verses that it has not seen, the base model does not") {
     const double base = bits_per_character(model, {}, verses_unseen);
@@ -78,22 +56,6 @@ DOCTEST_TEST_CASE_FIXTURE(committed,
     DOCTEST_INFO("bits per character of verses: ", base, " base, ", adapted, " with LoRA");
     DOCTEST_CHECK(adapted < 0.8 * base);
     DOCTEST_CHECK(adapted > 1);  // less would mean that it has seen them
-}
-
-DOCTEST_TEST_CASE("the base model knows an unseen entry of the Jargon File better than the adapter does") {
-    constexpr std::string_view unseen =
-        ":chemist: n.\n"
-        "[Cambridge] Someone who wastes computer time on {number-crunching} when you'd far rather the "
-        "machine were "
-        "doing something more productive, such as working out anagrams of your name or printing Snoopy "
-        "calendars "
-        "or running {life} patterns. May or may not refer to someone who actually studies chemistry.\n";
-    committed c;
-    const double base = bits_per_character(c.model, {}, unseen);
-    const double adapted = bits_per_character(c.model, plain_lora(c.adapter), unseen);
-    DOCTEST_INFO("bits per character of an entry: ", base, " base, ", adapted, " with LoRA");
-    DOCTEST_CHECK(base < 3);
-    DOCTEST_CHECK(adapted > 1.1 * base);
 }
 
 DOCTEST_TEST_CASE("a page of the Jargon File becomes a paragraph a line, in ASCII, without tables") {
@@ -159,46 +121,18 @@ DOCTEST_TEST_CASE("an adapter in training is zero at first, and what it saves gi
     }
 }
 
-/// Some steps on a text; the last loss in bits, if the factor is 1.
-double train(language_model& model, const training_options& options, std::string_view text,
-             double factor = 1) {
+/// Some steps on a text; the last loss in bits.
+double train(language_model& model, const training_options& options, std::string_view text) {
     double loss = 0;
     // The model stays the caller's.
     shared_training<language_model> training(
         std::shared_ptr<language_model>(&model, [](language_model*) {}),
         [] { return std::make_shared<language_model>(small_shape); }, options, text,
-        [&](language_model& copy, const at::Tensor& inputs, const at::Tensor& targets) {
-            return loss_of(copy.forward(inputs), targets) * factor;
+        [](language_model& copy, const at::Tensor& inputs, const at::Tensor& targets) {
+            return loss_of(copy.forward(inputs), targets);
         });
     training.run([&](std::int64_t, double bits) { loss = bits; });
     return loss;
-}
-
-DOCTEST_TEST_CASE("threads together have the gradient of the mean loss, at each step anew") {
-    torch::manual_seed(7);
-    language_model model(small_shape);
-    training_options options;
-    options.steps = 3;
-    options.rate = 1e-30;  // stays where it is
-    options.sequences = 6;
-    options.length = 24;
-    const std::string text = "to be or not to be, that ";  // has but one sequence of 24
-    constexpr double factor = 0.01;                        // a gradient so small is not clipped
-    auto tokens = tokens_of(text);
-    const at::Tensor all = torch::from_blob(tokens.data(), {1, 25}, at::kLong);
-    (loss_of(model.forward(all.narrow(1, 0, 24)), all.narrow(1, 1, 24)) * factor).backward();
-    std::vector<at::Tensor> expected;
-    for (const at::Tensor& parameter : model.parameters()) {
-        expected.push_back(parameter.grad().clone());
-    }
-    for (const unsigned threads : {1U, 2U, 5U}) {
-        options.threads = threads;
-        train(model, options, text, factor);
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-            const double largest = expected[i].abs().max().item<double>();
-            DOCTEST_CHECK(largest_difference(model.parameters()[i].grad(), expected[i]) < 1e-4 * largest);
-        }
-    }
 }
 
 DOCTEST_TEST_CASE("training lowers the loss") {

@@ -151,12 +151,6 @@ TEST_CASE_TEMPLATE("a ciphertext of each level comes back as it was", Level, std
     CHECK(same(s, wire::read_seeded_ciphertext<P, Level::value>(half)));
 }
 
-TEST_CASE("without an envelope number and group are zero") {
-    CHECK(wire::read_header(wire::write_ciphertext(ciphertext<0>())).envelope() == wire::envelope{});
-    CHECK(wire::read_header(wire::write_seeded_ciphertext(seeded_ciphertext<0>())).envelope() ==
-          wire::envelope{});
-}
-
 TEST_CASE("all finite scales above zero travel, to the last bit, and no others") {
     for (const double scale :
          {std::numeric_limits<double>::denorm_min(), 0.1, 1.0, 0x1p40, std::numeric_limits<double>::max()}) {
@@ -250,18 +244,4 @@ TEST_CASE("a body of another length is refused, though its checksums fit") {
     }
     CHECK(why_refused(with_size(half, half.size() + 1)) ==
           "seeded ciphertext: got 11425 more bytes, expected 11424");
-}
-
-TEST_CASE("a message of another kind or set is no ciphertext") {
-    const bytes whole = wire::write_ciphertext(ciphertext<1>());
-    const bytes half = wire::write_seeded_ciphertext(seeded_ciphertext<1>());
-    CHECK_THROWS_WITH_AS(wire::read_ciphertext<P>(half),
-                         "message: got a seeded ciphertext, expected a ciphertext", format_error);
-    CHECK_THROWS_WITH_AS(wire::read_seeded_ciphertext<P>(whole),
-                         "message: got a ciphertext, expected a seeded ciphertext", format_error);
-    bytes other = whole;
-    put(other, 8, wire::set_id<other_scale>);
-    CHECK(refusal<parameter_error>([&] {
-              wire::read_ciphertext<P>(resealed(other));
-          }).starts_with("ciphertext: parameter set: got an unknown parameter set"));
 }

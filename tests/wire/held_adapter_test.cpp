@@ -71,12 +71,6 @@ TEST_CASE("a golden held adapter of version 1 reads back, and today's writer giv
     CHECK(same(wire::read_held_adapter(kept), held()));
 }
 
-TEST_CASE("a held adapter that is cut, lengthened or changed by one bit is refused") {
-    const byte_vector good = wire::write_whole_adapter(held());
-    every_truncation_is_refused(good, read_held);
-    every_flipped_bit_is_refused(good, read_held);
-}
-
 TEST_CASE("an A of a served site, and in mode blind B too, is not written for clients") {
     lora::model_layout served;
     served.groups.push_back({"in", 4, 1, {{"layers.0.q", 3, 5, 2.0}}});
@@ -95,17 +89,6 @@ TEST_CASE("an A of a served site, and in mode blind B too, is not written for cl
     unserved.sites.erase(unserved.sites.begin());
     CHECK(wire::write_held_adapter(unserved, served) == wire::write_whole_adapter(unserved));
     CHECK(same(wire::read_held_adapter(wire::write_whole_adapter(leaks)), leaks));
-}
-
-TEST_CASE("a held adapter with a set or scheme, or of another kind, is refused") {
-    const byte_vector good = wire::write_whole_adapter(held());
-    CHECK_THROWS_WITH_AS(
-        read_held(with_number(good, 8, std::uint64_t{7})),
-        "held adapter: parameter set: got an unknown parameter set (id 0x0000000000000007), expected none",
-        parameter_error);
-    CHECK_THROWS_AS(read_held(with_number(good, 16, std::uint64_t{7})), parameter_error);
-    CHECK_THROWS_WITH_AS(read_held(with_number(good, 5, std::uint8_t{20})),
-                         "message: got a model layout, expected a held adapter", format_error);
 }
 
 TEST_CASE("counts and shapes that lie are refused, and no memory is taken for what they announce") {
@@ -173,12 +156,4 @@ TEST_CASE("what is no number, and names that cannot be, are refused by reader an
     const auto q = std::find(twice.begin() + 48, twice.end(), 'q');
     *q = 'p';
     CHECK_THROWS_WITH_AS(read_held(sealed(twice)), Contains("the name occurs twice"), parameter_error);
-}
-
-TEST_CASE("random bodies with right checksums are refused, or are adapters that can be written again") {
-    const byte_vector good = wire::write_whole_adapter(held());
-    CHECK(read_random_bodies(good, 1, 3000, [](const byte_vector& message) {
-              const auto a = wire::read_held_adapter(message);
-              REQUIRE(same(wire::read_held_adapter(wire::write_whole_adapter(a)), a));
-          }) > 0);
 }

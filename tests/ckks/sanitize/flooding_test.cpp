@@ -140,52 +140,6 @@ TEST_CASE("the floods of tests/data/random_streams.json come out") {
     check(sums_of(irwin_hall_smudging{100}, counting_seed(), 1, 4096), all.at(1));
 }
 
-TEST_CASE_TEMPLATE("narrow floods take every value as often as they should", Flood, uniform_smudging,
-                   irwin_hall_smudging) {
-    constexpr std::size_t count = std::size_t{1} << 20;
-    for (const int bits : {1, 3, 4}) {
-        const std::vector<double> p = distribution<Flood::terms>(bits);
-        std::vector<double> counts(p.size());
-        bool in_range = true;
-        for (const uint128 sum : sums_of(Flood{bits}, counting_seed(1), 2, count)) {
-            in_range &= sum < p.size();
-            counts[std::min(static_cast<std::size_t>(sum), p.size() - 1)] += 1;
-        }
-        CHECK(in_range);
-        // Five deviations of each count; the rarest value is needed 16 times.
-        for (std::size_t m = 0; m < p.size(); ++m) {
-            const double expected = p[m] * static_cast<double>(count);
-            CAPTURE(m);
-            CHECK(std::abs(counts[m] - expected) < 5 * std::sqrt(expected * (1 - p[m])));
-        }
-    }
-}
-
-TEST_CASE_TEMPLATE("the moments of wide floods are right", Flood, uniform_smudging, irwin_hall_smudging) {
-    constexpr std::size_t count = std::size_t{1} << 19;
-    constexpr Flood f{90};
-    double mean = 0;
-    double variance = 0;
-    double fourth = 0;
-    double largest = 0;
-    for (const uint128 sum : sums_of(f, counting_seed(2), 3, count)) {
-        const auto centred = static_cast<signed_wide>(sum) - static_cast<signed_wide>(f.centre());
-        const double x = static_cast<double>(centred) / f.deviation();
-        mean += x / count;
-        variance += x * x / count;
-        fourth += x * x * x * x / count;
-        largest = std::max(largest, std::abs(static_cast<double>(centred)));
-    }
-    CHECK(largest <= f.largest());
-    // Five deviations of each mean, from the moments 1, 1.8, 27/7, 9 of the uniform, and 1, 2.7, 55.8 (the
-    // eighth) of the bell.
-    const bool bell = Flood::terms == 4;
-    const double root = std::sqrt(static_cast<double>(count));
-    CHECK(std::abs(mean) < 5 / root);
-    CHECK(std::abs(variance - 1) < 5 * std::sqrt(bell ? 1.7 : 0.8) / root);
-    CHECK(std::abs(fourth - (bell ? 2.7 : 1.8)) < 5 * std::sqrt(bell ? 48.51 : 5.76) / root);
-}
-
 TEST_CASE_TEMPLATE("deviation and largest magnitude are those of the distribution", Flood, uniform_smudging,
                    irwin_hall_smudging) {
     for (int bits = 1; bits <= 10; ++bits) {

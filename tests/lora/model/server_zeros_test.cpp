@@ -187,28 +187,3 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
     CHECK_THROWS_WITH_AS(server_zeros::apply(here, s.server, 0, std::span<const task>(tasks), work),
                          Contains("task 1 has no session"), parameter_error);
 }
-
-TEST_CASE("threads with a workspace each can serve one session at once") {
-    const lora::adapter from = random_adapter(1);
-    served_small s(from);
-    constexpr std::size_t threads = 3;
-    std::vector<lora::query<small>> queries;
-    std::vector<std::vector<float>> states;
-    for (std::size_t t = 0; t < threads; ++t) {
-        states.push_back(random_state(70, 50 + t));
-        queries.push_back(s.client.encrypt(0, states[t]));
-    }
-    std::vector<model_client::reply_type> replies(threads);
-    on_threads(threads + 1, [&](std::size_t t) {
-        if (t == threads) {
-            s.session.fill(here, s.server, 1);
-            return;
-        }
-        server_zeros::workspace work;
-        s.session.apply(s.server, 0, queries[t].request, work, replies[t]);
-    });
-    for (std::size_t t = 0; t < threads; ++t) {
-        check_deltas(s, from, 0, s.server.decode(0).layout(), s.client.deltas(0, replies[t], queries[t]),
-                     states[t]);
-    }
-}

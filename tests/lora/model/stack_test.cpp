@@ -213,14 +213,6 @@ TEST_CASE("twice the alpha is twice the delta bit for bit, and nothing else chan
     }
 }
 
-TEST_CASE("one stacked request takes fewer bytes than one for each adapter") {
-    using packing = coefficient_tiles<4>;
-    constexpr auto together = cost_of<small, packing>({24, d_in, 24});
-    constexpr auto each = cost_of<small, packing>({8, d_in, 24});
-    CHECK(together.bytes_up == each.bytes_up);
-    CHECK(together.bytes() < 3 * each.bytes());
-}
-
 TEST_CASE("a sum of deltas is weight times delta, added in the order given") {
     const std::vector<double> a = {1, -2, 1e16};
     const std::vector<double> b = {0.5, 4, 1};

@@ -13,19 +13,6 @@ TEST_CASE("hidden states in float and double give the same product") {
           most_deviations * deviation(s.layout(), norm(h)));
 }
 
-TEST_CASE("entries of h that are no numbers are refused by their place in h") {
-    client<small_slots> c;
-    const slot_server<> s(random_matrix(4, 2000, 1));  // two inputs
-    std::vector<float> h = random_state(2000, 1);
-    h[1500] = std::numeric_limits<float>::quiet_NaN();
-    CHECK_THROWS_WITH_AS(c.encrypt(s.plan(), h), Contains("entry 1500 of the hidden state is not a number"),
-                         encoding_error);
-    h[1500] = 0;
-    h[7] = -std::numeric_limits<float>::infinity();
-    CHECK_THROWS_WITH_AS(c.encrypt(s.plan(), h), Contains("entry 7 of the hidden state is infinite"),
-                         encoding_error);
-}
-
 TEST_CASE("a client with a stored key decrypts what another with that key encrypted") {
     const tensafe::random::seed stored = numbered_seed(7);
     client<small_slots> first{tensafe::ckks::secret_key<small_slots>(stored)};
@@ -69,17 +56,6 @@ TEST_CASE("encrypting one state twice shows different ciphertexts and different 
     CHECK_FALSE(first.inputs[0].seed == second.inputs[0].seed);
     CHECK_FALSE(first.inputs[0].seed == first.inputs[1].seed);
     CHECK_FALSE(first.inputs[0].c0 == second.inputs[0].c0);
-}
-
-TEST_CASE("another client's key opens nothing") {
-    client<small_slots> c;
-    const client<small_slots> stranger;
-    const slot_server<> s(random_matrix(2, 300, 1));
-    const std::vector<float> h = random_state(300, 1);
-    const auto query = c.encrypt(s.plan(), h);
-    const auto reply = s.apply(query.request);
-    CHECK(largest_difference(stranger.decrypt(s.plan(), reply, query), c.decrypt(s.plan(), reply, query)) >
-          100);
 }
 
 TEST_CASE("a scale that no query has is refused") {

@@ -179,20 +179,6 @@ TEST_CASE("a filled pool saves the server the transforms that the cost names") {
     CHECK(with.session_bytes == 3 * 32 + 1024 / 8 * (45 + 44) + 2 * 64);
 }
 
-TEST_CASE("a longer site costs more, and a bare one fewer multiplications and more bytes down") {
-    constexpr token_cost cost = cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen);
-    constexpr token_cost higher = cost_of<ckks::private_n4096, coefficient_tiles<4>>({33, 2048});
-    constexpr token_cost longer = cost_of<ckks::private_n4096, coefficient_tiles<4>>({32, 2049});
-    constexpr token_cost bare =
-        cost_of<ckks::private_n4096, coefficient_tiles<4>, reveals_adapter_rows>(qwen);
-    CHECK(higher.bytes_down > cost.bytes_down);
-    CHECK(higher.bytes_up == cost.bytes_up);
-    CHECK(longer.bytes_up > cost.bytes_up);
-    CHECK(longer.word_multiplications > cost.word_multiplications);
-    CHECK(bare.bytes_down > 3 * cost.bytes_down);
-    CHECK(bare.word_multiplications < cost.word_multiplications);
-}
-
 namespace {
 
 /// The best of 1, 2, 4, ... 128 rows by trying all, the first of equals.
@@ -245,14 +231,6 @@ TEST_CASE("best_tiling is the best of all tilings, for each objective, set and m
     CHECK(chooses_the_best<qwen, ckks::minimal_n2048, least_compute, narrow_and_coarse>());
     CHECK(chooses_the_best<qwen, ckks::private_n4096, least_bytes, protects_adapter_rows<>, mode::blind>());
     CHECK(chooses_the_best<qwen, ckks::private_n4096, least_compute, protects_adapter_rows<>, mode::blind>());
-}
-
-TEST_CASE("objective, shape and mode each change the choice") {
-    constexpr int bytes = best_tiling<qwen, ckks::private_n4096, least_bytes>;
-    CHECK(bytes == 4);
-    CHECK(best_tiling<qwen, ckks::private_n4096, least_compute> != bytes);
-    CHECK(best_tiling<wide_site, ckks::private_n4096, least_bytes> != bytes);
-    CHECK(best_tiling<qwen, ckks::private_n4096, least_bytes, protects_adapter_rows<>, mode::blind> != bytes);
 }
 
 TEST_CASE("best_tokens_ahead is the best block for what is sent, of those that memory and the server allow") {

@@ -129,13 +129,16 @@ class raw_session : public tests::login {
     using asked_at = tests::encryption::token;
 
     /// @param greets  else it stands where the server waits for its hello
-    explicit raw_session(fixture& of, bool greets = true, connection_options how = {}) : of_(of), how_(how) {
+    explicit raw_session(fixture& of, bool greets = true) : of_(of) {
         connect();
         if (!greets) {
             return;
         }
-        const auto [greeting, its_key] = handshake();
-        wire_->send(greeting + its_key);
+        const tests::bytes message = cipher_.rerandomization_key(nonce);
+        hello mine = hello_for(message);
+        mine.held = false;
+        wire_->send(whole_frame(op_text, to_text(mine)));
+        send(message);
         session_ = receive_control<welcome>("a welcome").session;
         cipher_.open(bytes_of(wire_->receive_frame(op_binary)), of_.kjv);
     }
@@ -146,11 +149,10 @@ class raw_session : public tests::login {
     void send(std::string_view message) { wire_->send(whole_frame(op_binary, message)); }
     void send(const tests::bytes& message) { send(text_of(message)); }
 
-    /// A fresh request, not sent yet.
-    asked make(std::uint64_t number, std::size_t group = 0) {
-        return cipher_.ask(number, group, random_state(cipher_.client().layout().groups[group].d));
+    /// A fresh request with the next number, not sent yet.
+    asked make(std::size_t group = 0) {
+        return cipher_.ask(next_number, group, random_state(cipher_.client().layout().groups[group].d));
     }
-    asked make() { return make(next_number); }
     /// The next frame is the reply to this, and right. @throws failure
     void require_answer(const asked& to, std::uint64_t number) {
         require(right(to, number, wire_->receive_frame(op_binary)), "reply", "another answer",
@@ -170,59 +172,38 @@ class raw_session : public tests::login {
         return true;
     }
 
-    /// The message that asks for a block of group 0 with the next number.
-    tests::bytes make_block() { return cipher_.ask_for_block(next_number); }
-    void prepare() {
-        send(make_block());
-        cipher_.accept_block(bytes_of(wire_->receive_frame(op_binary)));
-        ++next_number;
-    }
     /// At the next position of a block, a new one where none is left, with the next number; not sent yet.
     asked_at make_token() {
         if (cipher_.left() == 0) {
-            prepare();
+            send(cipher_.ask_for_block(next_number++));
+            cipher_.accept_block(bytes_of(wire_->receive_frame(op_binary)));
         }
         return cipher_.ask_in_block(next_number, random_state(cipher_.client().layout().groups[0].d));
-    }
-    /// Sends it. @return the right answer, as bytes @throws failure for another
-    std::string require_token(const asked_at& token) {
-        send(token.message);
-        const std::string bytes = wire_->receive_frame(op_binary);
-        require_right(0, token.h, cipher_.product(token, bytes_of(bytes)));
-        return bytes;
     }
 
     /// One good token.
     void ask(std::size_t group = 0) {
-        const asked next = make(next_number, group);
+        const asked next = make(group);
         require(wire_->send(whole_frame(op_binary, text_of(next.message))), "request", "a closed connection",
                 "an open one");
         require_answer(next, next_number++);
     }
     /// One good token at a position of a block.
     void ask_at_position() {
-        static_cast<void>(require_token(make_token()));
+        const asked_at token = make_token();
+        send(token.message);
+        require_right(0, token.h, cipher_.product(token, bytes_of(wire_->receive_frame(op_binary))));
         ++next_number;
         ++of_.answers;
     }
-    /// Positions left in the block.
-    std::size_t left() const { return cipher_.left(); }
-    /// Sends a frame, which the server refuses with this code. @return what it says
-    std::string require_refusal(std::string_view code, std::string_view what, unsigned operation,
-                                std::string_view data) {
+    /// Sends a frame, which the server refuses with this code.
+    void require_refusal(std::string_view code, std::string_view what, unsigned operation,
+                         std::string_view data) {
         wire_->send(whole_frame(operation, data));
-        return require_refusal(code, what);
-    }
-    std::string require_refusal(std::string_view code, std::string_view what, const tests::bytes& message) {
-        return require_refusal(code, what, op_binary, text_of(message));
-    }
-    /// The next frame is an error with this code; its text.
-    std::string require_refusal(std::string_view code, std::string_view after) {
         const std::string text = wire_->receive_text();
         const auto object = nlohmann::json::parse(text, nullptr, false);
         require(object.is_object() && object.value("type", "") == "error" && object.value("code", "") == code,
-                "the answer to " + std::string(after), text.substr(0, 300), "an error " + std::string(code));
-        return object.value("message", "");
+                "the answer to " + std::string(what), text.substr(0, 300), "an error " + std::string(code));
     }
     void require_end(unsigned code, std::string_view after) {
         require_equal("close code after " + std::string(after), wire_->receive_end(), code);
@@ -231,7 +212,7 @@ class raw_session : public tests::login {
     /// A new connection that goes on with the session. @throws failure if the server does not let it
     void resume() {
         connect();
-        wire_->send(whole_frame(op_text, to_text(resume_here())));
+        wire_->send(whole_frame(op_text, to_text(resume_of(session_))));
         next_number = receive_control<resumed>("a resumed session").next_number;
     }
     /// Ends the session, so that the server keeps nothing of it.
@@ -239,25 +220,14 @@ class raw_session : public tests::login {
         wire_->send(whole_frame(op_text, to_text(bye{})));
         require_end(1000, "bye");
     }
+
+  private:
     void connect() {
-        wire_.emplace(of_.where(), how_);
+        wire_.emplace(of_.where());
         wire_->upgrade();
         exporter = wire_->tls_exporter();
         nonce = receive_control<challenge>("a challenge").nonce;
     }
-    /// For the connection that there is.
-    split::resume resume_here() const { return resume_of(session_); }
-    /// The frames of hello and re-randomization key.
-    std::pair<std::string, std::string> handshake(std::uint64_t set = tests::own_set,
-                                                  const std::string& adapter = "kjv",
-                                                  bool held = false) const {
-        const tests::bytes message = cipher_.rerandomization_key(nonce);
-        hello mine = hello_for(message, adapter, set);
-        mine.held = held;
-        return {whole_frame(op_text, to_text(mine)), whole_frame(op_binary, text_of(message))};
-    }
-
-  private:
     template <class Message>
     Message receive_control(const char* expected) {
         const std::string text = wire_->receive_text();
@@ -271,7 +241,6 @@ class raw_session : public tests::login {
     }
 
     fixture& of_;
-    connection_options how_;
     std::optional<raw_connection> wire_;
     session_id session_{};
     tests::encryption cipher_;

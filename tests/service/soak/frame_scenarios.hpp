@@ -1,7 +1,5 @@
 #pragma once
 
-#include <stop_token>
-
 #include "check.hpp"
 #include "clients.hpp"
 #include "fixture.hpp"
@@ -48,66 +46,6 @@ inline void killed_mid_frame(fixture& w) {
         s.require_answer(half, 2);
         s.leave();
     }
-}
-
-inline void half_open(fixture& w) {
-    // A peer that is gone says nothing, no matter what it is asked.
-    raw_session silent(w);
-    silent.ask();
-    raw_session moving(w);
-    moving.ask();
-    std::deque<raw_connection> others;
-    for (std::size_t i = 0; i < 2 * w.amount.repetitions; ++i) {
-        others.emplace_back(w.where());  // TCP alone
-        others.emplace_back(w.where()).upgrade();
-        raw_connection& between_requests = others.emplace_back(w.where());
-        between_requests.secure();
-        between_requests.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        require_contains("/healthz", between_requests.receive_until("ok\n"), " 200 ");
-    }
-    // The client is back before the server knows that it was gone: its old connection is closed.
-    raw_connection old = std::move(moving.wire());
-    moving.resume();
-    require_equal("close code of the half-open connection", old.receive_end(), 1000u);
-    moving.ask();
-
-    std::size_t pings = 0;
-    while (const auto next = silent.wire().receive_any_frame()) {
-        pings += next->operation == op_ping ? 1u : 0u;
-    }
-    require(pings > 0, "pings before the server let a silent session go", pings, "one or more");
-    for (raw_connection& each : others) {
-        each.receive_all();
-    }
-    good_client(w, "kjv").ask();
-}
-
-inline void slow_reader(fixture& w) {
-    // More of them than the server has threads. What an opened session is told does not fit the buffers.
-    constexpr std::size_t readers = 4;
-    const std::size_t before = w.server->quiet_figures().descriptors;
-    std::deque<raw_session> slow;
-    for (std::size_t i = 0; i < readers; ++i) {
-        raw_session& next = slow.emplace_back(w, false, connection_options{.receive_buffer = 2048});
-        const auto [greeting, key] = next.handshake(tensafe::wire::set_id<params>, "qwen", true);
-        next.wire().send(greeting + key);
-    }
-    good_client fine(w, "kjv");
-    const auto connected = [&] { return w.server->figures().descriptors - before; };
-    require_equal("connections with the slow readers", connected(), readers + 1);
-    const auto begin = steady::now();
-    auto next_byte = begin;
-    std::size_t bytes = 0;
-    for (; connected() > 1; fine.ask()) {
-        require(steady::now() - begin < patience, "slow readers", connected() - 1, 0);
-        if (steady::now() >= next_byte) {
-            next_byte += std::chrono::seconds(1);
-            for (raw_session& each : slow) {
-                bytes += each.wire().receive_more(1);
-            }
-        }
-    }
-    require(bytes >= readers, "bytes that were read meanwhile", bytes, "one of each reader, or more");
 }
 
 /// And other frames that the rules forbid, each on a connection of its own.
@@ -267,28 +205,6 @@ inline void endless_requests(fixture& w) {
     });
     fine.ask();
     w.server->require_peak(before, 64);
-}
-
-/// Peers that take their time with everything before a session. A good client beside them is served.
-inline void slow_handshake(fixture& w) {
-    const std::string opening =
-        w.tls ? std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) : std::string("GET /v1/sp");
-    std::deque<raw_connection> slow;
-    for (std::size_t i = 0; i < 8 * w.amount.repetitions; ++i) {
-        slow.emplace_back(w.where()).send(opening.substr(0, i % opening.size()));
-    }
-    good_client fine(w, "kjv");
-    // A drop now and then does not buy time: what is limited is the whole.
-    const std::jthread dribble([&](const std::stop_token& over) {
-        while (!over.stop_requested()) {
-            slow.front().send("x");
-            std::this_thread::sleep_for(milliseconds(100));
-        }
-    });
-    for (auto each = slow.rbegin(); each != slow.rend(); ++each) {
-        fine.ask();
-        each->receive_all();
-    }
 }
 
 }  // namespace split::soak

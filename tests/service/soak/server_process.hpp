@@ -38,9 +38,8 @@ class server_process {
   public:
     struct options {
         std::filesystem::path state = "state";
-        std::uint16_t port = 0;         ///< 0: any
-        bool private_disk = false;      ///< its state on a file system of 1 MB of its own, by unshare
-        bool log_stands_still = false;  ///< nobody reads it, and there is no room in its pipe
+        std::uint16_t port = 0;     ///< 0: any
+        bool private_disk = false;  ///< its state on a file system of 1 MB of its own, by unshare
         bool tls = false;
         std::filesystem::path program = {};
         std::vector<std::string> arguments = {};
@@ -84,11 +83,7 @@ class server_process {
         }
         ::close(out[1]);
         ::close(log[1]);
-        if (how.log_stands_still) {
-            unread_ = log[0];
-        } else {
-            reader_ = std::jthread([this, from = log[0]] { read_log(from); });
-        }
+        reader_ = std::jthread([this, from = log[0]] { read_log(from); });
         std::string line;
         for (char c = 0; ::read(out[0], &c, 1) == 1 && c != '\n';) {
             line += c;
@@ -101,13 +96,6 @@ class server_process {
                           take_log());
         }
         port_ = static_cast<std::uint16_t>(std::strtoul(line.c_str() + place + 13, nullptr, 10));
-        if (how.log_stands_still) {
-            const int to = ::open(proc("fd/2").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-            require(to >= 0, "the pipe of the log", std::strerror(errno), "one to write to");
-            while (::write(to, std::string(4096, ' ').data(), 4096) > 0) {
-            }
-            ::close(to);
-        }
     }
     server_process(const server_process&) = delete;
     server_process& operator=(const server_process&) = delete;
@@ -115,9 +103,6 @@ class server_process {
         if (process_ > 0) {
             ::kill(process_, SIGKILL);
             ::waitpid(process_, nullptr, 0);
-        }
-        if (unread_ >= 0) {
-            ::close(unread_);
         }
     }
 
@@ -246,7 +231,6 @@ class server_process {
     bool tls_;
     std::filesystem::path state_;
     pid_t process_ = -1;
-    int unread_ = -1;
     std::uint16_t port_ = 0;
     std::mutex mutex_;
     std::string log_;

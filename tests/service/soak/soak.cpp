@@ -1,7 +1,6 @@
-// Faults against a real server: clients that die, lie, stall and flood, servers that are killed, disks that
-// are full. Every scenario has good clients beside the bad ones, whose answers must be right, and after each
-// the server must hold what it held before. docs/service.md, section Faults; scripts/soak runs it for
-// long.
+// Faults against a real server: clients that die, lie and flood, servers that are killed, disks that are
+// full. Every scenario has good clients beside the bad ones, whose answers must be right, and after each the
+// server must hold what it held before. docs/service.md, section Faults; scripts/soak runs it for long.
 //
 //   service_soak --server build/release/service/tensafe-server --scale full --seconds 600
 
@@ -29,14 +28,9 @@ constexpr bool repeats = true;
 
 const std::vector<scenario> scenarios = {
     {"killed_mid_frame", !own_server, repeats, killed_mid_frame},
-    {"half_open", !own_server, !repeats, half_open},
-    {"slow_reader", !own_server, !repeats, slow_reader},
-    {"slow_handshake", !own_server, !repeats, slow_handshake},
     {"announced_4_gigabytes", !own_server, repeats, announced_4_gigabytes},
     {"random_bytes", !own_server, repeats, random_bytes},
     {"endless_requests", !own_server, !repeats, endless_requests},
-    {"replayed_frames", !own_server, repeats, replayed_frames},
-    {"attacked_blocks", !own_server, !repeats, attacked_blocks},
     {"malformed_among_good", !own_server, !repeats, malformed_among_good},
     {"crowd", !own_server, !repeats, crowd},
     {"killed_during_swap", own_server, !repeats, killed_during_swap},
@@ -45,11 +39,6 @@ const std::vector<scenario> scenarios = {
     // What a full disk is to the server of a user without privileges.
     {"file_limit", own_server, !repeats, [](fixture& w) { write_nothing(w, false); }},
     {"drain", own_server, repeats, drain},
-    {"stalled_log", own_server, !repeats, stalled_log},
-    {"connection_limits", own_server, repeats, connection_limits},
-    {"silent_addresses", own_server, !repeats, silent_addresses},
-    {"handshake_flood", own_server, !repeats, handshake_flood},
-    {"admin", own_server, repeats, admin_requests},
 };
 
 /// A row of the table: of all rounds so far.

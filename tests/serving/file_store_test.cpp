@@ -352,7 +352,8 @@ TEST_CASE_FIXTURE(stored_counts, "a usage file that is no list of counts is refu
 
 TEST_CASE_FIXTURE(stored_counts,
                   "a refusal for a limit that is shared says no number that others had a part in") {
-    const std::vector<tensafe::serving::query_limits> groups{{10, {{}, 25, {}}}, {10, {{}, {}, 25}}};
+    std::vector<tensafe::serving::query_limits> groups(2, {10, {}});
+    groups[0].limits[1] = groups[1].limits[2] = 25;
     query_counts counts(folder.path());
     for (const std::size_t group : {0u, 1u}) {
         for (const char* const client : {"alice", "bob", "carol"}) {

@@ -52,24 +52,26 @@ void verify(const fs::path& directory, const std::string& trusted, std::uint64_t
                 tensafe::quote(from.name).c_str(), from.revision + 0ULL);
 }
 
-keystore::pinned_parts parts_of(const fs::path& directory) {
+keystore::pinned_parts parts_of(const fs::path& directory, bool column_scales) {
+    tensafe::lora::model_options options;
+    options.column_scales = column_scales;
     return keystore::pinned_parts_of<split::params, split::packing, split::protection>(
-        io::load_peft(directory));
+        io::load_peft(directory), options);
 }
 
 void pin(const fs::path& directory, const fs::path& key, const fs::path& file, const std::string& name,
-         std::uint64_t revision) {
-    const auto made =
-        keystore::opened_pin::make(keystore::signing_key::read(key), name, parts_of(directory), revision);
+         std::uint64_t revision, bool column_scales) {
+    const auto made = keystore::opened_pin::make(keystore::signing_key::read(key), name,
+                                                 parts_of(directory, column_scales), revision);
     made.write(file);
     std::printf("pin             %s, for clients\nopening         %s.opening, for the server alone\n",
                 file.c_str(), file.c_str());
 }
 
 /// For who has the adapter, in an audit or a dispute.
-void open(const fs::path& file, const fs::path& directory) {
+void open(const fs::path& file, const fs::path& directory, bool column_scales) {
     const auto opened = keystore::opened_pin::read(file);
-    opened.check(opened.pin.name, parts_of(directory), tensafe::quote(file.string()));
+    opened.check(opened.pin.name, parts_of(directory, column_scales), tensafe::quote(file.string()));
     std::printf("opened          the pin of %s, revision %llu, is of this adapter\nsigned by       %s\n",
                 tensafe::quote(opened.pin.name).c_str(), opened.pin.revision + 0ULL,
                 opened.pin.key.hex().c_str());
@@ -150,6 +152,10 @@ int main(int argc, char** argv) {
     pinning->add_option("--revision", revision, "Larger with each version; default: 0");
     CLI::App* const opening = app.add_subcommand("open", "Checks a pin against the adapter that it is of");
     opening->add_option("PINFILE", pin_file, "Beside it PINFILE.opening")->required();
+    bool column_scales = false;
+    for (CLI::App* const of_pin : {pinning, opening}) {
+        of_pin->add_flag("--column-scales", column_scales, "The server has this option");
+    }
     opening->add_option("DIRECTORY", directory)->required();
     CLI11_PARSE(app, argc, argv);
     static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));  // a limit on file sizes is a full disk
@@ -163,9 +169,9 @@ int main(int argc, char** argv) {
         } else if (*verifying) {
             verify(directory, trusted, revision);
         } else if (*pinning) {
-            pin(directory, key_file, pin_file, name, revision);
+            pin(directory, key_file, pin_file, name, revision, column_scales);
         } else if (*opening) {
-            open(pin_file, directory);
+            open(pin_file, directory, column_scales);
         } else {
             const temporary_folder folder;
             demonstrate(folder.path);

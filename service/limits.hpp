@@ -41,6 +41,7 @@ struct limits {
     std::size_t pool_of_session = 16;
     std::size_t pooled = 1'024;
     std::size_t tokens_ahead = 32;  ///< of a block; 1: there are no blocks
+    bool column_scales = false;     ///< as in lora::model_options
     /// For blocks that are not used up, and replies kept to be sent again, of all sessions; a sixteenth of it
     /// for those of one address.
     std::size_t block_bytes = std::size_t{256} << 20;

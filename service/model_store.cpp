@@ -190,13 +190,14 @@ shared_message opening_message::in(frame_form form) const {
 }
 
 struct model_store::state {
-    static lora::model_options with_blocks(std::size_t tokens) {
+    static lora::model_options options_of(const limits& allowed) {
         lora::model_options result;
-        result.tokens_ahead = tokens > 1 ? tokens : 0;
+        result.tokens_ahead = allowed.tokens_ahead > 1 ? allowed.tokens_ahead : 0;
+        result.column_scales = allowed.column_scales;
         return result;
     }
     state(const limits& allowed, pin_files files)
-        : shares(allowed.shares), pins(std::move(files)), options(with_blocks(allowed.tokens_ahead)) {}
+        : shares(allowed.shares), pins(std::move(files)), options(options_of(allowed)) {}
     /// With a hash of A in the place of counted_as.
     adapter_facts look_at(const std::string& name, const lora::adapter& matrices) const {
         adapter_facts result{{}, bits_of(name, matrices, options, shares), {}};

@@ -177,6 +177,10 @@ void add_options(CLI::App& app, arguments& a) {
         ->check([](const std::string& text) {
             return std::has_single_bit(std::stoul(text)) ? "" : "got " + text + ", expected a power of two";
         });
+    app.add_flag(
+        "--column-scales", of.column_scales,
+        "show clients the norms of A's columns as powers of two, so that huge entries of hidden states "
+        "that A hardly reads cost no precision; pins need it too");
     app.add_option_function<std::size_t>(
            "--block-memory", [&of](std::size_t mib) { of.block_bytes = mib << 20; },
            "MiB for blocks and kept replies, a sixteenth of it for one address; 0: no blocks are made")

@@ -70,10 +70,13 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
     std::string name;
     for (std::size_t i = 0; i < rest.size(); ++i) {
         unsigned char byte = 0;
-        if (rest[i] != '%') {
+        if (rest[i] == '?' || rest[i] == '#') {
+            return {};
+        } else if (rest[i] != '%') {
             name += rest[i];
-        } else if (const char* const end = rest.data() + std::min(i + 3, rest.size());
-                   std::from_chars(rest.data() + i + 1, end, byte, 16).ptr == rest.data() + i + 3) {
+        } else if (i + 3 <= rest.size() &&
+                   std::from_chars(rest.data() + i + 1, rest.data() + i + 3, byte, 16).ptr ==
+                       rest.data() + i + 3) {
             name += static_cast<char>(byte);
             i += 2;
         } else {

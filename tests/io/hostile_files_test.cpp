@@ -92,6 +92,7 @@ std::vector<raw_row> raw_rows() {
         {"archive of torch.save", "PK\x03\x04 this is a zip archive of tensors",
          "\"memory\": is a zip archive"},
         {"pickle", "\x80\x02}q\x01(X\x05model", "is a pickle, which is not read"},
+        {"newer pickle", "\x80\x05}q\x01(X\x05model", "is a pickle, which is not read"},
         {"pointer of Git LFS", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
          "run git lfs pull"},
         {"GGUF", std::string("GGUF\x03\0\0\0\x02", 9), "is a GGUF file"},

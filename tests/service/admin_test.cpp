@@ -176,8 +176,8 @@ TEST_CASE_FIXTURE(administered, "an adapter is loaded, replaced and removed") {
     CHECK(ask("DELETE", "/admin/adapters/kjv").status == 404);
     CHECK(lines_of("adapter_removed") == 1);
     CHECK(ask("GET", "/admin/adapters/kjv").status == 405);
-    for (const std::string name :
-         {"a/b", "a%2f..%2fb", "..%2f", "%2fa", "a%2f", "%0a", "%ff", "%2", "%zz", "a%3db"}) {
+    for (const std::string name : {"a/b", "a%2f..%2fb", "..%2f", "%2fa", "a%2f", "%0a", "%ff", "%2", "%zz",
+                                   "a%3db", "%", "a?force", "a#b"}) {
         CAPTURE(name);
         CHECK(ask("PUT", "/admin/adapters/" + name, R"({"directory":"kjv"})").status == 404);
     }

@@ -83,7 +83,8 @@ class name_patterns {
     std::optional<std::size_t> first(std::string_view name, usage& used) const {
         used.fitted.resize(count_);
         used.reached.resize(states_.size());
-        search one{characters(name), used, std::nullopt, 0};
+        search one{characters(name), used, std::nullopt, 0, false};
+        one.ascii = std::none_of(one.name.begin(), one.name.end(), [](char32_t c) { return c > 0x7F; });
         one.line_end = std::min(one.name.find(U'\n'), one.name.size());
         // `$` stands at the end, and before a newline that is the last character.
         for (std::size_t end = one.name.size();; --end) {
@@ -123,6 +124,7 @@ class name_patterns {
         usage& used;
         std::optional<std::size_t> found;
         std::size_t line_end;
+        bool ascii;
 
         /// A key fits what stands after `place` if `(.*\.)?` can end there.
         void take(std::size_t key, std::size_t place) {
@@ -199,8 +201,7 @@ class name_patterns {
     }
 
     void run(search& one, const expression& each, std::size_t end) const {
-        if (each.ascii &&
-            std::any_of(one.name.begin(), one.name.end(), [](char32_t c) { return c > 0x7F; })) {
+        if (each.ascii && !one.ascii) {
             throw unsupported_error(where_ +
                                     ": not supported: \\w, \\d and \\s where the name of a site has "
                                     "characters beyond ASCII");

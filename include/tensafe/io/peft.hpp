@@ -34,6 +34,8 @@ inline constexpr std::size_t max_config_bytes = 1'000'000;
 
 /// The most experts of one parameter that are loaded as sites.
 inline constexpr std::size_t max_experts = 4096;
+/// The most sites of an adapter, experts counted one by one.
+inline constexpr std::size_t max_sites = std::size_t{1} << 17;
 
 /// Combines a PEFT configuration (the text of adapter_config.json) and its weights, in one file or several.
 ///
@@ -413,6 +415,9 @@ inline lora::adapter parse_peft(std::string_view config_text, std::span<const sa
     for (detail::lora_pair& pair : pairs) {
         detail::check_pair(pair);
         sites += pair.experts;
+        if (sites > max_sites) {
+            throw unsupported_error({"load_peft: not supported: got more than ", max_sites, " sites"});
+        }
     }
     result.sites.reserve(sites);
     for (const detail::lora_pair& pair : pairs) {

@@ -137,12 +137,15 @@ struct foreign_file {
     std::string_view begins;
     std::string_view is;
 };
-inline constexpr std::array<foreign_file, 6> foreign_files{
+inline constexpr std::array<foreign_file, 9> foreign_files{
     {{"version ", "a pointer of Git LFS, not the file: run git lfs pull"},
      {"GGUF", "a GGUF file, which is not read: save the adapter as safetensors with PEFT"},
      {"PK\x03\x04",
       "a zip archive, as torch.save writes it, whose pickle is not read: save it as safetensors"},
      {"\x80\x02", "a pickle, which is not read: save it as safetensors"},
+     {"\x80\x03", "a pickle, which is not read: save it as safetensors"},
+     {"\x80\x04", "a pickle, which is not read: save it as safetensors"},
+     {"\x80\x05", "a pickle, which is not read: save it as safetensors"},
      {"<!", "a web page: download the file itself"},
      {"<html", "a web page: download the file itself"}}};
 

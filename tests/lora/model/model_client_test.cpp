@@ -91,6 +91,9 @@ TEST_CASE("with column scales a few huge entries, which the adapter hardly reads
         layout.groups[0].column_exponents[5] = -120;  // a delta of 2^120 times the hidden state
         CHECK_THROWS_WITH_AS(model_client(layout, lora::client_part(from, options)),
                              Contains("got a gain of"), parameter_error);
+        layout.groups[0].column_exponents[5] = 121;
+        CHECK_THROWS_WITH_AS(layout.check(), Contains("has the column exponent 121, expected"),
+                             parameter_error);
         layout.groups[0].column_exponents.pop_back();
         CHECK_THROWS_WITH_AS(model_client(layout, lora::client_part(from, options)),
                              Contains("69 column exponents, expected 70 or none"), shape_error);

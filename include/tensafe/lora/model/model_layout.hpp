@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -216,6 +217,11 @@ struct model_layout {
                 g.column_exponents.empty() || g.column_exponents.size() == g.d,
                 {"model_layout: input ", in_quotes(g.input), " has ", g.column_exponents.size(),
                  " column exponents, expected ", g.d, " or none"});
+            for (const std::int8_t e : g.column_exponents) {
+                require<parameter_error>(std::abs(e) <= detail::largest_column_exponent,
+                                         {"model_layout: input ", in_quotes(g.input),
+                                          " has the column exponent ", int{e}, ", expected -120 to 120"});
+            }
             std::size_t rows = 0;
             for (const auto& s : g.sites) {
                 check_site(s, names);

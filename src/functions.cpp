@@ -5,3 +5,7 @@
 #include <tensafe/dp/sample_discrete_gaussian.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/tensafe.hpp>
+
+namespace tensafe::encoding {
+template double sum_of_squares(std::span<const float>) noexcept;
+}

@@ -82,6 +82,9 @@
                                                  double);
 
 #if defined(TENSAFE_COMPILED)
+namespace tensafe::encoding {
+extern template double sum_of_squares(std::span<const float>) noexcept;
+}
 TENSAFE_KERNELS(extern template, 35)
 TENSAFE_KERNELS(extern template, 45)
 TENSAFE_KERNELS(extern template, 50)

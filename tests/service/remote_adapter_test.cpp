@@ -66,7 +66,7 @@ TEST_CASE("an adapter whose deltas could overflow floats is refused before a sta
         if (what == 0) {
             server.held.sites[1].b.values[2] = 3e38F;
         } else if (what == 1) {
-            server.layout.groups[1].sites[0].scale = server.held.sites[1].scale = -1e30;
+            server.layout.groups[1].sites[0].scale = server.held.sites[1].scale = -1e18;
         } else {
             server.layout.groups[1].row_norm = 0x1p70;
         }

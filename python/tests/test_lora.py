@@ -421,8 +421,8 @@ def test_massive_activations(tokens_ahead):
     x[:, 77], x[:, 400] = 12000, -4000
     a = random.normal(size=(32, 768)).astype(np.float32)
     a[:, 77] = a[:, 400] = 0
-    q = tensafe.Site("q_proj", a, random.normal(size=(768, 32)).astype(np.float32))
-    expected = q.delta(x)
+    q = tensafe.Adapter(tensafe.Site("q_proj", a, random.normal(size=(768, 32)).astype(np.float32)))
+    expected = q["q_proj"].delta(x)
     with connected(q, tokens_ahead=tokens_ahead) as session:
         assert error(session.delta("q_proj", x), expected) > 0.01
     server = tensafe.Server(q, tokens_ahead=tokens_ahead, column_scales=True)

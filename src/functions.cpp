@@ -2,10 +2,9 @@
 // files.
 #define TENSAFE_COMPILED_LIBRARY
 
+#include <tensafe/compiled.hpp>
 #include <tensafe/dp/sample_discrete_gaussian.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/tensafe.hpp>
 
-namespace tensafe::encoding {
-template double sum_of_squares(std::span<const float>) noexcept;
-}
+TENSAFE_NORM(template)

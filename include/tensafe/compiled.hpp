@@ -48,6 +48,12 @@
     How void inverse(const plan<arith::shoup<rns::limb::class_##Bits>>&, std::span<arith::word>) noexcept;   \
     }
 
+/// Instantiates the norm of rows and hidden states.
+#define TENSAFE_NORM(How)                                       \
+    namespace tensafe::encoding {                               \
+    How double sum_of_squares(std::span<const float>) noexcept; \
+    }
+
 /// Instantiates client and server of a parameter set, with the default packing and protection.
 #define TENSAFE_CLIENT_AND_SERVER(How, Set)                                                              \
     namespace tensafe::lora {                                                                            \
@@ -82,9 +88,7 @@
                                                  double);
 
 #if defined(TENSAFE_COMPILED)
-namespace tensafe::encoding {
-extern template double sum_of_squares(std::span<const float>) noexcept;
-}
+TENSAFE_NORM(extern template)
 TENSAFE_KERNELS(extern template, 35)
 TENSAFE_KERNELS(extern template, 45)
 TENSAFE_KERNELS(extern template, 50)

@@ -111,8 +111,9 @@ inline device_properties properties_of(int device) {
     p.clock_hertz = 1e3 * device_attribute(cudaDevAttrClockRate, device);
     p.memory_clock_hertz = 1e3 * device_attribute(cudaDevAttrMemoryClockRate, device);
     p.memory_bus_bits = device_attribute(cudaDevAttrGlobalMemoryBusWidth, device);
-    p.l2_bytes = static_cast<std::size_t>(described.l2CacheSize);
-    p.shared_bytes_of_block = described.sharedMemPerBlockOptin;
+    p.l2_bytes = static_cast<std::size_t>(device_attribute(cudaDevAttrL2CacheSize, device));
+    p.shared_bytes_of_block =
+        static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     return p;
 }
 

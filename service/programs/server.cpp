@@ -11,7 +11,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <boost/asio/ip/address.hpp>
 #include <cerrno>
 #include <charconv>
@@ -55,9 +54,8 @@ using tensafe::parameter_error;
 using tensafe::require;
 using tensafe::text_of;
 
-/// The most that any client may be trusted with, as a power of two.
-constexpr std::size_t most_tokens_ahead =
-    std::bit_floor(tensafe::lora::most_targets<split::params, split::protection>);
+/// The most that any client may be trusted with.
+constexpr std::size_t most_tokens_ahead = tensafe::lora::most_targets<split::params, split::protection>;
 
 struct arguments {
     std::string listen = "127.0.0.1:8443";
@@ -172,11 +170,8 @@ void add_options(CLI::App& app, arguments& a) {
                "bytes of a message that is read");
     add_number(
         app, "--tokens-ahead", of.tokens_ahead, 1, most_tokens_ahead,
-        "of a block, a power of two: what does not depend on them is computed and sent before; 1: none. "
-        "More in a block would tell clients that cheat the secrets of its replies")
-        ->check([](const std::string& text) {
-            return std::has_single_bit(std::stoul(text)) ? "" : "got " + text + ", expected a power of two";
-        });
+        "of a block: what does not depend on them is computed and sent before; 1: none. More in a block "
+        "would tell clients that cheat the secrets of its replies");
     app.add_flag(
         "--column-scales", of.column_scales,
         "show clients the norms of A's columns as powers of two, so that huge entries of hidden states "

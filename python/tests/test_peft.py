@@ -211,6 +211,15 @@ def test_base_copies_are_left_out_with_a_note(tmp_path):
     assert "left out as a copy of the base model's own" in note and "lm_head.base_layer.weight" in note
 
 
+def test_what_is_missing_of_the_scale_is_peft_s_own(tmp_path):
+    base = saved(llama, tmp_path, target_modules=["q_proj"], r=8, lora_alpha=8)
+    file = tmp_path / "adapter_config.json"
+    config = json.loads(file.read_text())
+    del config["r"], config["lora_alpha"], config["use_rslora"]
+    file.write_text(json.dumps(config))
+    check_sites(tensafe.load_peft(tmp_path), judge_of(base, tmp_path))
+
+
 def test_random_patterns_fit_what_peft_fits(tmp_path):
     """The library's own matcher is the judge, of patterns that it takes; others are refused, and none is ignored."""
     names = ["a", "b.a", "ab.c", "a0.b.c", "b.b", "abc", "a.b.0.c", "c.0", "層.a", "a.a.a.a", "ab.ab", "_.b"]

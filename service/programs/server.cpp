@@ -4,7 +4,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/lora/packing/budget.hpp>
 
@@ -402,7 +401,7 @@ int run(arguments& a) {
     try {
         for (const auto& [name, folder] : adapters) {
             static_cast<void>(service.adapters().load(
-                name, [from = folder] { return tensafe::io::load_peft(from); },
+                name, [&, of = name, from = folder] { return service.read_adapter(of, from); },
                 [&](std::size_t, std::size_t) {  // packing takes minutes where adapters are large
                     if (stop_within(signals, 0ms)) {
                         throw tensafe::cancelled_error("tensafe-server: a signal came");

@@ -294,7 +294,10 @@ std::vector<peft_row> config_rows() {
         {"pattern that fits half a name", with(R"("alpha_pattern":{"q":3,"m":1})"), format,
          "alpha_pattern \"m\": fits no site"},
         {"use_rslora that is a string", with(R"("use_rslora":"yes")"), format, "use_rslora: got"},
-        {"DoRA", with(R"("use_dora":true)"), unsupported, "not supported: \"use_dora\""},
+        {"DoRA", with(R"("use_dora":true)"), unsupported,
+         "\"use_dora\" set: DoRA divides each row of W + scale B A by its norm, which depends on A: if that "
+         "may "
+         "become public, convert the adapter with Python's tensafe.dora.convert, else train without it"},
         {"a variant of the future", with(R"("use_xlora":true)"), unsupported, "not supported: \"use_xlora\""},
         {"a variant that is a number", with(R"("use_dora":1)"), unsupported, "not supported: \"use_dora\""},
         {"a router", with(R"("arrow_config":{})"), unsupported, "not supported: \"arrow_config\""},
@@ -393,7 +396,10 @@ std::vector<weights_row> weights_rows() {
          {{m + "lora_A.one.weight", "[1,3]", 12}, {m + "lora_B.two.weight", "[2,1]", 8}},
          unsupported,
          "several adapters"},
-        {"DoRA", {a, b, {m + "lora_magnitude_vector", "[2]", 8}}, unsupported, "not supported: DoRA"},
+        {"DoRA",
+         {a, b, {m + "lora_magnitude_vector", "[2]", 8}},
+         unsupported,
+         "not supported: DoRA, though \"use_dora\" is not set"},
         {"DoRA with an adapter name",
          {a, b, {m + "lora_magnitude_vector.default.weight", "[2]", 8}},
          unsupported,

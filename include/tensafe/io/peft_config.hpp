@@ -152,7 +152,8 @@ class peft_config {
     /// Those that change the formula, and how.
     static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> refused{{
         {"use_dora",
-         "DoRA divides each row of W + scale B A by its norm, which depends on A: train without it"},
+         "DoRA divides each row of W + scale B A by its norm, which depends on A: if that may become public, "
+         "convert the adapter with Python's tensafe.dora.convert, else train without it"},
         {"use_qalora", "QALoRA averages groups of the input before A"},
         {"use_bdlora", "A or B stands for a matrix of blocks"},
         {"arrow_config", "a router weighs several adapters by the input"},

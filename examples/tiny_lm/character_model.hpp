@@ -51,6 +51,8 @@ class character_model {
                   linears("self_attn.", {"o_proj"}, d, d), linears("mlp.", {"up_proj"}, shape.d_hidden, d),
                   linears("mlp.", {"down_proj"}, d, shape.d_hidden)},
                  {},
+                 {},
+                 {},
                  {}});
         }
         clear();

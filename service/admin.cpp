@@ -12,12 +12,12 @@
 #include <openssl/crypto.h>
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <span>
 #include <system_error>
 #include <utility>
 
+#include "base64.hpp"
 #include "client_list.hpp"
 
 namespace split {
@@ -66,23 +66,8 @@ std::string read_or_make_token(const std::filesystem::path& path) {
 /// %2F.
 std::string rest_of(const std::string& target, std::string_view prefix) {
     const std::string rest = target.starts_with(prefix) ? target.substr(prefix.size()) : std::string();
-    std::string name;
-    for (std::size_t i = 0; i < rest.size(); ++i) {
-        unsigned char byte = 0;
-        if (rest[i] == '?' || rest[i] == '#') {
-            return {};
-        } else if (rest[i] != '%') {
-            name += rest[i];
-        } else if (i + 3 <= rest.size() &&
-                   std::from_chars(rest.data() + i + 1, rest.data() + i + 3, byte, 16).ptr ==
-                       rest.data() + i + 3) {
-            name += static_cast<char>(byte);
-            i += 2;
-        } else {
-            return {};
-        }
-    }
-    return rest.find('/') == rest.npos && is_adapter_name(name) ? name : std::string();
+    const std::string name = rest.find_first_of("/?#") == rest.npos ? percent_decoded(rest).value_or("") : "";
+    return is_adapter_name(name) ? name : std::string();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <openssl/evp.h>
 
+#include <charconv>
 #include <cstddef>
 
 namespace split {
@@ -31,6 +32,22 @@ std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view wh
     // OpenSSL takes spaces at both ends, and bits that stand for nothing, too.
     tensafe::require<tensafe::format_error>(count >= 0 && base64(bytes) == text,
                                             {what, ": is not of base64, or not as it is written"});
+    return bytes;
+}
+
+std::optional<std::string> percent_decoded(std::string_view text) {
+    std::string bytes;
+    for (; !text.empty(); text.remove_prefix(1)) {
+        auto byte = static_cast<unsigned char>(text.front());
+        if (byte == '%') {
+            const char* const digits = text.data() + 1;
+            if (text.size() < 3 || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2) {
+                return std::nullopt;
+            }
+            text.remove_prefix(2);
+        }
+        bytes += static_cast<char>(byte);
+    }
     return bytes;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,5 +18,8 @@ std::string base64(std::span<const std::uint8_t> bytes);
 /// @pre  text.size() < 2^31
 /// @throws tensafe::format_error otherwise, before anything is allocated if the length is wrong
 std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view what = "base64 text");
+
+/// The bytes that a part of a URL stands for, RFC 3986 section 2.1; none if a % has no two digits behind it.
+std::optional<std::string> percent_decoded(std::string_view text);
 
 }  // namespace split

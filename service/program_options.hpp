@@ -78,7 +78,7 @@ struct program_options {
         app.add_flag("--insecure-plaintext", insecure_plaintext, "allow ws://, without TLS");
     }
 
-    /// @throws tensafe::parameter_error for ws:// without --insecure-plaintext
+    /// @throws tensafe::parameter_error for ws:// without --insecure-plaintext, and as http_proxy's
     remote_model::connector connector() const {
         const server_address to = server_address::of(server);
         tensafe::require<tensafe::parameter_error>(
@@ -88,11 +88,11 @@ struct program_options {
             std::fprintf(stderr, "%s: no TLS: what goes over this connection can be changed on its way\n",
                          to.text().c_str());
         }
-        websocket_options options;
-        options.trusted_certificates = trust;
-        options.largest_frame = largest_frame;
-        options.busy_wait = std::chrono::microseconds(busy_wait);
-        options.step_limit = std::chrono::seconds(step_seconds);
+        const websocket_options options{.trusted_certificates = trust,
+                                        .step_limit = std::chrono::seconds(step_seconds),
+                                        .largest_frame = largest_frame,
+                                        .busy_wait = std::chrono::microseconds(busy_wait),
+                                        .proxy = http_proxy::of_environment(to)};
         return [to, options] { return connect_websocket(to, options); };
     }
 

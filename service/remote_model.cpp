@@ -152,7 +152,8 @@ std::size_t remote_model::largest_carried(const client_connection::frame& in) co
 
 void remote_model::refuse(const refusal& said) const {
     const std::string text =
-        tensafe::text_of({"the server refuses (", to_string(said.code), "): ", in_quotes(said.message)});
+        tensafe::text_of({"the server refuses (", to_string(said.code), "): ", in_quotes(said.message),
+                          said.code == error_code::not_authorised ? if_tls_ends_on_the_way : ""});
     std::optional<std::chrono::milliseconds> later;
     if (said.retry_after_ms) {
         constexpr std::uint64_t a_day = 86'400'000;

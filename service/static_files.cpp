@@ -2,11 +2,11 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
+#include <tensafe/io/file.hpp>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
+#include <regex>
 #include <utility>
 
 namespace split {
@@ -56,12 +56,8 @@ static_files::static_files(const std::filesystem::path& folder) {
         } else if (each->file_size() > left) {
             refuse(path, "expected at most " + std::to_string(most_bytes) + " bytes in all files");
         }
-        std::ifstream in(path, std::ios::binary);
-        const auto bytes = std::make_shared<const std::string>(std::istreambuf_iterator<char>(in),
-                                                               std::istreambuf_iterator<char>());
-        if (!in || bytes->size() > left) {
-            refuse(path, "cannot be read");
-        }
+        const auto bytes =
+            std::make_shared<const std::string>(tensafe::io::read_file<std::string>(path, left));
         left -= bytes->size();
         files_[target] = {bytes, type_of(path)};
     }
@@ -86,25 +82,10 @@ net::http_response static_files::find(std::string_view target) const {
 }
 
 bool is_origin(std::string_view text) {
-    const bool is_secure = text.starts_with("https://");
-    if (!is_secure && !text.starts_with("http://")) {
-        return false;
-    }
-    text.remove_prefix(is_secure ? 8 : 7);
-    const std::size_t end =
-        text.starts_with('[') ? text.find(']') + 1 : std::min(text.find(':'), text.size());
-    const std::string_view host = text.substr(0, end);
-    const std::string_view port = text.substr(end);
-    const auto all = [](std::string_view of, std::string_view known) {
-        return !of.empty() && of.find_first_not_of(known) == of.npos;
-    };
-    const bool is_here = host == "localhost" || host == "127.0.0.1" || host == "[::1]";
-    return (is_secure || is_here) &&
-           (host.starts_with('[')
-                ? host.size() > 2 && all(host.substr(1, host.size() - 2), "0123456789abcdef:.")
-                : all(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_")) &&
-           (port.empty() || (port.front() == ':' && port.size() <= 6 && all(port.substr(1), "0123456789") &&
-                             port != (is_secure ? ":443" : ":80")));
+    static const std::regex secure(R"(https://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:(?!443$)[0-9]{1,5})?)");
+    static const std::regex here(R"(http://(localhost|127\.0\.0\.1|\[::1\])(:(?!80$)[0-9]{1,5})?)");
+    return std::regex_match(text.begin(), text.end(), secure) ||
+           std::regex_match(text.begin(), text.end(), here);
 }
 
 }  // namespace split

@@ -79,9 +79,11 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
                                         std::size_t oldest_revision, bool plaintext, std::size_t tokens_ahead,
                                         double timeout) {
     std::unique_ptr<session> made;
+    const split::server_address to = split::server_address::of(url);
+    split::websocket_options socket;
+    socket.proxy = split::http_proxy::of_environment(to);  // which Python may change where it runs
     {
         const py::gil_scoped_release released;
-        const split::server_address to = split::server_address::of(url);
         tensafe::require<tensafe::parameter_error>(
             to.tls || plaintext,
             {"connect: ", to.text(), " has no TLS, expected wss://, or insecure_plaintext=True as well"});
@@ -90,7 +92,6 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
             {"connect: got a timeout of ", timeout, " s, expected 0.001 to 86400"});
         const auto limit =
             std::chrono::milliseconds(static_cast<std::chrono::milliseconds::rep>(timeout * 1000));
-        split::websocket_options socket;
         socket.trusted_certificates = ca;
         socket.step_limit = limit;
         split::remote_options options;

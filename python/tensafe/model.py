@@ -326,7 +326,7 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     """Opens a session with a `tensafe-server`, with a fresh secret key, and fetches the client's part of the adapter.
 
     The session goes on over connections that break.
-    url: the address, "wss://host:port".
+    url: the address, "wss://host:port", which is reached through the proxy of HTTPS_PROXY unless NO_PROXY has the host.
     adapter: the adapter's name on the server.
     ca: the file of the certificates that are trusted, and no others.
     identity: the file of this client's Ed25519 key, made if there is none; by default a fresh key.

@@ -26,10 +26,10 @@ struct frame {
     std::span<const std::uint8_t> data() const noexcept { return shared ? *shared : bytes; }
 };
 
-// Why a WebSocket connection closes: RFC 6455, section 7.4.1.
 /// Where a WebSocket connection begins.
 inline constexpr const char* websocket_path = "/v1/split";
 
+// Why it closes: RFC 6455, section 7.4.1.
 inline constexpr std::uint16_t close_normal = 1000;
 inline constexpr std::uint16_t close_going_away = 1001;
 inline constexpr std::uint16_t close_policy = 1008;

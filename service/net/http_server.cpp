@@ -401,8 +401,8 @@ class connection final : public connection_control, public std::enable_shared_fr
     void got_header(beast::error_code failure, std::size_t) {
         const auto& header = parser_->get();
         const bool body_follows = !failure && parser_->content_length().value_or(0) > 0;
-        const auto refuse = [&](unsigned status, const char* why) {
-            respond({status, std::string(why) + "\n"}, false);
+        const auto refuse = [&](unsigned status, const std::string& why) {
+            respond({status, why + "\n"}, false);
         };
         if (failure == http::error::header_limit || failure == http::error::buffer_overflow) {
             refuse(431, "too large");
@@ -421,8 +421,7 @@ class connection final : public connection_control, public std::enable_shared_fr
             answer_request(body_follows);
         } else if (!is_allowed_origin(header)) {
             of_.handlers.origin_refused(origin_, seat_->address);
-            respond({403, "got the origin " + tensafe::quote(origin_) + ", expected one of --origin\n"},
-                    false);
+            refuse(403, "got the origin " + tensafe::quote(origin_) + ", expected one of --origin");
         } else if (websocket::is_upgrade(header)) {
             upgrade();
         } else {

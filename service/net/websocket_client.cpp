@@ -12,21 +12,26 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <cerrno>
+#include <cstdlib>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <poll.h>
 #include <regex>
+#include <sstream>
 #include <sys/socket.h>
 #include <system_error>
 #include <unistd.h>
 #include <vector>
 
+#include "../base64.hpp"
 #include "../params.hpp"
 #include "connection.hpp"
 #include "tls_exporter.hpp"
@@ -47,6 +52,7 @@ constexpr std::size_t bytes_of_a_write = std::size_t{1} << 20;
 constexpr std::size_t bytes_of_a_tls_record = 16'384;
 /// Of the answer to an upgrade, whose buffer has no limit in Beast.
 constexpr std::size_t bytes_before_frames = 65'536;
+constexpr std::size_t bytes_before_tunnel = 8'192;
 
 /// Of what arrives while a frame is sent.
 constexpr std::size_t most_bytes_ahead = std::size_t{8} << 20;
@@ -245,6 +251,9 @@ class websocket_connection final : public client_connection {
   public:
     websocket_connection(const server_address& to, const websocket_options& options)
         : options_(options), address_(to.text()), tls_(make_tls(to.tls, options)), stream_(context_) {
+        if (options.proxy) {
+            address_ += " through the proxy " + options.proxy->at.host_and_port();
+        }
         // 'auto_fragment' off and nothing compressed: one frame is one message.
         stream_.auto_fragment(false);
         stream_.write_buffer_bytes(bytes_of_a_write);
@@ -254,7 +263,10 @@ class websocket_connection final : public client_connection {
         }));
 
         begin("connecting and logging in", options.step_limit);
-        reach(to);
+        reach(options.proxy ? options.proxy->at : to);
+        if (options.proxy) {
+            open_tunnel(to.host_and_port(), options.proxy->credentials);
+        }
         if (tls_) {
             shake_hands(to);
         }
@@ -357,6 +369,8 @@ class websocket_connection final : public client_connection {
                           ? " and more than " + std::to_string(bytes_before_frames) + " bytes"
                           : "") +
                      ", expected an upgrade";
+        } else if (why == asio::error::eof) {
+            reason = "the other side closed the connection";
         } else if (why == beast::http::error::end_of_stream && !tls_) {
             reason += " (is it a port with TLS? Then wss://)";
         } else if (why == websocket::error::closed) {
@@ -388,6 +402,30 @@ class websocket_connection final : public client_connection {
         check("connect", failed);
     }
 
+    /// Reads a proxy's answer, and nothing behind it.
+    void open_tunnel(const std::string& to, const std::string& credentials) {
+        const std::string request =
+            "CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n" +
+            (credentials.empty() ? "" : "Proxy-Authorization: Basic " + credentials + "\r\n") + "\r\n";
+        error_code failed;
+        asio::write(lowest(), asio::buffer(request), failed);
+        std::string answer;
+        while (!failed && !answer.ends_with("\r\n\r\n") && answer.size() < bytes_before_tunnel) {
+            answer.push_back('\0');
+            lowest().read_some(asio::buffer(&answer.back(), 1), failed);
+        }
+        check("open a tunnel", failed);
+        const bool is_endless = answer.size() == bytes_before_tunnel;
+        tensafe::require<connection_lost>(
+            !is_endless && answer.starts_with("HTTP/1.") && answer.find(" 2") == 8,
+            {address_, ": cannot open a tunnel: got ",
+             tensafe::in_quotes(std::string_view(answer).substr(0, answer.find('\r'))),
+             is_endless ? " and a header without an end" : "", ", expected a status of 2xx: ",
+             answer.find(" 407") == 8
+                 ? "HTTPS_PROXY must have the user:password@ that the proxy asks for"
+                 : "the proxy must allow this host and port, or NO_PROXY name the host"});
+    }
+
     void shake_hands(const server_address& to) {
         auto& secure = stream_.next_layer().tls.emplace(lowest(), *tls_);
         error_code is_name;
@@ -413,8 +451,8 @@ class websocket_connection final : public client_connection {
                                "with --host " +
                                to.host
                          : "trusted: " + std::string(::X509_verify_cert_error_string(verdict)) +
-                               ", expected one of " +
-                               tensafe::quote(options_.trusted_certificates.string())));
+                               ", expected one of " + tensafe::quote(options_.trusted_certificates.string()) +
+                               ", which may be another server's" + std::string(if_tls_ends_on_the_way)));
             }
         }
         check("agree on TLS", outcome);
@@ -466,6 +504,44 @@ server_address server_address::of(std::string_view url) {
     result.host = parts[2].matched ? parts[2] : parts[3];
     result.port = std::to_string(number);
     return result;
+}
+
+std::optional<http_proxy> http_proxy::of_environment(const server_address& to) {
+    const auto first_of = [](std::initializer_list<const char*> names) -> std::string {
+        for (const char* const name : names) {
+            if (const char* const value = std::getenv(name); value != nullptr && *value != '\0') {
+                return value;
+            }
+        }
+        return {};
+    };
+    const std::string value = first_of({"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"});
+    if (!to.tls || value.empty()) {
+        return std::nullopt;
+    }
+    std::string without = tensafe::fold_case(first_of({"no_proxy", "NO_PROXY"}));
+    std::ranges::replace(without, ',', ' ');
+    std::istringstream entries(without);
+    for (std::string entry; entries >> entry;) {
+        if (entry == "*" ||
+            ("." + tensafe::fold_case(to.host)).ends_with(entry.starts_with('.') ? entry : "." + entry)) {
+            return std::nullopt;
+        }
+    }
+    static const std::regex form(
+        R"((?:([A-Za-z0-9+.-]+)://)?(?:(.*)@)?((?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{1,5})?)/?)");
+    std::smatch parts;
+    const bool is_read = std::regex_match(value, parts, form);
+    const auto credentials = percent_decoded(parts[2].str());
+    const bool is_http = !parts[1].matched || tensafe::fold_case(parts[1].str()) == "http";
+    tensafe::require<tensafe::parameter_error>(
+        is_read && credentials && is_http,
+        {"HTTPS_PROXY or ALL_PROXY: got ",
+         is_http ? "what names no proxy" : "the scheme " + tensafe::quote(parts[1].str()),
+         ", expected http://[user:password@]host[:port], with % and two digits for what is special"});
+    return http_proxy{
+        server_address::of("ws://" + parts[3].str()),
+        base64({reinterpret_cast<const std::uint8_t*>(credentials->data()), credentials->size()})};
 }
 
 std::string server_address::host_and_port() const {

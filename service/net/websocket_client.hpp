@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -82,6 +83,23 @@ struct server_address {
     std::string text() const { return (tls ? "wss://" : "ws://") + host_and_port(); }
 };
 
+/// An HTTP proxy that takes CONNECT. TLS goes through it from end to end, and it looks up the server's name.
+struct http_proxy {
+    server_address at;
+    std::string credentials{};  ///< "user:password" in base64, or empty; no message shows them
+
+    /// The proxy to this server by the environment, as curl reads it: the first of https_proxy, HTTPS_PROXY,
+    /// all_proxy and ALL_PROXY that is not empty, unless no_proxy or else NO_PROXY has `*`, the host, or a
+    /// domain that it is in. So a loopback address has one, too; ws:// has none.
+    /// @throws tensafe::parameter_error for a value that is not http://[user:password@]host[:port], where 80
+    ///         is the port if there is none; without the value, which may have a password in it
+    static std::optional<http_proxy> of_environment(const server_address& to);
+};
+
+/// What may help where who is at the other end of TLS is not who should be.
+inline constexpr std::string_view if_tls_ends_on_the_way =
+    "; a proxy or middlebox that ends TLS must let this server's through unopened: a session is bound to it";
+
 struct websocket_options {
     /// Certificates in PEM that are trusted, and no others. Needed for TLS.
     std::filesystem::path trusted_certificates{};
@@ -91,13 +109,15 @@ struct websocket_options {
     /// A wait for the server begins with so much time in which the processor asks again and again instead of
     /// sleeping: a reply that comes within it comes sooner, by the time to wake up, and a core is busy.
     std::chrono::microseconds busy_wait{0};
+    std::optional<http_proxy> proxy{};  ///< that it goes through
 };
 
 /// Connects to a server. TLS 1.2 at least; its certificate must be one of the trusted, or be signed by one,
 /// and be made out to the host of the address. Nothing is compressed.
 ///
 /// Looking up a host's name takes as long as the system's resolver lets it; all else keeps to the limits.
-/// @throws connection_lost naming the address if it cannot be reached or is no such server;
+/// @throws connection_lost naming the address if it cannot be reached, also by the proxy, or is no such
+///         server;
 ///         tensafe::signature_error if its certificate is not trusted, unsupported_error for TLS without
 ///         net::tls_exporter: trying again would not help;
 ///         tensafe::io_error if the trusted certificates cannot be read;

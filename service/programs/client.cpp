@@ -372,6 +372,10 @@ int main(int argc, char** argv) {
         "Exit status:\n"
         "  0 if every hidden state was answered and no delta is off by more than --tolerance, 1 if not, more "
         "than 100 for wrong options.\n"
+        "Environment:\n"
+        "  https_proxy, all_proxy and no_proxy, also in capitals, as curl reads them, for wss://. The proxy "
+        "is "
+        "http://[user:password@]host[:port], takes CONNECT, and does not end TLS.\n"
         "Example:\n"
         "  tensafe-client --server wss://localhost:8443 --trust certificate.pem --adapter qwen \\\n"
         "      --site self_attn.q_proj --states hidden_states.safetensors --out deltas.safetensors");

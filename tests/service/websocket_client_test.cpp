@@ -57,6 +57,51 @@ void upgrade(auto& to) {
                                  base64(digest) + "\r\n\r\n"));
 }
 
+/// Talks as the server of this certificate, where the client takes it.
+void talk_tls(asio::ip::tcp::socket accepted, const certificate& as, auto talk) {
+    asio::ssl::context secure(asio::ssl::context::tls_server);
+    secure.use_certificate_chain_file(as.files.certificate.string());
+    secure.use_private_key_file(as.files.key.string(), asio::ssl::context::pem);
+    asio::ssl::stream<asio::ip::tcp::socket> to(std::move(accepted), secure);
+    io_result refused;
+    if (!to.handshake(asio::ssl::stream_base::server, refused)) {
+        talk(to);
+    }
+}
+
+/// Takes a client's request for a tunnel, and answers it.
+std::string answer_connect(asio::ip::tcp::socket& to, const std::string& answer) {
+    std::string request;
+    io_result gone;
+    asio::read_until(to, asio::dynamic_buffer(request), "\r\n\r\n", gone);
+    asio::write(to, asio::buffer(answer), gone);
+    return request;
+}
+
+/// A client of localhost:9, where nobody is, through the proxy.
+auto connect_through(const one_peer& proxy, const certificate& trusted,
+                     milliseconds limit = milliseconds(20'000)) {
+    return connect_to("wss://localhost:9",
+                      {.trusted_certificates = trusted.files.certificate,
+                       .step_limit = limit,
+                       .proxy = http_proxy{server_address::of(proxy.url()), "dTpzZWNyZXQ="}});
+}
+
+constexpr const char* proxy_variables[] = {"https_proxy", "HTTPS_PROXY", "all_proxy",
+                                           "ALL_PROXY",   "no_proxy",    "NO_PROXY"};
+
+/// The proxy to a server where the environment has these variables of it, and no others.
+std::string proxy_to(const std::string& url, const std::map<std::string, std::string>& environment) {
+    for (const char* name : proxy_variables) {
+        ::unsetenv(name);
+    }
+    for (const auto& [name, value] : environment) {
+        ::setenv(name.c_str(), value.c_str(), 1);
+    }
+    const auto proxy = http_proxy::of_environment(server_address::of(url));
+    return proxy ? proxy->at.host_and_port() + " " + proxy->credentials : "none";
+}
+
 }  // namespace
 
 TEST_CASE("server addresses are taken apart, and others refused") {
@@ -190,12 +235,7 @@ TEST_CASE("a client that sends much while its peer reads nothing before it has s
             if (!tls) {
                 return talk(accepted);
             }
-            asio::ssl::context secure(asio::ssl::context::tls_server);
-            secure.use_certificate_chain_file(of.files.certificate.string());
-            secure.use_private_key_file(of.files.key.string(), asio::ssl::context::pem);
-            asio::ssl::stream<asio::ip::tcp::socket> to(std::move(accepted), secure);
-            to.handshake(asio::ssl::stream_base::server);
-            talk(to);
+            talk_tls(std::move(accepted), of, talk);
         });
         {
             const auto client = connect_to(server.url(tls), {.trusted_certificates = of.files.certificate,
@@ -246,4 +286,107 @@ TEST_CASE("an answer to the upgrade that does not end is not read for ever") {
         check_refusal<connection_lost>("got \"HTTP/1.1 200 OK\" and more than 65536 bytes, expected",
                                        [&] { connect_to(server.url()); });
     }
+}
+
+TEST_CASE("TLS goes through a proxy to the server, and a proxy that ends it is refused, by its name") {
+    const certificate ours;
+    const certificate others;
+    for (const certificate* const shown : {&ours, &others}) {
+        std::string asked;
+        one_peer proxy([&](asio::ip::tcp::socket accepted) {
+            // A tunnel has no body, whatever is said of one.
+            asked = answer_connect(accepted, "HTTP/1.1 200 Connected\r\nContent-Length: 5\r\n\r\n");
+            talk_tls(std::move(accepted), *shown, [](auto& to) {
+                upgrade(to);
+                asio::write(to, asio::buffer("\x81\5hello", 7));
+            });
+        });
+        if (shown == &ours) {
+            CHECK(connect_through(proxy, ours)->receive().text() == "hello");
+        } else {
+            check_refusal<tensafe::signature_error>("wss://localhost:9 through the proxy " +
+                                                        server_address::of(proxy.url()).host_and_port() +
+                                                        ": its certificate is not trusted",
+                                                    [&] { connect_through(proxy, ours); });
+        }
+        proxy.thread.join();
+        CHECK(asked ==
+              "CONNECT localhost:9 HTTP/1.1\r\nHost: localhost:9\r\n"
+              "Proxy-Authorization: Basic dTpzZWNyZXQ=\r\n\r\n");
+    }
+    const one_peer proxy([&](asio::ip::tcp::socket accepted) {
+        answer_connect(accepted, "HTTP/1.1 200 Connected\r\n\r\n");
+        talk_tls(std::move(accepted), others, [](auto&) {});
+    });
+    check_refusal<tensafe::signature_error>(
+        "a proxy or middlebox that ends TLS must let this server's through",
+        [&] { connect_through(proxy, ours); });
+}
+
+TEST_CASE("a proxy that opens no tunnel is an error within the limit, which does not show the password") {
+    const certificate ours;
+    const std::string ok = "HTTP/1.1 200 OK\r\n";
+    for (const auto& [answer, part] :
+         {std::pair<std::string, const char*>(
+              "HTTP/1.1 407 Who\r\n\r\n", "got \"HTTP/1.1 407 Who\", expected a status of 2xx: HTTPS_PROXY"),
+          {"HTTP/1.1 403 Forbidden\r\n\r\n", "or NO_PROXY name the host"},
+          {"SSH-2.0\r\n\r\n", "got \"SSH-2.0\", expected"},
+          {ok + std::string(20'000, 'x'), "got \"HTTP/1.1 200 OK\" and a header without an end"},
+          {ok, "cannot open a tunnel: the other side closed"},
+          {"", "connecting and logging in took longer than 1 s"}}) {
+        const one_peer proxy([&, said = answer](asio::ip::tcp::socket accepted) {
+            answer_connect(accepted, said);
+            io_result gone;
+            if (said.empty()) {
+                accepted.wait(asio::ip::tcp::socket::wait_read, gone);  // until the client has gone
+            }
+        });
+        const std::string message =
+            tests::refusal<connection_lost>([&] { connect_through(proxy, ours, milliseconds(1'000)); });
+        CAPTURE(message);
+        CHECK(tests::contains(message, part));
+        CHECK(message.starts_with("wss://localhost:9 through the proxy 127.0.0.1:"));
+        CHECK_FALSE(tests::contains(message, "dTpz"));
+    }
+}
+
+TEST_CASE("the environment names the proxy as it does for curl") {
+    const auto to_a = [](const std::map<std::string, std::string>& environment) {
+        return proxy_to("wss://a.Example", environment);
+    };
+    CHECK(to_a({}) == "none");
+    CHECK(to_a({{"http_proxy", "p:1"}}) == "none");
+    ::unsetenv("http_proxy");
+    CHECK(to_a({{"HTTPS_PROXY", "http://p:1"}, {"https_proxy", "http://q:2"}}) == "q:2 ");
+    CHECK(to_a({{"HTTPS_PROXY", "http://p:1"}, {"https_proxy", ""}, {"all_proxy", "r:3"}}) == "p:1 ");
+    CHECK(to_a({{"ALL_PROXY", "r"}}) == "r:80 ");
+    CHECK(to_a({{"https_proxy", "HTTP://u:p%40@w@[::1]:8/"}}) == "[::1]:8 dTpwQEB3");  // u:p@@w
+    for (const char* without : {"*", "b,a.example", ".example", "b example", "EXAMPLE"}) {
+        CAPTURE(without);
+        CHECK(to_a({{"https_proxy", "p:1"}, {"NO_PROXY", without}}) == "none");
+    }
+    for (const char* without : {"ample", "b.a.example", "a", "xa.example"}) {
+        CAPTURE(without);
+        CHECK(to_a({{"https_proxy", "p:1"}, {"NO_PROXY", without}}) == "p:1 ");
+    }
+    CHECK(to_a({{"https_proxy", "p:1"}, {"NO_PROXY", "*"}, {"no_proxy", "b"}}) == "p:1 ");
+    CHECK(proxy_to("wss://localhost", {{"https_proxy", "p:1"}}) == "p:1 ");
+    CHECK(proxy_to("wss://127.0.0.1", {{"https_proxy", "p:1"}, {"no_proxy", "127.0.0.1"}}) == "none");
+    CHECK(proxy_to("ws://a.example", {{"https_proxy", "p:1"}}) == "none");
+    for (const auto& [value, part] :
+         {std::pair("socks5://u:secret@p:1",
+                    "got the scheme \"socks5\", expected http://[user:password@]host"),
+          {"https://u:secret@p", "got the scheme \"https\", expected"},
+          {"http://u:secret@p:1/x", "names no proxy, expected"},
+          {"http://u:secret%4@p:1", "names no proxy, expected"},
+          {"u:secret#p:1", "names no proxy, expected"},
+          {"http://u:secret@p:65536", "the port from 1 to 65535"}}) {
+        const std::string message = tests::refusal<tensafe::parameter_error>([&, v = value] {
+            to_a({{"https_proxy", v}});
+        });
+        CAPTURE(message);
+        CHECK(tests::contains(message, part));
+        CHECK_FALSE(tests::contains(message, "secret"));
+    }
+    proxy_to("ws://a.example", {});  // leaves none
 }

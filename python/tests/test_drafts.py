@@ -13,6 +13,8 @@ transformers = pytest.importorskip("transformers", reason="python/tests/requirem
 import tensafe  # noqa: E402
 import tensafe.torch  # noqa: E402
 
+torch.set_num_threads(1)  # of tiny models, where threads wait for one another
+
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers")
 
 PROMPT = torch.tensor([[5, 17, 20, 3, 28, 9]])
@@ -100,6 +102,24 @@ def test_sampled_text_has_the_distribution_of_the_adapted_model(model, adapter, 
     for position in range(3):
         expected, got = (torch.bincount(texts[:, position], minlength=32) / len(texts) for texts in (plain, drafted))
         assert (expected - got).abs().sum() / 2 < 0.2, position
+
+
+def test_drafts_are_what_followed_earlier_or_the_base_s_own(model, adapter, calls):
+    with tensafe.torch.attach(model, adapter) as attached:
+        base, config = attached.base_model(4), copy.deepcopy(model.generation_config)
+    config.update(is_assistant=True, return_dict_in_generate=True, output_scores=True, do_sample=True)
+    for row, expected in (([7, 4, 5, 6, 7, 8, 4, 5, 6, 9, 4, 5, 6], [9, 4, 5, 6]),  # the last time
+                          ([3, 8, 8, 8, 8], [8, 8, 8, 8]),  # a draft that follows drafts
+                          ([4, 5, 6, 9, 5, 6], None), ([4, 5], None)):  # two tokens are too few
+        ids = torch.tensor([row])
+        with torch.no_grad():
+            cache = base(ids[:, :-1]).cache
+        got = base.generate(input_ids=ids, cache=cache, max_new_tokens=4, generation_config=config)
+        scores = torch.stack(got.scores, 1).softmax(-1)  # what the rule of sampling divides by
+        drawn = scores[0, range(4), got.sequences[0, -4:]]
+        assert got.sequences[0, :-4].tolist() == row and scores.shape == (1, 4, 32)
+        assert (expected is not None) == drawn.eq(1).all()
+        assert expected in (None, got.sequences[0, -4:].tolist())
 
 
 def test_the_base_does_not_end_its_drafts_early(model, adapter, calls):

@@ -159,11 +159,10 @@ int main(int argc, char** argv) {
     app.add_option("--tokens", tokens, "tokens to generate; rounded up to whole blocks")
         ->capture_default_str()
         ->check(CLI::Range(1, 100000));
-    auto* const ahead =
-        app.add_option("--tokens-ahead", tokens_ahead,
-                       "tokens of a block, prepared before they exist: a power of two; 1: no blocks")
-            ->capture_default_str()
-            ->check(CLI::Range(1, 4096));
+    auto* const ahead = app.add_option("--tokens-ahead", tokens_ahead,
+                                       "tokens of a block, prepared before they exist; 1: no blocks")
+                            ->capture_default_str()
+                            ->check(CLI::Range(1, 4096));
     app.add_option(
            "--memory", megabytes,
            "MB that the client has for blocks: chooses --tokens-ahead for the fewest bytes of --tokens")

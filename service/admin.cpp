@@ -3,7 +3,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/peft.hpp>
 #include <tensafe/io/private_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
@@ -307,7 +306,7 @@ void admin::load_waiting(const std::string& name) {
         const std::uint64_t version = of_.adapters().load(
             name,
             // Asked again: what stands there may be another thing by now.
-            [&] { return tensafe::io::load_peft(folder_below_root(directory)); },
+            [&] { return of_.read_adapter(name, folder_below_root(directory)); },
             [&](std::size_t done, std::size_t total) {
                 const std::lock_guard lock(mutex_);
                 if (must_stop_) {

@@ -1,6 +1,7 @@
 #include "service.hpp"
 
 #include <tensafe/io/file.hpp>
+#include <tensafe/io/peft.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -100,6 +101,15 @@ std::size_t service::forget(std::string_view client, std::size_t ended) {
     options_.to.line(log_level::info, "client_forgotten",
                      {{"client", prefix_of(client)}, {"sessions", std::uint64_t{sessions}}});
     return sessions;
+}
+
+tensafe::lora::adapter service::read_adapter(std::string_view name,
+                                             const std::filesystem::path& folder) const {
+    auto read = tensafe::io::load_peft(folder);
+    for (const std::string& note : read.notes) {  // whose names are quoted and cut
+        options_.to.line(log_level::info, "adapter_note", {{"adapter", name}, {"what", note}});
+    }
+    return read;
 }
 
 std::string service::metrics_text() const {

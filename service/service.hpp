@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/serving/file_store.hpp>
 #include <tensafe/serving/meter.hpp>
@@ -81,6 +82,9 @@ class service {
 
     /// The page for Prometheus.
     std::string metrics_text() const;
+
+    /// Reads the files of an adapter, and logs what is left out of them.  @throws as tensafe::io::load_peft
+    tensafe::lora::adapter read_adapter(std::string_view name, const std::filesystem::path& folder) const;
 
     model_store& adapters() noexcept { return adapters_; }
     query_counts& counts() noexcept { return counts_; }

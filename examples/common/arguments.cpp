@@ -33,8 +33,8 @@ void add_options(CLI::App& app, arguments& args) {
         ->check(CLI::IsMember({"token_blocks", "coefficient_tiles", "replicated_slots"}))
         ->type_name("NAME");
     app.add_option("--tokens-ahead", args.tokens_ahead,
-                   "tokens of a block, prepared before they exist: a power of two; 1: no blocks; default: "
-                   "32, in mode blind 128")
+                   "tokens of a block, prepared before they exist; 1: no blocks; default: 32, in mode "
+                   "blind 128")
         ->check(CLI::Range(1, 4096))
         ->type_name("T");
     app.add_option("--mode", args.mode, "who applies B: client_held_b (the client) or blind (the server)")

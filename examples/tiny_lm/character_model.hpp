@@ -66,6 +66,22 @@ class character_model {
         at_ = end();
     }
 
+    /// Takes characters back: of those of the last `begin` only the first `kept` stay in the text. The logits
+    /// of what went are gone.
+    /// @pre  the positions are done;  kept is not more than they are
+    void keep(std::int64_t kept) {
+        const std::int64_t first = position_ - x_.rows();
+        for (; position_ > first + kept; --position_) {
+            const std::int64_t row = position_ - 1 - first;
+            for (layer& each : layers_) {
+                each.keys.row((position_ - 1) % shape_.window) = each.keys_before.row(row);
+                each.values.row((position_ - 1) % shape_.window) = each.values_before.row(row);
+            }
+        }
+        x_.conservativeResize(kept, Eigen::NoChange);
+        logits_.conservativeResize(kept, Eigen::NoChange);
+    }
+
     /// Adds characters to the text, and goes to the first input that an adapter may change.
     /// @pre  one token or more, each in [0, vocabulary); the positions before are done
     void begin(std::span<const std::int64_t> tokens) {
@@ -124,20 +140,23 @@ class character_model {
                 if (at_ + 1 < end()) {
                     input_ = normed(x_, layers_[at_ / stages + 1].attention_norm);
                 } else {
-                    logits_ = head_ * normed(x_.bottomRows(1), norm_).transpose();
+                    logits_ = normed(x_, norm_) * head_.transpose();
                     position_ += x_.rows();
                 }
         }
         ++at_;
     }
 
-    /// Of the next character, when the positions are done.
-    std::span<const float> logits() const {
-        return {logits_.data(), static_cast<std::size_t>(logits_.size())};
+    /// Of the character behind a position that was begun, when all are done: by default behind the last one.
+    std::span<const float> logits(std::int64_t position) const {
+        return {logits_.row(position).data(), static_cast<std::size_t>(logits_.cols())};
     }
-    std::int64_t likeliest() const {
-        return std::max_element(logits_.begin(), logits_.end()) - logits_.begin();
+    std::span<const float> logits() const { return logits(logits_.rows() - 1); }
+    std::int64_t likeliest(std::int64_t position) const {
+        const std::span<const float> of = logits(position);
+        return std::max_element(of.begin(), of.end()) - of.begin();
     }
+    std::int64_t likeliest() const { return likeliest(logits_.rows() - 1); }
 
   private:
     using vector = Eigen::VectorXf;
@@ -156,6 +175,9 @@ class character_model {
         // Of the last `window` positions, in a ring: keys as their positions turned them.
         matrix keys;
         matrix values;
+        // What stood where the positions that were begun last stand.
+        matrix keys_before;
+        matrix values_before;
     };
     static constexpr float root_half = 0.70710678F;
 
@@ -209,12 +231,16 @@ class character_model {
     matrix attended(layer& here, const matrix& queries, const matrix& keys, const matrix& values) const {
         const std::int64_t d_head = shape_.d_model / shape_.heads;
         matrix result(queries.rows(), shape_.d_model);
+        here.keys_before.resize(keys.rows(), keys.cols());
+        here.values_before.resize(keys.rows(), keys.cols());
         for (std::int64_t i = 0; i < queries.rows(); ++i) {  // no position sees a later one
             const std::int64_t position = position_ + i;
             vector q = queries.row(i);
             vector k = keys.row(i);
             turn(q, position);
             turn(k, position);
+            here.keys_before.row(i) = here.keys.row(position % shape_.window);
+            here.values_before.row(i) = here.values.row(position % shape_.window);
             here.keys.row(position % shape_.window) = k;
             here.values.row(position % shape_.window) = values.row(i);
             const std::int64_t known = std::min(position + 1, shape_.window);
@@ -238,7 +264,7 @@ class character_model {
     std::size_t at_ = 0;  ///< the stage that waits, over all layers
     matrix x_;            ///< a row for each position that is not done
     matrix input_;
-    vector logits_;
+    matrix logits_;  ///< a row for each position
 };
 
 }  // namespace examples::tiny_lm

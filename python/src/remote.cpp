@@ -75,8 +75,9 @@ class remote_session final : public session {
 
 std::unique_ptr<session_object> connect(const std::string& url, const std::string& adapter,
                                         const std::string& ca, const std::string& identity,
-                                        const std::string& pin, const std::string& publisher, bool plaintext,
-                                        std::size_t tokens_ahead, double timeout) {
+                                        const std::string& pin, const std::string& publisher,
+                                        std::size_t oldest_revision, bool plaintext, std::size_t tokens_ahead,
+                                        double timeout) {
     std::unique_ptr<session> made;
     {
         const py::gil_scoped_release released;
@@ -97,6 +98,7 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
         options.tokens_ahead = tokens_ahead;
         options.step_limit = limit;
         options.wait = wait;
+        options.oldest_revision = oldest_revision;
         if (!pin.empty()) {
             options.pin = keystore::adapter_pin::read(pin);
         }

@@ -52,7 +52,7 @@ class Server:
     parameters: one of `tensafe.parameter_sets`.
     mode: "client_held_b" (the client multiplies by B) or "blind" (the server holds B too).
     rows: the rows of A in a plaintext, 4 or 32; by default 4, and 32 in mode "blind".
-    tokens_ahead: the tokens of a block, whose answers are prepared before the tokens exist: a power of two, or 0.
+    tokens_ahead: the tokens of a block, whose answers are prepared before the tokens exist, or 0.
     protect: a function of a site that says whether the server keeps it to itself; the client gets others whole.
     input_of: a function of a site's name that names its input, whose sites share requests; by default what names tell.
     trusts_clients: whether `tokens_ahead` may pass what protects A from clients that cheat.
@@ -322,7 +322,7 @@ _Path = Union[str, "os.PathLike[str]"]
 
 
 def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
-            publisher: str = "", tokens_ahead: int = 128, timeout: float = 60.0,
+            publisher: str = "", oldest_revision: int = 0, tokens_ahead: int = 128, timeout: float = 60.0,
             insecure_plaintext: bool = False, base_norms: Optional[Mapping[str, float]] = None) -> Session:
     """Opens a session with a `tensafe-server`, with a fresh secret key, and fetches the client's part of the adapter.
 
@@ -331,7 +331,7 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     adapter: the adapter's name on the server.
     ca: the file of the certificates that are trusted, and no others.
     identity: the file of this client's Ed25519 key, made if there is none; by default a fresh key.
-    pin, publisher: what the server must show of the adapter (docs/keys.md).
+    pin, publisher, oldest_revision: what the server must show of the adapter (docs/keys.md).
     tokens_ahead: the most hidden states of a block that is used; 1: each hidden state goes alone.
     timeout: the seconds for connecting, and for a request with its reply. When a connection breaks within a call,
         others are tried for twice as long without an answer; `connect` itself tries once.
@@ -347,8 +347,9 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     if not ca and url.startswith("wss:"):
         raise ParameterError(f"connect: {url}: got no ca, expected ca= with the server's certificate.pem")
     session = Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(pin), publisher,
-                                    flag(insecure_plaintext, "insecure_plaintext"), count(tokens_ahead, "tokens_ahead"),
-                                    number(timeout, "timeout")))
+                                    count(oldest_revision, "oldest_revision"),
+                                    flag(insecure_plaintext, "insecure_plaintext"),
+                                    count(tokens_ahead, "tokens_ahead"), number(timeout, "timeout")))
     check_gains("connect", session._core.groups, base_norms)
     session._server = url, ca
     return session

@@ -1,21 +1,23 @@
 """Puts encrypted adapters into torch models: see `attach`."""
 
-import collections
+import collections.abc
 import contextlib
 import copy
 import functools
 import itertools
 import math
+import os
 import threading
 import time
 import types
 import warnings
-from typing import Iterable, Mapping, Optional
+from typing import Any, Iterable, Mapping, Optional, Union
 
+import numpy as np
 import torch
 
-from .adapter import Adapter, count
-from .errors import ParameterError, ShapeError, UnsupportedError
+from .adapter import Adapter, _float32, count, expect
+from .errors import FileError, FormatError, ParameterError, ShapeError, UnsupportedError
 from .link import best_drafts, round_trip_to
 from .model import CLAMPED, Client, Server, Session, check_gains, estimate
 
@@ -71,23 +73,31 @@ class _Invocation:
 
     def __init__(self, model, tokens):
         self._model, self._tokens, self._now = model, tokens, self._Now()
-        self._hooks = [model.register_forward_pre_hook(self._before, with_kwargs=True),
-                       model.register_forward_hook(self._after, always_call=True)]
-        self._generate = None
-        if hasattr(model, "generate"):
-            self._generate = functools.wraps(model.generate)(functools.partial(self._within, model.generate))
-            self._inner, model.generate = vars(model).get("generate"), self._generate
+        self._wrappers = {}  # by name, with what the model's own dict had before
+        for name, around in (("forward", self._call), ("generate", self._generate)):
+            if hasattr(model, name):
+                inner = getattr(model, name)
+                wrapper = functools.wraps(inner)(functools.partial(around, inner))
+                self._wrappers[name] = wrapper, vars(model).get(name)
+                setattr(model, name, wrapper)
 
     def __deepcopy__(self, memo):
         return self  # `base_model` takes it out
 
+    @classmethod
+    def within(cls, function):
+        """What a function was before such wrappers."""
+        while isinstance(getattr(getattr(function, "func", None), "__self__", None), cls):
+            function = function.args[0]
+        return function
+
     def detach(self):
-        for hook in self._hooks:
-            hook.remove()
-        if self._generate and vars(self._model).get("generate") is self._generate:
-            del self._model.generate
-            if self._inner:
-                self._model.generate = self._inner
+        self._tokens = None  # where others wrapped the wrappers, these stay
+        for name, (wrapper, before) in self._wrappers.items():
+            if vars(self._model).get(name) is wrapper:
+                delattr(self._model, name)
+                if before is not None:
+                    setattr(self._model, name, before)
 
     def _starts(self, ids):
         if ids is None:
@@ -96,17 +106,21 @@ class _Invocation:
         found = [_last(row, self._tokens) for row in ids.tolist()]
         return torch.tensor([self.NEVER if at is None else at for at in found], device=ids.device)
 
-    def _within(self, generate, *args, **kwargs):
+    def _generate(self, inner, *args, **kwargs):
+        if self._tokens is None:
+            return inner(*args, **kwargs)
         ids = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
         self._now.starts = self._starts(ids)
         if (seen := kwargs.get("attention_mask")) is not None:
             self._now.starts += seen.shape[-1] - ids.shape[1]  # where a cache comes with the new tokens alone
         try:
-            return generate(*args, **kwargs)
+            return inner(*args, **kwargs)
         finally:
             self._now.starts = None
 
-    def _before(self, model, args, kwargs):
+    def _call(self, inner, *args, **kwargs):
+        if self._tokens is None:
+            return inner(*args, **kwargs)
         ids = kwargs.get("input_ids", args[0] if args else None)
         starts = self._starts(ids) if self._now.starts is None else self._now.starts
         done = cache.get_seq_length() if (cache := _cache_of(kwargs)) is not None else 0
@@ -117,9 +131,10 @@ class _Invocation:
             starts = starts + done
         starts = starts.repeat_interleave(len(ids) // len(starts))  # several texts of a prompt
         self._now.mask = torch.arange(done, done + ids.shape[1], device=ids.device) >= starts[:, None]
-
-    def _after(self, *_):
-        self._now.mask = None
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            self._now.mask = None
 
     def rows(self, site, shape):
         """The mask of the rows of an input [*shape, d]; one of the last positions alone will do, as for `lm_head`."""
@@ -146,22 +161,28 @@ def _cache_of(kwargs):
 class EncryptedLinear(torch.nn.Module):
     """A linear layer with an encrypted adapter: ``base(x) + delta(x)`` for x of shape [..., in_features].
 
-    The delta has no gradient, so the model must run under `torch.no_grad()`. Use `attach` for a whole model: q, k and
-    v of a layer then share a request.
+    With row factors g, float32 of shape [out_features], it is ``bias + g * (base(x) - bias) + delta(x)``, rounded once
+    to the type of base(x), as PEFT does for DoRA. The delta has no gradient, so the model must run under
+    `torch.no_grad()`. Use `attach` for a whole model: q, k and v of a layer then share a request.
     """
 
-    def __init__(self, base, session, site, shared=None):
+    def __init__(self, base, session, site, shared=None, row_factors=None):
         super().__init__()
         self.base = base
         self.site = site
         self._shared = shared or _SharedInput(session, [site])
+        self._row_factors = row_factors  # no buffer, which model.half() would round
 
     def forward(self, x):
         if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.base.parameters())):
             raise UnsupportedError("EncryptedLinear: the delta has no gradient, and gradients are recorded: run the "
                                    "model under torch.no_grad()")
         result = self.base(x)
-        return result + self._shared.delta(self.site, x.to(result.dtype))  # another one under autocast
+        delta = self._shared.delta(self.site, x.to(result.dtype))  # another one under autocast
+        if self._row_factors is not None:
+            bias = getattr(self.base, "bias", None)
+            delta = delta + (self._row_factors - 1) * (result if bias is None else result - bias)
+        return (result + delta).to(result.dtype)
 
     def __getattr__(self, name):
         try:
@@ -225,14 +246,11 @@ class Attachment(contextlib.AbstractContextManager):
         memo = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
         memo.update((id(module), module.base) for module in model.modules() if isinstance(module, EncryptedLinear))
         base = copy.deepcopy(model, memo)
-        for hooks in (base._forward_pre_hooks, base._forward_hooks):
-            for key, hook in list(hooks.items()):
-                if isinstance(getattr(hook, "__self__", None), _Invocation):
-                    del hooks[key]
+        base.forward = _Invocation.within(base.forward)
         drafts = best_drafts(**{**self._link(base), **link}) if drafts is None else count(drafts, "drafts")
         base.generation_config.update(num_assistant_tokens=drafts, num_assistant_tokens_schedule="constant",
                                       assistant_confidence_threshold=0)
-        base.generate = functools.partial(_draft, type(base).generate.__get__(base), base, lookup)
+        base.generate = functools.partial(_draft, _Invocation.within(base.generate), base, lookup)
         return base
 
 
@@ -271,21 +289,24 @@ def _draft(generate, base, lookup, *args, **kwargs):
 
 
 def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: bool = False,
-           base_norms: Optional[Mapping[str, float]] = None, invocation_tokens: Optional[Iterable[int]] = None,
-           **options) -> Attachment:
+           base_norms: Optional[Mapping[str, float]] = None,
+           row_factors: "Union[str, os.PathLike[str], Mapping[str, Any], None]" = None,
+           invocation_tokens: Optional[Iterable[int]] = None, **options) -> Attachment:
     """Puts an encrypted adapter into a model: the layer of each site becomes an `EncryptedLinear`.
 
     adapter: a `Session`; or an `Adapter`, which is then served in this process, with the options of `tensafe.Server`.
     partial: whether sites that the model does not have, or that the server does not keep to itself, are left out.
     base_norms: as for `tensafe.Client`; by default those of the layers, 1024 times as much where these are not float16,
         with a warning for quantised ones; {}: none.
+    row_factors: for an adapter that was DoRA, by what each output of the layers, without bias, is multiplied: the file
+        that `tensafe.dora.convert` wrote, or a mapping from all sites to arrays of shape [d_out].
     invocation_tokens: of activated LoRA, by default those of an `Adapter`; none: the adapter applies everywhere. In a
         row only positions from their last occurrence on are sent: in the prompt of `generate`, else in the input_ids.
     A site's layer, a `torch.nn.Linear` or transformers' `Conv1D`, is the module of its name; or all paths or all names
     have one prefix more, beside what torch.compile and other wrappers put into paths. For hidden states with NaN or
     infinity 0 is sent, and `Attachment.session.bad_states` counts them.
-    Raises ParameterError for a site that is no module, or several, or one with another site, and for too large a gain;
-    ShapeError for a layer of another shape; the model is unchanged then.
+    Raises ParameterError for a site that is no module, or several, or one with another site, and for too large a gain
+    or row factor; ShapeError for a layer or row factors of another shape; the model is unchanged then.
     """
     if isinstance(adapter, Adapter):
         shapes = {name: (site.d_in, site.d_out) for name, site in adapter.items()}
@@ -296,7 +317,10 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
         raise TypeError(f"attach: got {type(adapter).__name__}" + (" and options" if options else "")
                         + ", expected a tensafe.Session, or a tensafe.Adapter with options")
     tokens = [count(token, "invocation_tokens") for token in invocation_tokens or ()]
-    places = _places(model, shapes, partial)
+    if tokens and row_factors is not None:
+        raise ParameterError("attach: got row_factors of an activated adapter, expected one or the other, as in PEFT")
+    places = _places("attach", model, shapes, partial)
+    factors = _row_factors(row_factors, shapes, places, partial)
     if base_norms is None:
         norms = {site: _norm_of(layer) for site, (*_, layer) in places.items()}
         base_norms = {site: norm for site, norm in norms.items() if norm is not None}
@@ -313,7 +337,8 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
     invocation = _Invocation(getattr(model, "_orig_mod", model), tokens) if tokens else None
     shared: dict = collections.defaultdict(lambda: _Activated(adapter, places, invocation) if invocation else
                                            _SharedInput(adapter, places))
-    ours = [(*places[site][:2], EncryptedLinear(places[site][2], adapter, site, shared[group]))
+    ours = [(*places[site][:2], EncryptedLinear(places[site][2], adapter, site, shared[group],
+                                                 factors.get(site)))
             for site, (*_, group) in adapter._shapes().items() if site in places]
     for parent, name, layer in ours:
         setattr(parent, name, layer)
@@ -324,7 +349,7 @@ _READ_WEIGHTS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer) 
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # parts that they put into paths
 
 
-def _places(model, shapes, partial):
+def _places(who, model, shapes, partial):
     """Returns (parent, name, layer) of each site. Raises as `attach` does."""
     modules = dict(model.named_modules(remove_duplicate=False))
     places, sites, names = {}, {}, collections.defaultdict(dict)
@@ -332,25 +357,25 @@ def _places(model, shapes, partial):
     spots = {path: (id(modules[parent]), name) for path, (parent, _, name) in cut.items()}  # the same of two such paths
     for path, spot in spots.items():
         names[id(modules[path])][spot] = path
-    for site, path in _paths(shapes, spots, partial).items():
+    for site, path in _paths(who, shapes, spots, partial).items():
         parent, layer = modules[cut[path][0]], modules[path]
         if (other := sites.setdefault(id(layer), site)) != site:
-            raise ParameterError(f"attach: two sites are one module: {other!r} and {site!r} are {path!r}")
+            raise ParameterError(f"{who}: two sites are one module: {other!r} and {site!r} are {path!r}")
         features, several = _features(layer), names[id(layer)].values()
         got = (f"a module of several names, {_named(several)}" if len(several) > 1 else
                "a layer with an encrypted adapter, not detached" if isinstance(layer, EncryptedLinear) else
                f"a {type(layer)}" if not features else
                f"a layer of a {type(parent)}, which may not call it" if isinstance(parent, _READ_WEIGHTS) else "")
         if got:
-            raise ParameterError(f"attach: site {site!r}: got {got}, expected a torch.nn.Linear or Conv1D")
+            raise ParameterError(f"{who}: site {site!r}: got {got}, expected a torch.nn.Linear or Conv1D")
         if features != shapes[site][:2]:
-            raise ShapeError(f"attach: site {site!r}: got a layer {' -> '.join(map(str, features))}, "
+            raise ShapeError(f"{who}: site {site!r}: got a layer {' -> '.join(map(str, features))}, "
                              f"expected {shapes[site][0]} -> {shapes[site][1]}")
         places[site] = parent, cut[path][2], layer
     return places
 
 
-def _paths(sites, spots, partial):
+def _paths(who, sites, spots, partial):
     """Returns the path of each site's module: its name, or all paths, or all names, have one prefix more."""
     paths = {".".join(part for part in path.split(".") if part not in _WRAPPERS): path for path in spots}
     fits = collections.defaultdict(dict)  # by the prefixes of names and of paths
@@ -371,15 +396,16 @@ def _paths(sites, spots, partial):
         for site, path in fit.items():
             if site in best and spots[path] != spots[best[site]]:
                 several = _named(f[site] for f in fits.values() if site in f)
-                raise ParameterError(f"attach: site {site!r} is several modules of the model: {several}")
+                raise ParameterError(f"{who}: site {site!r} is several modules of the model: {several}")
             if (other := taken.setdefault(spots[path], site)) != site:
-                raise ParameterError(f"attach: two sites are one module: {other!r} and {site!r} are {path!r}")
+                raise ParameterError(f"{who}: two sites are one module: {other!r} and {site!r} are {path!r}")
         if not fit.keys() <= best.keys():
-            raise ParameterError(f"attach: sites {_named(best)} and {_named(fit)} are modules by different prefixes")
+            raise ParameterError(f"{who}: sites {_named(best)} and {_named(fit)} are modules by different prefixes")
     missing = [site for site in sites if site not in best]
     if missing and not (partial and best):
-        raise ParameterError(f"attach: site {_named(missing)} is no module of the model"
-                             + (f", {len(best)} of {len(sites)} are: partial=True leaves out others" if best else ""))
+        raise ParameterError(f"{who}: site {_named(missing)} is no module of the model"
+                             + (f", {len(best)} of {len(sites)} are" if best else "")
+                             + (": partial=True leaves out others" if best and partial is not None else ""))
     return best
 
 
@@ -400,12 +426,64 @@ def _features(layer):
             tuple(layer.weight.shape) if is_conv1d else None)  # its weight: [in, out]
 
 
+def weight_of(layer):
+    """The weights of a linear layer, [d_out, d_in]; None if they are not the layer's numbers."""
+    weight = layer.weight
+    is_plain = type(weight) in (torch.Tensor, torch.nn.Parameter) and weight.is_floating_point() and not weight.is_meta
+    if not is_plain or weight.element_size() < 2:
+        return None
+    weight = weight.detach() if isinstance(layer, torch.nn.Linear) else weight.detach().T
+    return weight if weight.shape == _features(layer)[::-1] else None
+
+
 def _norm_of(layer):
     """The most that a delta may be longer than a hidden state: the Frobenius norm of a layer's float16 weights, and
     1024 times that of others, whose sums are far from infinite; None if the weights are not the layer's numbers."""
-    weight, (d_in, d_out) = layer.weight, _features(layer)
-    is_plain = type(weight) in (torch.Tensor, torch.nn.Parameter) and weight.is_floating_point() and not weight.is_meta
-    if not is_plain or weight.element_size() < 2 or weight.numel() != d_in * d_out:
+    weight = weight_of(layer)
+    if weight is None:
         return None
-    norm = float(torch.linalg.vector_norm(weight.detach(), dtype=torch.promote_types(weight.dtype, torch.float32)))
+    norm = float(torch.linalg.vector_norm(weight, dtype=torch.promote_types(weight.dtype, torch.float32)))
     return norm * (1 if weight.dtype == torch.float16 else 1024)
+
+
+def _row_factors(given, shapes, places, partial):
+    """Returns float32 factors of each site of `places`; none if none were given. Raises as `attach` does."""
+    if given is None:
+        return {}
+    if isinstance(given, (str, os.PathLike)):
+        given = load_tensors(given)
+    expect(given, collections.abc.Mapping, "row_factors", "the path of a file, or a mapping from sites to arrays")
+    for names, got in (([site for site in given if site not in shapes and not partial], "no site of the adapter"),
+                       ([site for site in places if site not in given], "no factors")):
+        if names:
+            raise ParameterError(f"attach: row_factors: {_named(names)}: got {got}, expected factors of each site, as "
+                                 "the adapter's owner gives them")
+    return {site: check_factors(f"attach: row_factors of site {site!r}", given[site], shapes[site][1],
+                                16 if layer.weight.dtype == torch.float16 else 1024)
+            for site, (*_, layer) in places.items()}
+
+
+def check_factors(what, values, d_out, most):
+    """Returns a float32 tensor of row factors. Raises unless they are d_out numbers from -most to most."""
+    with np.errstate(over="ignore"):
+        factors = torch.tensor(_float32(values, what))
+    if factors.shape != (d_out,):
+        raise ShapeError(f"{what}: got shape {list(factors.shape)}, expected [{d_out}], a number for each output")
+    wrong = (~(factors.abs() <= most)).nonzero()  # NaN too
+    if len(wrong):
+        raise ParameterError(f"{what}: output {int(wrong[0])}: got {float(factors[wrong[0]]):g}, expected a number "
+                             f"from -{most} to {most}, of DoRA near 1")
+    return factors
+
+
+def load_tensors(path):
+    """Returns the tensors of a safetensors file by name."""
+    try:
+        import safetensors.torch
+        return safetensors.torch.load_file(path)
+    except ImportError as e:
+        raise UnsupportedError("files of DoRA need the package safetensors, which PEFT and transformers have too: "
+                               "pip install safetensors") from e
+    except (OSError, safetensors.SafetensorError) as e:
+        kind = FileError if isinstance(e, OSError) else FormatError
+        raise kind(f"{os.fsdecode(path)}: {e}, expected a safetensors file") from e

@@ -251,7 +251,7 @@ NAN[1, 5] = np.nan
     (lambda s: tensafe.Server(small_adapter(), "n4096"), tensafe.ParameterError, "expected one of private_n4096"),
     (lambda s: tensafe.Server(small_adapter(), mode="open"), tensafe.ParameterError, "the mode 'open'"),
     (lambda s: tensafe.Server(small_adapter(), rows=3), tensafe.ParameterError, "expected 4 or 32"),
-    (lambda s: tensafe.Server(small_adapter(), tokens_ahead=3), tensafe.ParameterError, "power of two"),
+    (lambda s: tensafe.Server(small_adapter(), tokens_ahead=39), tensafe.ParameterError, "0 or 2 to 38"),
     (lambda s: tensafe.Server(small_adapter(), tokens_ahead=-1), tensafe.ParameterError, "tokens_ahead: got -1"),
     (lambda s: tensafe.Server(small_adapter(), protect=lambda s: False), tensafe.ShapeError, "protected"),
     (lambda s: tensafe.Site("q", np.ones((2, 8)), np.ones((8, 3))), tensafe.ShapeError, "site 'q': got A [2, 8] and B"),

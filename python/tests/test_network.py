@@ -89,6 +89,7 @@ def test_refusals(service, tmp_path):
         tensafe.connect(f"ws://localhost:{service.port}", "qwen")
     for options, kind, text in (({"ca": tmp_path / "none.pem"}, tensafe.FileError, "(ca=)"),
                                 ({"publisher": "ab" * 32}, tensafe.SignatureError, ""),  # the server shows no pin
+                                ({"oldest_revision": 1}, tensafe.SignatureError, "got no pin"),
                                 ({"timeout": 0}, tensafe.ParameterError, "timeout")):
         with pytest.raises(kind, match=re.escape(text)):
             service.connect(**options)

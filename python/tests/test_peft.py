@@ -23,6 +23,7 @@ from peft.tuners.lora.layer import ParamWrapper  # noqa: E402
 from peft.utils.other import get_pattern_key  # noqa: E402
 
 import tensafe  # noqa: E402
+import tensafe.dora  # noqa: E402
 import tensafe.torch  # noqa: E402
 from conftest import error  # noqa: E402
 
@@ -211,6 +212,15 @@ def test_base_copies_are_left_out_with_a_note(tmp_path):
     assert "left out as a copy of the base model's own" in note and "lm_head.base_layer.weight" in note
 
 
+def test_what_is_missing_of_the_scale_is_peft_s_own(tmp_path):
+    base = saved(llama, tmp_path, target_modules=["q_proj"], r=8, lora_alpha=8)
+    file = tmp_path / "adapter_config.json"
+    config = json.loads(file.read_text())
+    del config["r"], config["lora_alpha"], config["use_rslora"]
+    file.write_text(json.dumps(config))
+    check_sites(tensafe.load_peft(tmp_path), judge_of(base, tmp_path))
+
+
 def test_random_patterns_fit_what_peft_fits(tmp_path):
     """The library's own matcher is the judge, of patterns that it takes; others are refused, and none is ignored."""
     names = ["a", "b.a", "ab.c", "a0.b.c", "b.b", "abc", "a.b.0.c", "c.0", "層.a", "a.a.a.a", "ab.ab", "_.b"]
@@ -342,7 +352,7 @@ def test_activated_adapters_write_the_text_of_peft(tokens, activated, positions)
             text = base.generate(PROMPTS[row:row + 1], **one, assistant_model=attached.base_model(3))
             assert torch.equal(text[0], expected[row])
             assert start is None and positions == [] or positions[0] == 10 - start + 3 and positions[INPUTS] == 4
-    assert torch.equal(base.generate(PROMPTS, **options), plain) and "generate" not in vars(base)
+    assert torch.equal(base.generate(PROMPTS, **options), plain) and not {"forward", "generate"} & vars(base).keys()
 
 
 def test_a_prompt_before_the_invocation_stays_in_the_cache_of_the_base(activated, positions):
@@ -350,7 +360,7 @@ def test_a_prompt_before_the_invocation_stays_in_the_cache_of_the_base(activated
     prompt = PROMPTS[:1, 3:]  # 5, 7, 8, 7, 8, 7, 60
     with torch.no_grad():
         expected = judge.generate(input_ids=prompt, max_new_tokens=6, do_sample=False)
-        with tensafe.torch.attach(base, adapter, base_norms={}):
+        with tensafe.torch.attach(base, adapter, base_norms={}) as attached:
             for cached, passed in ((prompt[:, :2], prompt), (prompt[:, :2], prompt[:, 2:])):
                 cache = base(cached).cache
                 assert positions == []
@@ -359,6 +369,18 @@ def test_a_prompt_before_the_invocation_stays_in_the_cache_of_the_base(activated
                 assert got[0, -6:].tolist() == expected[0, -6:].tolist()
                 assert positions[:INPUTS] == [4] * INPUTS
                 positions.clear()
+
+            def cut(module, args, kwargs):  # assisted generation begins with the whole text, also what is cached
+                known = kwargs["cache"].get_seq_length() - int(kwargs["position_ids"][0, 0])
+                return args, {**kwargs, **{name: kwargs[name][:, known:] for name in ("input_ids", "position_ids")}}
+
+            assistant = attached.base_model(2)
+            cache = assistant(prompt[:, :2]).cache
+            hook = base.register_forward_pre_hook(cut, with_kwargs=True)
+            got = base.generate(prompt, cache=cache, max_new_tokens=6, do_sample=False, assistant_model=assistant,
+                                attention_mask=torch.ones_like(prompt))
+            assert torch.equal(got, expected) and positions[:INPUTS] == [4 + 2] * INPUTS
+            hook.remove()
             cache = base(prompt[:, :2]).cache
             got = base(prompt[:, 2:], cache=cache).logits
             assert error(got[:, 1:], judge(prompt).logits[:, 3:]) < 3e-3
@@ -390,9 +412,18 @@ def test_activated_adapters_need_the_tokens(activated):
         with pytest.raises(tensafe.UnsupportedError, match=r"q_proj': got hidden states \[2, 10\] .* and no call of the"):
             base.model(PROMPTS)
         assert base(PROMPTS).logits.isfinite().all()
+    half = lambda k: tensafe.Adapter(site for name, site in adapter.items() if f"layers.{k}." in name)  # noqa: E731
+    first, second = (tensafe.torch.attach(base, half(k), base_norms={}, invocation_tokens=INVOCATION) for k in range(2))
+    first.detach()  # in any order
+    with torch.no_grad(), pytest.raises(tensafe.UnsupportedError, match="got no input_ids"):
+        base(inputs_embeds=embeddings)
+    second.detach()
+    assert base(inputs_embeds=embeddings).logits.isfinite().all()
     for bad, failure in (([-1], tensafe.ParameterError), ([2**31], tensafe.ParameterError), (["a"], TypeError)):
         with pytest.raises(failure, match="invocation_tokens"):
             tensafe.torch.attach(base, adapter, base_norms={}, invocation_tokens=bad)
+    with pytest.raises(tensafe.ParameterError, match="got row_factors of an activated adapter, expected one or"):
+        tensafe.torch.attach(base, adapter, base_norms={}, row_factors={})
     with torch.no_grad(), tensafe.torch.attach(base, adapter, base_norms={}, invocation_tokens=[]):
         got = base(PROMPTS).logits
     assert error(got[0, 3:6], base(PROMPTS).logits[0, 3:6].detach()) > 0.1  # everywhere
@@ -437,6 +468,136 @@ def test_routers_are_refused(tmp_path):
         tmp_path)
     with pytest.raises(tensafe.UnsupportedError, match="arrow_config"):
         tensafe.load_peft(tmp_path / "arrow_router")
+
+
+def dora(make, folder, dtype=torch.float32, change=lambda tensors: None, **options):
+    """A base model and PEFT's judge with magnitudes of many sizes, which `change` may change, as PEFT saves them."""
+    base = saved(make, folder, use_dora=True, **options)
+    torch.manual_seed(2)
+    for name, parameter in base.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.5)
+    file = folder / "adapter_model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    for name in tensors:
+        if "magnitude" in name:
+            tensors[name] = 2 * torch.randn(len(tensors[name]))
+    change(tensors)
+    safetensors.torch.save_file(tensors, file)
+    return base.to(dtype), peft.PeftModel.from_pretrained(copy.deepcopy(base).to(dtype), folder).eval()
+
+
+def converted(base, folder):
+    tensafe.dora.convert(base, folder, folder / "plain")
+    return tensafe.load_peft(folder / "plain"), folder / "plain" / "row_factors.safetensors"
+
+
+def check_layers(base, judge, adapter, tolerance, **options):
+    """Every layer computes what PEFT's does, up to that part of what the adapter adds."""
+    layers = {name.removeprefix("base_model.model."): layer for name, layer in judge.named_modules()
+              if isinstance(layer, peft.tuners.lora.LoraLayer)}
+    assert sorted(adapter) == sorted(layers)
+    with torch.no_grad(), tensafe.torch.attach(base, adapter, base_norms={}, **options):
+        for name, layer in layers.items():
+            x = torch.randn(2, 3, adapter[name].d_in).to(base.dtype)
+            got, expected, plain = base.get_submodule(name)(x), layer(x), layer.base_layer(x)
+            assert got.dtype == expected.dtype == base.dtype and got.shape == expected.shape
+            assert error((got - plain).double(), (expected - plain).double()) < tolerance, name
+
+
+DORA = {
+    "plain": (llama, dict(target_modules=["q_proj", "down_proj"], lora_dropout=0.1)),
+    "rank-stabilised, with biases": (qwen2, dict(target_modules=["q_proj", "v_proj", "o_proj"], use_rslora=True,
+                                                 rank_pattern={"v_proj": 3})),
+    "weights [in, out]": (gpt2, dict(target_modules=["c_attn", "c_fc"], fan_in_fan_out=True)),
+    "the last layer": (llama, dict(target_modules=["lm_head"])),
+}
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 5e-4), (torch.bfloat16, 5e-3)])
+@pytest.mark.parametrize("case", DORA)
+def test_dora_with_public_row_factors(case, dtype, tolerance, tmp_path):
+    make, options = DORA[case]
+    base, judge = dora(make, tmp_path, dtype, **options)
+    adapter, factors = converted(base, tmp_path)
+    before, after = (safetensors.torch.load_file(folder / "adapter_model.safetensors")
+                     for folder in (tmp_path, tmp_path / "plain"))
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items() if "lora_A" in name)
+    assert not any("magnitude" in name for name in after)
+    check_layers(base, judge, adapter, tolerance, row_factors=factors)
+    check_layers(base, judge, adapter, tolerance, row_factors=safetensors.torch.load_file(factors), tokens_ahead=8)
+    with torch.no_grad(), tensafe.torch.attach(base, adapter, base_norms={}):
+        assert error(logits(base).double(), logits(judge).double()) > 0.1  # without the factors it is another adapter
+
+
+def of_layer(number, value):
+    """Changes the magnitude of an output of a layer."""
+    def change(tensors):
+        tensors[f"base_model.model.model.layers.{number}.self_attn.q_proj.lora_magnitude_vector"][5] = value
+    return change
+
+
+def test_dora_of_magnitude_zero(tmp_path):
+    base, judge = dora(qwen2, tmp_path, target_modules=["q_proj"], change=of_layer(1, 0))
+    adapter, factors = converted(base, tmp_path)
+    assert safetensors.torch.load_file(factors)["model.layers.1.self_attn.q_proj"][5] == 0
+    check_layers(base, judge, adapter, 5e-4, row_factors=factors)
+
+
+def test_dora_that_is_not_converted(tmp_path):
+    options = dict(target_modules=["q_proj"])
+    for i, (value, got) in enumerate([(float("nan"), "nan"), (float("inf"), "inf"), (-1e9, "-[0-9.]+e.08")]):
+        folder = tmp_path / str(i)
+        base, _ = dora(llama, folder, change=of_layer(1, value), **options)
+        with pytest.raises(tensafe.ParameterError, match=f"layers.1.*: output 5: got {got}, expected a number from -"):
+            converted(base, folder)
+        assert sorted(file.name for file in folder.iterdir()) == [
+            "README.md", "adapter_config.json", "adapter_model.safetensors"]
+    folder = tmp_path / "norm"
+    base, _ = dora(llama, folder, **options, change=lambda tensors: [
+        tensors[name].__setitem__(7, 0) for name in tensors if "layers.1" in name and "lora_B" in name])
+    base.model.layers[1].self_attn.q_proj.weight.data[7] = 0
+    with pytest.raises(tensafe.ParameterError, match="layers.1.self_attn.q_proj': output 7: got .* of norm 0, by"):
+        converted(base, folder)
+    base.model.layers[1].self_attn.q_proj.to("meta")
+    with pytest.raises(tensafe.UnsupportedError, match="layers.1.*quantised or elsewhere, expected numbers: load the"):
+        converted(base, folder)
+    del base.model.layers[1].self_attn.q_proj
+    with pytest.raises(tensafe.ParameterError, match="convert: site .*layers.1.* is no module of the model, 1 of 2 are$"):
+        converted(base, folder)
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"
+    for i, (change, error_type, words) in enumerate([
+            (lambda tensors: tensors.pop(name), tensafe.FormatError, "layers.0.*no lora_magnitude_vector, expected both"),
+            (lambda tensors: tensors.update({name.replace("q_", "x_"): torch.ones(48)}), tensafe.FormatError,
+             "layers.0.self_attn.x_proj': got no LoRA, expected both"),
+            (lambda tensors: tensors.update({name: torch.ones(1)}), tensafe.ShapeError,
+             r"lora_magnitude_vector of shape \[1\], expected \[48\]")]):
+        base = saved(llama, tmp_path / f"file{i}", use_dora=True, **options)
+        file = tmp_path / f"file{i}" / "adapter_model.safetensors"
+        tensors = safetensors.torch.load_file(file)
+        change(tensors)
+        safetensors.torch.save_file(tensors, file)
+        with pytest.raises(error_type, match=words):
+            converted(base, file.parent)
+    base = saved(llama, tmp_path / "lora", **options)
+    with pytest.raises(tensafe.UnsupportedError, match="got no use_dora, expected a DoRA adapter: others"):
+        converted(base, tmp_path / "lora")
+    (tmp_path / "lora" / "adapter_config.json").write_text("[]")
+    with pytest.raises(tensafe.FormatError, match="adapter_config.json: .*, expected a configuration of PEFT"):
+        converted(base, tmp_path / "lora")
+    (tmp_path / "lora" / "adapter_model.safetensors").write_bytes(b"version https://git-lfs")
+    with pytest.raises(tensafe.FormatError, match="adapter_model.safetensors: .*, expected a safetensors file"):
+        converted(base, tmp_path / "lora")
+    with pytest.raises(tensafe.FileError, match="nowhere.*, expected a safetensors file"):
+        converted(base, tmp_path / "nowhere")
+
+
+def test_dora_overwrites_nothing(tmp_path):
+    base, _ = dora(llama, tmp_path / "dora", target_modules=["q_proj"])
+    for out in (tmp_path / "dora", tmp_path / "no" / "parent"):
+        with pytest.raises(tensafe.FileError, match=f"{out}: .*, expected a new folder"):
+            tensafe.dora.convert(base, tmp_path / "dora", out)
+    assert os.listdir(tmp_path) == ["dora"] and len(os.listdir(tmp_path / "dora")) == 3
 
 
 def test_conv1d_has_inputs_first():

@@ -1,5 +1,7 @@
 """Encrypted adapters in torch models."""
 
+import copy
+import sys
 import warnings
 
 import numpy as np
@@ -9,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import tensafe  # noqa: E402
 import tensafe.torch  # noqa: E402
-from conftest import connected, error, site, small_adapter, with_answers  # noqa: E402
+from conftest import connected, error, site, small_adapter, states, with_answers  # noqa: E402
 from tiny_lm import merge  # noqa: E402
 
 
@@ -252,6 +254,86 @@ def test_deltas_beyond_float16_are_counted_and_told_at_the_end(model):
     assert attached.session.clamped_deltas == 1  # only float16 ends there
     with pytest.warns(RuntimeWarning, match="1 entries of deltas were beyond"):
         attached.detach()
+
+
+def factors_of(adapter, value=1.5):
+    return {name: torch.full((each.d_out,), value) for name, each in adapter.items()}
+
+
+@pytest.mark.parametrize("dtype, most", [(torch.float32, 1024), (torch.bfloat16, 1024), (torch.float16, 16)])
+def test_row_factors_are_checked(model, dtype, most):
+    q = "layers.0.self_attn.q_proj"
+    layer = model.to(dtype).layers[0].self_attn.q_proj
+    adapter = small_adapter()
+    good = factors_of(adapter, most)
+    tensafe.torch.attach(model, adapter, row_factors=good).detach()
+    tensafe.torch.attach(model, adapter, row_factors={name: list(row) for name, row in good.items()}).detach()
+    for value in (float("nan"), float("inf"), 1.001 * most, -1.001 * most, 1e300):
+        row = good[q].double()
+        row[3] = value
+        with pytest.raises(tensafe.ParameterError, match=f"row_factors of site '{q}': output 3: got .*, expected a number "
+                           f"from -{most} to {most}, of DoRA near 1"):
+            tensafe.torch.attach(model, adapter, row_factors={**good, q: row})
+    for bad, error_type, words in (
+            ({**good, q: good[q][:47]}, tensafe.ShapeError, r"got shape \[47\], expected \[48\], a number for each"),
+            ({**good, q: good[q][:, None]}, tensafe.ShapeError, r"got shape \[48, 1\], expected"),
+            ({**good, q: "1" * 48}, TypeError, "'layers.0.self_attn.q_proj': got str, expected real numbers"),
+            ({**good, "x": good[q]}, tensafe.ParameterError, "row_factors: 'x': got no site of the adapter, expected"),
+            ({q: good[q]}, tensafe.ParameterError, "row_factors: .*k_proj', .*: got no factors, expected f"),
+            ([good], TypeError, "row_factors: got list, expected the path of a file, or a mapping")):
+        with pytest.raises(error_type, match=words):
+            tensafe.torch.attach(model, adapter, row_factors=bad)
+        assert model.layers[0].self_attn.q_proj is layer
+    some = {q: good[q], "layers.7.self_attn.q_proj": good[q]}
+    part = tensafe.Adapter([adapter[q], site("layers.9.self_attn.q_proj", d_out=48)])
+    tensafe.torch.attach(model, part, partial=True, row_factors=some).detach()
+
+
+def test_files_of_row_factors_need_safetensors(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(tensafe.UnsupportedError, match="need the package safetensors, .*: pip install safetensors"):
+        tensafe.torch.attach(model, small_adapter(), row_factors="row_factors.safetensors")
+
+
+def test_row_factors_with_a_session(model):
+    adapter = small_adapter()
+    x = torch.randn(2, 3, 64)
+    factors = {name: torch.randn(each.d_out) for name, each in adapter.items()}
+    scaled = copy.deepcopy(model)
+    for name, row in factors.items():
+        scaled.get_submodule(name).weight.data *= row[:, None]
+    merge(scaled, adapter)
+    with torch.no_grad(), tensafe.torch.attach(model, connected(adapter), row_factors=factors):
+        factors["layers.0.self_attn.q_proj"] *= 2  # which changes nothing
+        assert error(model(x), scaled(x)) < 2e-3
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert model.layers[0].self_attn.q_proj(x).dtype == torch.bfloat16
+
+
+def test_row_factors_round_once(model):
+    layer = model.bfloat16().layers[0].self_attn.q_proj
+    adapter = tensafe.Adapter(tensafe.Site("layers.0.self_attn.q_proj", np.eye(1, 64), np.zeros((48, 1))))
+    x, factors = torch.randn(200, 64).bfloat16(), torch.rand(48) * 2
+    with torch.no_grad(), tensafe.torch.attach(model, adapter, row_factors={"layers.0.self_attn.q_proj": factors}):
+        y = layer(x)
+        expected = (y + (factors - 1) * (y - layer.bias)).bfloat16()
+        model.bfloat16()  # which rounds no factors
+        assert torch.equal(model.layers[0].self_attn.q_proj(x), expected)
+
+
+@pytest.mark.parametrize("d_out, told", [(67, True), (60, False)])
+def test_row_factors_tell_a_where_they_are_many(d_out, told):
+    """Of r d_in + r (r + 1) / 2 = 67 outputs whoever knows magnitudes, W and B has A by linear equations."""
+    rank, d_in, scale = 2, 32, 2.0
+    w, b, a = states(d_out, d_in), states(d_out, rank, seed=8), states(rank, d_in, seed=9) / 4
+    m = np.linalg.norm(w, axis=1)
+    factors = (m / np.linalg.norm((w + scale * b @ a).astype(np.float64), axis=1)).astype(np.float32)
+    w, b = w.astype(np.float64), (factors[:, None] * scale * b).astype(np.float64) / factors[:, None] / scale
+    pairs = [(i, j) for i in range(rank) for j in range(i, rank)]
+    equations = np.hstack([2 * scale * (b[:, :, None] * w[:, None, :]).reshape(d_out, -1),
+                           scale**2 * np.stack([b[:, i] * b[:, j] * (1 + (i < j)) for i, j in pairs], 1)])
+    solved = np.linalg.lstsq(equations, (m / factors)**2 - (w**2).sum(1), rcond=None)[0]
+    assert (error(solved[:rank * d_in], a.ravel()) < 1e-2) == told
 
 
 def test_attached_model_is_the_merged_one(model):

@@ -4,14 +4,12 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/lora/packing/budget.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <boost/asio/ip/address.hpp>
 #include <cerrno>
 #include <charconv>
@@ -55,9 +53,8 @@ using tensafe::parameter_error;
 using tensafe::require;
 using tensafe::text_of;
 
-/// The most that any client may be trusted with, as a power of two.
-constexpr std::size_t most_tokens_ahead =
-    std::bit_floor(tensafe::lora::most_targets<split::params, split::protection>);
+/// The most that any client may be trusted with.
+constexpr std::size_t most_tokens_ahead = tensafe::lora::most_targets<split::params, split::protection>;
 
 struct arguments {
     std::string listen = "127.0.0.1:8443";
@@ -172,11 +169,8 @@ void add_options(CLI::App& app, arguments& a) {
                "bytes of a message that is read");
     add_number(
         app, "--tokens-ahead", of.tokens_ahead, 1, most_tokens_ahead,
-        "of a block, a power of two: what does not depend on them is computed and sent before; 1: none. "
-        "More in a block would tell clients that cheat the secrets of its replies")
-        ->check([](const std::string& text) {
-            return std::has_single_bit(std::stoul(text)) ? "" : "got " + text + ", expected a power of two";
-        });
+        "of a block: what does not depend on them is computed and sent before; 1: none. More in a block "
+        "would tell clients that cheat the secrets of its replies");
     app.add_flag(
         "--column-scales", of.column_scales,
         "show clients the norms of A's columns as powers of two, so that huge entries of hidden states "
@@ -407,7 +401,7 @@ int run(arguments& a) {
     try {
         for (const auto& [name, folder] : adapters) {
             static_cast<void>(service.adapters().load(
-                name, [from = folder] { return tensafe::io::load_peft(from); },
+                name, [&, of = name, from = folder] { return service.read_adapter(of, from); },
                 [&](std::size_t, std::size_t) {  // packing takes minutes where adapters are large
                     if (stop_within(signals, 0ms)) {
                         throw tensafe::cancelled_error("tensafe-server: a signal came");

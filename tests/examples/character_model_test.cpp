@@ -84,6 +84,28 @@ TEST_CASE("characters read at once leave what they leave one by one, beyond the 
     }
 }
 
+TEST_CASE("characters that were taken back leave nothing, beyond the window too") {
+    const auto weights = io::safetensors_file::open(data + "/base.safetensors");
+    const std::string text = bytes_of(data + "/job_hath_spoken.txt").substr(0, 300);
+    for (const std::size_t begun : {1U, 100U, 299U}) {
+        character_model before(weights);
+        read(before, std::string_view(text).substr(0, begun), nullptr);
+        for (std::size_t kept = 0; kept < 3; ++kept) {
+            character_model expected = before;
+            character_model model = before;
+            read(expected, "yz", nullptr);
+            read(model, "yz" + text, nullptr);
+            CHECK(model.likeliest(1) == expected.likeliest());
+            model.keep(static_cast<std::int64_t>(kept));
+            read(expected, "!", nullptr);
+            read(model, std::string_view("yz!").substr(kept), nullptr);
+            for (std::size_t i = 0; i < model.logits().size(); ++i) {
+                CHECK(model.logits()[i] == doctest::Approx(expected.logits()[i]).epsilon(1e-4));
+            }
+        }
+    }
+}
+
 TEST_CASE("deltas of zero change no logit") {
     const auto weights = io::safetensors_file::open(data + "/base.safetensors");
     character_model with(weights);

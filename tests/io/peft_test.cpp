@@ -120,6 +120,14 @@ TEST_CASE("the scale is alpha / r, or alpha / sqrt(r) when rank-stabilised") {
           std::vector<double>(3, 3.0 / std::sqrt(2.0)));
 }
 
+TEST_CASE("r and lora_alpha are 8 where they are missing, as in PEFT") {
+    CHECK(scales(R"({"peft_type":"LORA","r":2})") == std::vector<double>(3, 4.0));
+    safetensors_writer writer;
+    add_site(writer, "q_proj", 8);
+    const auto weights = safetensors_file::parse(writer.bytes());
+    CHECK(parse_peft(R"({"peft_type":"LORA","lora_alpha":4})", weights).sites[0].scale == 0.5);
+}
+
 TEST_CASE("fan_in_fan_out describes the base layer and changes nothing about A and B") {
     const auto plain = parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2})", three_sites());
     const auto turned =

@@ -210,6 +210,33 @@ TEST_CASE_FIXTURE(administered, "an adapter that nothing can be packed from is r
     CHECK_FALSE(of->adapters().find("kjv"));
 }
 
+TEST_CASE_FIXTURE(
+    administered,
+    "a short line of the log has what is left out of an adapter's files, however long its name") {
+    std::vector<double> values(128);  // a limit is a share of their entropy
+    std::iota(values.begin(), values.end(), 1.0);
+    tensafe::io::safetensors_writer writer;
+    writer.add("base_model.model.q.lora_A.weight", tensafe::io::dtype::f32, {2, 64}, values);
+    writer.add("base_model.model.q.lora_B.weight", tensafe::io::dtype::f32, {64, 2}, values);
+    writer.add("base_model.model." + std::string(10'000, '"') + ".lm_head.weight", tensafe::io::dtype::f32,
+               {128}, values);
+    std::filesystem::create_directories(root / "tied");
+    writer.write(root / "tied" / "adapter_model.safetensors");
+    std::ofstream(root / "tied" / "adapter_config.json") << R"({"peft_type":"LORA","r":2,"lora_alpha":2})";
+    CHECK(load("tied", "tied").status == 202);
+    CHECK(load("kjv", "kjv").status == 202);
+    admin->wait_for_loads();
+    CHECK(of->adapters().find("tied"));
+    CHECK(lines_of("adapter_loaded") == 2);
+    CHECK(lines_of("adapter_note") == 1);
+    const auto note = std::ranges::find_if(lines, [](const auto& line) {
+        return line.find("\"adapter_note\",\"adapter\":\"tied\"") != line.npos;
+    });
+    REQUIRE(note != lines.end());
+    CHECK(note->find("left out as a copy of the base model's own") != note->npos);
+    CHECK(note->size() < 2000);
+}
+
 TEST_CASE_FIXTURE(administered, "adapters come from folders below the root and from nowhere else") {
     std::filesystem::copy(root / "kjv", folder / "root_of_another");
     std::filesystem::create_directory_symlink(folder / "root_of_another", root / "link");

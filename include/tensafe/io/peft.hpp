@@ -101,7 +101,7 @@ inline lora_key parse_lora_key(std::string_view name, const std::string& file) {
         refuse("adapters of embedding layers");
     }
     if (kind.starts_with("lora_magnitude_vector")) {
-        refuse("DoRA");
+        refuse("DoRA, though \"use_dora\" is not set");
     }
     if (name.find(".modules_to_save.") != name.npos) {
         refuse("layers trained whole; save the adapter with modules_to_save=None");

@@ -38,7 +38,7 @@ class peft_config {
 
     /// Parses the text of an adapter_config.json.
     /// @param file how messages call the text, already quoted
-    /// @throws format_error if the text is not strict JSON, or a key is missing or of the wrong type
+    /// @throws format_error if the text is not strict JSON, lacks "peft_type" or has a wrong type of value
     /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers
     static peft_config parse(std::string_view text, std::string_view file) {
         const json_value document = parse_strict_json(text, file);
@@ -119,8 +119,9 @@ class peft_config {
         const json_value* const bias = document.find("bias");
         trains_bias_ =
             bias != nullptr && !bias->is_null() && bias->checked_string(file_ + ": bias") != "none";
-        rank_ = read_patterned<std::size_t>(document, "r", "rank_pattern", &peft_config::read_rank);
-        alpha_ = read_patterned<double>(document, "lora_alpha", "alpha_pattern", &peft_config::read_alpha);
+        // As in PEFT, both are 8 where they are missing.
+        rank_ = read_patterned<std::size_t>(document, "r", 8, "rank_pattern", &peft_config::read_rank);
+        alpha_ = read_patterned<double>(document, "lora_alpha", 8, "alpha_pattern", &peft_config::read_alpha);
         if (const auto* const tokens = document.find("alora_invocation_tokens");
             tokens != nullptr && !tokens->is_null()) {
             const std::string where = file_ + ": alora_invocation_tokens";
@@ -166,7 +167,8 @@ class peft_config {
     /// Those that change the formula, and how.
     static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> refused{{
         {"use_dora",
-         "DoRA divides each row of W + scale B A by its norm, which depends on A: train without it"},
+         "DoRA divides each row of W + scale B A by its norm, which depends on A: if that may become public, "
+         "convert the adapter with Python's tensafe.dora.convert, else train without it"},
         {"use_qalora", "QALoRA averages groups of the input before A"},
         {"use_bdlora", "A or B stands for a matrix of blocks"},
         {"arrow_config", "a router weighs several adapters by the input"},
@@ -252,10 +254,11 @@ class peft_config {
     }
 
     template <class Value, class Read>
-    patterned<Value> read_patterned(const json_value& document, const char* key, const char* pattern_key,
-                                    Read read) const {
+    patterned<Value> read_patterned(const json_value& document, const char* key, Value where_missing,
+                                    const char* pattern_key, Read read) const {
         patterned<Value> result;
-        result.standard = std::invoke(read, this, key, document.at(key, file_));
+        const json_value* const found = document.find(key);
+        result.standard = found == nullptr ? where_missing : std::invoke(read, this, key, *found);
         const json_value* const patterns = document.find(pattern_key);
         if (patterns == nullptr || patterns->is_null()) {
             return result;

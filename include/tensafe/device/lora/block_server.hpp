@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -249,9 +248,10 @@ class server<P, Where, lora::token_blocks, Protection> {
         const std::uint32_t parts =
             work.products_.template multiply<false>(where, transforms_, clients_, products);
         where.launch(
-            detail::block_words_kernel<basis>{
-                work.products_.c0_sums(), work.products_.e0(), work.zeros_.device, work.status_.data(),
-                fold_.factors(), static_cast<std::uint32_t>(fold_.log_n()), parts, products.outputs},
+            detail::block_words_kernel<basis>{work.products_.c0_sums(), work.products_.e0(),
+                                              work.zeros_.device, work.status_.data(), fold_.factors(),
+                                              static_cast<std::uint32_t>(fold_.log_n()), parts,
+                                              products.outputs, static_cast<std::uint32_t>(layout().tokens)},
             grid_shape{products.tokens * products.outputs});
         const rerandomization hiding = work.products_.hiding(
             outputs_.data(), products.tokens, products.outputs, work.replies_.data(), places_.stride);
@@ -405,7 +405,7 @@ class server<P, Where, lora::token_blocks, Protection> {
     }
 
     static std::size_t checked_tokens(std::size_t tokens, std::size_t largest_targets) {
-        lora::detail::check_targets(tokens, std::bit_floor(largest_targets), "tokens of a block");
+        lora::detail::check_targets(tokens, largest_targets, "tokens of a block");
         require<parameter_error>(tokens <= std::size_t{1} << most_subring_log_n,
                                  {"device::server: got blocks of ", tokens,
                                   " tokens, expected 64 at most; lora::server takes longer ones"});
@@ -430,7 +430,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         return rns::forward(std::move(p));
     }
 
-    std::uint32_t trace() const noexcept { return static_cast<std::uint32_t>(layout().tokens); }
+    std::uint32_t trace() const noexcept { return static_cast<std::uint32_t>(plan_.subring_degree()); }
 
     template <class Work>
     void check_work(const char* who, const Work& work) const {

@@ -452,12 +452,13 @@ struct block_words_kernel {
 
     const word* zero_sums;  ///< [product][limb][n][parts], evaluation form
     const std::int8_t* e0;  ///< [product][n]
-    word* const* blocks;    ///< the words of each session's block, [limb][n][output]
+    word* const* blocks;    ///< the words of each session's block, [limb][token][output]
     const std::uint32_t* status;
     const trace_factor* factors;
     std::uint32_t log_n;
     std::uint32_t parts;
     std::uint32_t outputs;
+    std::uint32_t tokens;  ///< at most n: the coefficients that are kept
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
@@ -474,11 +475,11 @@ struct block_words_kernel {
         });
         word* const to = blocks[session] + product % outputs;
         ctx.last([&](int t) {
-            each_word<Basis>(t, n, [&]<int I>(std::uint32_t k) {
+            each_word<Basis>(t, tokens, [&]<int I>(std::uint32_t k) {
                 constexpr word q = Basis::template prime<I>;
                 const word coefficient =
                     fold_scale<q>(words[I][k], factors + static_cast<std::uint32_t>(I) * n);
-                to[(static_cast<std::size_t>(I) * n + k) * outputs] =
+                to[(static_cast<std::size_t>(I) * tokens + k) * outputs] =
                     arith::plus_small<q>(coefficient, e0[std::size_t{product} * n + k]);
             });
         });

@@ -37,7 +37,7 @@ using pack_progress = std::function<void(std::size_t done, std::size_t total)>;
 /// functions must always give the same answer about a site.
 struct model_options {
     lora::mode mode = lora::mode::client_held_b;
-    /// The tokens of a block: a power of two; the matrices are then kept for token_blocks as well. 0: no
+    /// The tokens of a block; the matrices are then kept for token_blocks as well. 0: no
     /// blocks.
     /// At most most_targets of the set, N with trusts_clients, and 0 for a set without room for the replies
     /// (offers_blocks).

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -113,13 +112,13 @@ template <ckks::parameter_set P, class Protection>
 void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
     const std::size_t most = !offers_blocks<P, Protection> ? 0
                              : trusts_clients              ? P::degree
-                                                           : std::bit_floor(most_targets<P, Protection>);
-    require<parameter_error>(tokens == 0 || (tokens >= 2 && tokens <= most && std::has_single_bit(tokens)),
-                             {"model: got tokens_ahead of ", tokens,
-                              most == 0 ? ", expected 0: this parameter set has no room for blocks"
-                                        : ", expected 0 or a power of two from 2 to ",
-                              most == 0 ? text_part("") : text_part(most),
-                              most == 0 || trusts_clients ? "" : "; more with trusts_clients"});
+                                                           : most_targets<P, Protection>;
+    require<parameter_error>(
+        tokens == 0 || (tokens >= 2 && tokens <= most),
+        {"model: got tokens_ahead of ", tokens,
+         most == 0 ? ", expected 0: this parameter set has no room for blocks" : ", expected 0 or 2 to ",
+         most == 0 ? text_part("") : text_part(most),
+         most == 0 || trusts_clients ? "" : "; more with trusts_clients"});
 }
 
 /// A whole adapter, packed: one server for each input that its sites share, and with tokens_ahead one more

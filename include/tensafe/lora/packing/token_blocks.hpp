@@ -8,12 +8,12 @@
 
 namespace tensafe::lora {
 
-/// The packing of blocks of T tokens, T a power of two that the layout names: a ciphertext holds N/T entries
-/// of each of T hidden states, in coefficients, state after state, and a plaintext so many entries of one row
-/// of A, reversed. Row times state t stands in coefficient t * N/T of the product; products of several
-/// ciphertexts are added up: docs/design/lora.md.
+/// The packing of blocks of tokens, as many as the layout says. A ciphertext has room for T hidden states, T
+/// the next power of two: N/T entries of each, in coefficients, state after state; and a plaintext holds so
+/// many entries of one row of A, reversed. Row times state t stands in coefficient t * N/T of the product;
+/// products of several ciphertexts are added up: docs/design/lora.md.
 ///
-/// No other state reaches that coefficient, so the others need not be known: c1 of all T replies is computed
+/// No other state reaches that coefficient, so the others need not be known: c1 of all replies is computed
 /// and sent before the first state exists, and each state then costs d residues up and an answer for each row
 /// down.
 struct token_blocks {};
@@ -28,7 +28,7 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     using detail::layout_base<layout>::rank;
     using detail::layout_base<layout>::d;
     using detail::layout_base<layout>::row_norm;
-    std::size_t tokens = 32;  ///< tokens in a block: a power of two, from 2 to N
+    std::size_t tokens = 32;  ///< tokens in a block: from 2 to N
 
     /// Makes a checked layout.  @throws as check
     static layout of(std::size_t rank, std::size_t d, double row_norm, std::size_t tokens) {
@@ -44,12 +44,12 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     friend bool operator==(const layout&, const layout&) = default;
 
     /// The entries of each hidden state in one ciphertext.
-    constexpr std::size_t entries_per_input() const noexcept { return P::degree / tokens; }
+    constexpr std::size_t entries_per_input() const noexcept { return P::degree / std::bit_ceil(tokens); }
     /// The ciphertexts of a block.
     constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, entries_per_input()); }
     /// The products of a block, those of checksum rows included: one for each row.
     constexpr std::size_t outputs() const noexcept { return rows().outputs(); }
-    constexpr int subring_log_n() const noexcept { return std::countr_zero(tokens); }
+    constexpr int subring_log_n() const noexcept { return std::countr_zero(std::bit_ceil(tokens)); }
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
         return {rank, d, 1, static_cast<double>(d), 1, row_layout::checks(rank)};
     }
@@ -57,9 +57,8 @@ struct layout<P, token_blocks, Protection> : detail::layout_base<layout<P, token
     /// @throws shape_error for tokens that no block has; parameter_error as budget_for, or for primes with
     ///         which integers of A or hidden states overflow
     constexpr reply_budget budget() const {
-        require<shape_error>(
-            tokens >= 2 && tokens <= P::degree && std::has_single_bit(tokens),
-            {"layout: got blocks of ", tokens, " tokens, expected a power of two from 2 to N = ", P::degree});
+        require<shape_error>(tokens >= 2 && tokens <= P::degree,
+                             {"layout: got blocks of ", tokens, " tokens, expected 2 to N = ", P::degree});
         const detail::budget_result result = compute_budget(rank, d);
         return detail::checked_budget<P>(result, rank, d);
     }

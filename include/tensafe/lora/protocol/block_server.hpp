@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -265,7 +264,7 @@ class server<P, token_blocks, Protection> {
         : plan_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a), tokens)),
           weights_(plan_, a),
           identity_(random::input_hash::of(a.values, std::array{a.rows, a.columns})) {
-        detail::check_targets(tokens, std::bit_floor(largest_targets), "tokens of a block");
+        detail::check_targets(tokens, largest_targets, "tokens of a block");
     }
 
     /// Reads token k, which is checked, as residues.

@@ -50,7 +50,7 @@ class block_weights {
         : d_(plan.d()),
           outputs_(plan.outputs()),
           columns_(plan.entries_per_input()),
-          pieces_(plan.layout().tokens >= 32 ? 4 : 2),
+          pieces_(plan.subring_degree() >= 32 ? 4 : 2),
           integers_(padded_outputs() * d_, memory::uninitialized) {
         plan.layout().rows().check_matrix(a);
         std::fill(integers_.begin(), integers_.end(), rns::limb::integer_offset);

@@ -188,9 +188,9 @@ int best_tiling_of(std::span<const site_shape> shapes, mode m = mode::client_hel
     return rows;
 }
 
-/// The tokens of a block, a power of two, with which `tokens` tokens at sites of these shapes cost the
-/// least: `model_options::tokens_ahead`. Blocks that are not used up count whole. 0 if single tokens cost
-/// less, as two do.
+/// The tokens of a block with which `tokens` tokens at sites of these shapes cost the least, shared out
+/// evenly among blocks: `model_options::tokens_ahead`. Blocks that are not used up count whole. 0 if single
+/// tokens cost less, as two do.
 /// @param memory  bytes of the client's, for a block of each site
 /// @param most    tokens of a block: more than the default only for a server that trusts its clients
 template <ckks::parameter_set P, class Protection = protects_adapter_rows<>, class Objective = least_bytes>
@@ -212,17 +212,22 @@ std::size_t best_tokens_ahead(std::span<const site_shape> shapes, std::size_t to
                        return Objective::of(cost_of<P, Packing, Protection>(shape, m));
                    });
         });
-    for (std::size_t t = 2; t <= std::min(most, P::degree); t *= 2) {
-        const double needed = sum([&](const site_shape& shape) {
-            return static_cast<double>(t * sizeof(arith::word) *
-                                       (limbs * shape.d_in + served_rows(m, shape.rank, shape.d_out)));
-        });
-        const auto blocks = static_cast<double>(detail::ceil_divide(tokens, t));
-        const double value = blocks * sum([&](const site_shape& shape) {
-                                 return Objective::of(cost_of<P, token_blocks, Protection>(shape, m, t));
+    const double of_token = sum([&](const site_shape& shape) {
+        return static_cast<double>(sizeof(arith::word) *
+                                   (limbs * shape.d_in + served_rows(m, shape.rank, shape.d_out)));
+    });
+    const std::size_t longest = std::min({most, P::degree, tokens});
+    const auto room = static_cast<std::size_t>(
+        std::min(static_cast<double>(longest), static_cast<double>(memory) / of_token));
+    // A block for up to 2^k tokens is packed alike, so that of those the longest is the best.
+    for (std::size_t t = 2; t <= room; t = t < room ? std::min(2 * t, room) : room + 1) {
+        const std::size_t blocks = detail::ceil_divide(tokens, t);
+        const std::size_t even = detail::ceil_divide(tokens, blocks);
+        const double value = static_cast<double>(blocks) * sum([&](const site_shape& shape) {
+                                 return Objective::of(cost_of<P, token_blocks, Protection>(shape, m, even));
                              });
-        if (needed <= static_cast<double>(memory) && value < least) {
-            best = t;
+        if (value < least) {
+            best = even;
             least = value;
         }
     }

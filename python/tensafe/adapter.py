@@ -68,7 +68,7 @@ class Adapter(collections.abc.Mapping):
     def __init__(self, sites: "Iterable[Site] | Site", notes: "Iterable[str]" = (),
                  invocation_tokens: "Iterable[int]" = ()) -> None:
         self._sites: dict = {}
-        self.notes = list(notes)  # what load_peft left out, in sentences
+        self.notes = list(notes)  # what load_peft tells of the files, in sentences
         # Activated LoRA applies from their last occurrence on (`tensafe.torch.attach`), other LoRA everywhere.
         self.invocation_tokens = [count(token, "invocation_tokens") for token in invocation_tokens]
         several = expect(sites, (Site, collections.abc.Iterable), "adapter", "Sites")

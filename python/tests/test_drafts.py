@@ -80,6 +80,8 @@ def test_text_with_drafts_is_the_text_without_in_one_round_trip_a_pass(model, ad
         assert text != base_text and passes(calls) == [6] + [1] * 15
         for drafts in range(1, 5):
             base = attached.base_model(drafts, lookup=lookup)
+            assert written(model, prompt_lookup_num_tokens=drafts) == text
+            calls.clear()
             for options in ({}, {"do_sample": True, "top_k": 1})[:drafts]:  # the rule of sampling, too
                 assert written(model, assistant_model=base, **options) == text
                 rows = passes(calls)

@@ -199,9 +199,11 @@ TEST_CASE("settings that change nothing about the result are accepted") {
 TEST_CASE("the tokens that activate an adapter are kept") {
     for (const auto& [text, tokens] : std::vector<std::pair<std::string, std::vector<std::uint32_t>>>{
              {"null", {}}, {"[]", {}}, {"[0,2147483647,7]", {0, 2147483647, 7}}}) {
-        CHECK(parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"alora_invocation_tokens":)" + text + "}",
-                         three_sites())
-                  .invocation_tokens == tokens);
+        const auto adapter =
+            parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"alora_invocation_tokens":)" + text + "}",
+                       three_sites());
+        CHECK(adapter.invocation_tokens == tokens);
+        CHECK(adapter.notes.size() == (tokens.empty() ? 0 : 1));
     }
 }
 

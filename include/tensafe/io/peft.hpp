@@ -401,6 +401,12 @@ inline lora::adapter parse_peft(std::string_view config_text, std::span<const sa
     const peft_config config = peft_config::parse(config_text, quote(config_name));
     lora::adapter result;
     std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights, config.trains_bias(), result.notes);
+    result.invocation_tokens = config.invocation_tokens();
+    if (!result.invocation_tokens.empty()) {
+        result.notes.push_back(quote(config_name) +
+                               ": the adapter applies from its alora_invocation_tokens on, which clients "
+                               "must see to");
+    }
     if (pairs.empty()) {
         throw format_error((weights.empty() ? quote(config_name) : weights[0].quoted_name()) +
                            ": holds no LoRA matrices");

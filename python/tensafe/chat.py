@@ -267,11 +267,9 @@ def _positions(left):
 
 def _cut_cached(module, args, kwargs):
     """Assisted generation begins with the whole conversation, also what the cache has of it."""
-    ids, cache, mask = (kwargs.get(name) for name in ("input_ids", "cache", "attention_mask"))
-    if cache is not None and mask is not None and (extra := cache.get_seq_length() + ids.shape[1] - mask.shape[-1]) > 0:
-        kwargs["input_ids"] = ids[:, extra:]
-        if kwargs.get("position_ids") is not None:
-            kwargs["position_ids"] = kwargs["position_ids"][:, extra - ids.shape[1]:]
+    cache, positions = kwargs.get("cache"), kwargs.get("position_ids")
+    if cache is not None and positions is not None and (known := cache.get_seq_length() - int(positions[0, 0])) > 0:
+        kwargs.update(input_ids=kwargs["input_ids"][:, known:], position_ids=positions[:, known:])
     return args, kwargs
 
 

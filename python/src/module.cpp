@@ -252,7 +252,7 @@ lora::adapter adapter_of(const std::vector<site_values>& sites) {
     return result;
 }
 
-std::pair<std::vector<site_values>, std::vector<std::string>> load_peft(const std::string& directory) {
+py::tuple load_peft(const std::string& directory) {
     lora::adapter loaded;
     {
         const py::gil_scoped_release released;
@@ -268,7 +268,7 @@ std::pair<std::vector<site_values>, std::vector<std::string>> load_peft(const st
         };
         result.emplace_back(site.name, array(site.a), array(site.b), site.scale);
     }
-    return {std::move(result), std::move(loaded.notes)};
+    return py::make_tuple(result, loaded.notes, loaded.invocation_tokens);
 }
 
 server_options options_of(int rows, std::size_t tokens_ahead, bool blind, bool trusts_clients) {

@@ -65,9 +65,12 @@ class Adapter(collections.abc.Mapping):
     Site('model.layers.0.self_attn.q_proj', rank=32, 2048 -> 4096, scale=2)
     """
 
-    def __init__(self, sites: "Iterable[Site] | Site", notes: "Iterable[str]" = ()) -> None:
+    def __init__(self, sites: "Iterable[Site] | Site", notes: "Iterable[str]" = (),
+                 invocation_tokens: "Iterable[int]" = ()) -> None:
         self._sites: dict = {}
         self.notes = list(notes)  # what load_peft left out, in sentences
+        # Activated LoRA applies from their last occurrence on (`tensafe.torch.attach`), other LoRA everywhere.
+        self.invocation_tokens = [count(token, "invocation_tokens") for token in invocation_tokens]
         several = expect(sites, (Site, collections.abc.Iterable), "adapter", "Sites")
         for site in [sites] if isinstance(sites, Site) else several:
             if expect(site, Site, "adapter", "Sites (of a mapping, its values())").name in self._sites:
@@ -146,8 +149,8 @@ def load_peft(directory: "str | os.PathLike[str]") -> Adapter:
     path = os.fsdecode(directory)
     if not os.path.isdir(path):
         raise FileError(f"{path}: is no directory, expected that of a PEFT adapter")
-    sites, notes = _core.load_peft(path)
-    return Adapter((Site(*values) for values in sites), notes)
+    sites, *others = _core.load_peft(path)
+    return Adapter((Site(*values) for values in sites), *others)
 
 
 def values_of(adapter):

@@ -219,12 +219,13 @@ class Session(_Secret):
     A session does not work in the child of a fork and raises UnsupportedError there.
     """
 
-    __slots__ = ("_core", "_sites", "_is_closed")
+    __slots__ = ("_core", "_sites", "_is_closed", "_server")
 
     def __init__(self, core):
         self._core = core
         self._sites = _Sites(core.groups)
         self._is_closed = False
+        self._server = None  # url and ca of one that is elsewhere
 
     @property
     def sites(self) -> tuple:
@@ -357,6 +358,7 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
                                     flag(insecure_plaintext, "insecure_plaintext"), count(tokens_ahead, "tokens_ahead"),
                                     number(timeout, "timeout")))
     check_gains("connect", session._core.groups, base_norms)
+    session._server = url, ca
     return session
 
 

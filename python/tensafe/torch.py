@@ -2,15 +2,22 @@
 
 import collections
 import contextlib
+import copy
+import functools
+import itertools
+import math
 import threading
+import time
+import types
 import warnings
-from typing import Mapping, Optional
+from typing import Iterable, Mapping, Optional
 
 import torch
 
-from .adapter import Adapter
+from .adapter import Adapter, count
 from .errors import ParameterError, ShapeError, UnsupportedError
-from .model import CLAMPED, Client, Server, Session, check_gains
+from .link import best_drafts, round_trip_to
+from .model import CLAMPED, Client, Server, Session, check_gains, estimate
 
 
 class _SharedInput(threading.local):
@@ -31,6 +38,109 @@ class _SharedInput(threading.local):
             self._kind, self._bits = kind, bits.clone()
             self._left = {name: delta for name, delta in deltas.items() if name in self._sites}
         return self._left.pop(site)
+
+
+class _Activated(_SharedInput):
+    """Asks for positions from the invocation on alone: the others have no delta, and cost nothing."""
+
+    def __init__(self, session, sites, invocation):
+        super().__init__(session, sites)
+        self._invocation = invocation
+        self._widths = {site: d_out for site, (_, d_out, _) in session._shapes().items()}
+
+    def delta(self, site, x):
+        rows = self._invocation.rows(site, x.shape[:-1])
+        delta = x.new_zeros(len(rows), self._widths[site])
+        if rows.any():
+            delta[rows] = super().delta(site, x.reshape(len(rows), -1)[rows])
+        return delta.view(*x.shape[:-1], -1)
+
+
+class _Invocation:
+    """Knows in every call of a model which positions an activated adapter applies to, by PEFT's rule.
+
+    They are those from the last occurrence of its tokens on: in the prompt, for all calls of a `generate`, and
+    otherwise in a call's own input_ids. A row without the tokens has none.
+    """
+
+    NEVER = 2**62
+
+    class _Now(threading.local):
+        starts: Optional[torch.Tensor] = None  # of each row, within `generate`
+        mask: Optional[torch.Tensor] = None  # [batch, positions], within a call
+
+    def __init__(self, model, tokens):
+        self._model, self._tokens, self._now = model, tokens, self._Now()
+        self._hooks = [model.register_forward_pre_hook(self._before, with_kwargs=True),
+                       model.register_forward_hook(self._after, always_call=True)]
+        self._generate = None
+        if hasattr(model, "generate"):
+            self._generate = functools.wraps(model.generate)(functools.partial(self._within, model.generate))
+            self._inner, model.generate = vars(model).get("generate"), self._generate
+
+    def __deepcopy__(self, memo):
+        return self  # `base_model` takes it out
+
+    def detach(self):
+        for hook in self._hooks:
+            hook.remove()
+        if self._generate and vars(self._model).get("generate") is self._generate:
+            del self._model.generate
+            if self._inner:
+                self._model.generate = self._inner
+
+    def _starts(self, ids):
+        if ids is None:
+            raise UnsupportedError("an activated adapter: got no input_ids, expected them: nothing else shows where "
+                                   "its invocation is")
+        found = [_last(row, self._tokens) for row in ids.tolist()]
+        return torch.tensor([self.NEVER if at is None else at for at in found], device=ids.device)
+
+    def _within(self, generate, *args, **kwargs):
+        ids = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
+        self._now.starts = self._starts(ids)
+        if (seen := kwargs.get("attention_mask")) is not None:
+            self._now.starts += seen.shape[-1] - ids.shape[1]  # where a cache comes with the new tokens alone
+        try:
+            return generate(*args, **kwargs)
+        finally:
+            self._now.starts = None
+
+    def _before(self, model, args, kwargs):
+        ids = kwargs.get("input_ids", args[0] if args else None)
+        starts = self._starts(ids) if self._now.starts is None else self._now.starts
+        done = cache.get_seq_length() if (cache := _cache_of(kwargs)) is not None else 0
+        if self._now.starts is None:
+            if done and (starts == self.NEVER).any():
+                raise UnsupportedError("an activated adapter: got a cache, and input_ids without its invocation, "
+                                       "expected them with it: only generate() remembers where it was")
+            starts = starts + done
+        starts = starts.repeat_interleave(len(ids) // len(starts))  # several texts of a prompt
+        self._now.mask = torch.arange(done, done + ids.shape[1], device=ids.device) >= starts[:, None]
+
+    def _after(self, *_):
+        self._now.mask = None
+
+    def rows(self, site, shape):
+        """The mask of the rows of an input [*shape, d]; one of the last positions alone will do, as for `lm_head`."""
+        mask = self._now.mask
+        if mask is not None and len(shape) == 2:
+            mask = mask[:, -shape[1]:]
+        if mask is None or mask.numel() != math.prod(shape):
+            raise UnsupportedError(f"site {site!r}: got hidden states {list(shape)} of an activated adapter and "
+                                   f"{'no call' if mask is None else list(mask.shape)} of the model that it was "
+                                   "attached to, expected one for each position")
+        return mask.reshape(-1)
+
+
+def _last(row, tokens, end=None):
+    """Where a list of tokens occurs in a row for the last time (before `end`); None if it does not."""
+    n = len(tokens)
+    return next((at for at in range((len(row) if end is None else end) - n, -1, -1) if row[at:at + n] == tokens), None)
+
+
+def _cache_of(kwargs):
+    return kwargs.get("cache", kwargs.get("past_key_values"))
 
 
 class EncryptedLinear(torch.nn.Module):
@@ -66,9 +176,11 @@ class EncryptedLinear(torch.nn.Module):
 class Attachment(contextlib.AbstractContextManager):
     """Keeps an adapter in a model until `detach()`, or the end of a `with` block, puts the model's own layers back."""
 
-    def __init__(self, session, places):
+    def __init__(self, session, places, model, invocation):
         self.session = session
         self._places = places  # (parent, name, EncryptedLinear)
+        self._model = getattr(model, "_orig_mod", model)
+        self._invocation = invocation
         self._clamped_before = session.clamped_deltas
 
     def detach(self):
@@ -82,6 +194,8 @@ class Attachment(contextlib.AbstractContextManager):
         for parent, name, layer in places:
             if layer.site not in lost:
                 setattr(parent, name, layer.base)
+        if self._invocation:
+            self._invocation.detach()
         if places and (clamped := self.session.clamped_deltas - self._clamped_before):
             warnings.warn(CLAMPED.format(clamped), RuntimeWarning, stacklevel=2)
         if lost:
@@ -90,15 +204,83 @@ class Attachment(contextlib.AbstractContextManager):
     def __exit__(self, *_):
         self.detach()
 
+    def base_model(self, drafts: Optional[int] = None, *, lookup: bool = True, **link) -> torch.nn.Module:
+        """Returns the model without adapters, which shares all weights, for `generate(..., assistant_model=)`.
+
+        drafts: the number of tokens that it drafts before each pass of the adapted model: always that many, also where
+            its text would end, and fewer only before `max_length`. By default `tensafe.link.best_drafts` chooses.
+        lookup: whether the drafts are what followed the text's last three tokens earlier, where they occurred.
+        link: what `best_drafts` takes. By default the round trip of `tensafe.connect`, else 0, and the time of the
+            base's layers are measured, and the rate is 12.5 MB/s.
+        The text stays that of the adapted model alone. Transformers takes a batch of one here.
+        Raises UnsupportedError for a model with recurrent states, ParameterError for one without `generate`.
+        """
+        model = self._model
+        if not hasattr(model, "generation_config"):
+            raise ParameterError(f"base_model: got a {type(model).__name__}, expected a model of transformers that can "
+                                 "generate: attach to the whole model")
+        if any(getattr(module, "_is_stateful", False) for module in model.modules()):
+            raise UnsupportedError("base_model: got a model with recurrent states (linear attention), which cannot "
+                                   "take rejected drafts back, expected attention alone: generate without drafts")
+        memo = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
+        memo.update((id(module), module.base) for module in model.modules() if isinstance(module, EncryptedLinear))
+        base = copy.deepcopy(model, memo)
+        for hooks in (base._forward_pre_hooks, base._forward_hooks):
+            for key, hook in list(hooks.items()):
+                if isinstance(getattr(hook, "__self__", None), _Invocation):
+                    del hooks[key]
+        drafts = best_drafts(**{**self._link(base), **link}) if drafts is None else count(drafts, "drafts")
+        base.generation_config.update(num_assistant_tokens=drafts, num_assistant_tokens_schedule="constant",
+                                      assistant_confidence_threshold=0)
+        base.generate = functools.partial(_draft, type(base).generate.__get__(base), base, lookup)
+        return base
+
+
+    def _link(self, base):
+        """What `best_drafts` is to know, of private_n4096 with blocks."""
+        groups = [(sum(rank for _, rank, *_ in sites), d, sum(d_out for *_, d_out, _ in sites))
+                  for _, d, sites in self.session._core.groups
+                  if any(layer.site == name for *_, layer in self._places for name, *_ in sites)]
+        costs = [estimate(shape, tokens_ahead=32) for shape in groups]
+        with torch.no_grad():
+            for _ in range(2):  # of which the first is slow
+                start = time.perf_counter()
+                base(torch.zeros(1, 1, dtype=torch.long, device=base.device))
+        return {"forward": time.perf_counter() - start, "groups": len(groups), "rate": 12.5e6,
+                "bytes_a_position": sum(cost["bytes_up"] + cost["bytes_down"] for cost in costs) / 32,
+                "round_trip": round_trip_to(*self.session._server) if self.session._server else 0.0,
+                "budget": self.session.queries_left}
+
+
+def _draft(generate, base, lookup, *args, **kwargs):
+    """`generate`; as assistant, it always drafts as many tokens as it may, of which a server sees the number."""
+    if not getattr(kwargs.get("generation_config"), "is_assistant", False):
+        return generate(*args, **kwargs)
+    drafts, cache = kwargs["max_new_tokens"], _cache_of(kwargs)
+    if lookup and cache is not None and "input_ids" in kwargs:  # without a cache the caller keeps no masks
+        ids, width = kwargs["input_ids"], base.config.get_text_config().vocab_size
+        row = ids[0].tolist()
+        if (at := _last(row, row[-3:], len(row) - 1)) is not None:
+            for k in range(at + 3, at + 3 + drafts):
+                row.append(row[k])  # which may be a draft
+            scores = torch.full((drafts, 1, width), -math.inf, device=ids.device)
+            scores[range(drafts), 0, row[-drafts:]] = 0  # each drawn with certainty
+            return types.SimpleNamespace(sequences=ids.new_tensor([row]), scores=tuple(scores), cache=cache,
+                                         past_key_values=cache)
+    return generate(*args, **{**kwargs, "min_new_tokens": drafts})
+
 
 def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: bool = False,
-           base_norms: Optional[Mapping[str, float]] = None, **options) -> Attachment:
+           base_norms: Optional[Mapping[str, float]] = None, invocation_tokens: Optional[Iterable[int]] = None,
+           **options) -> Attachment:
     """Puts an encrypted adapter into a model: the layer of each site becomes an `EncryptedLinear`.
 
     adapter: a `Session`; or an `Adapter`, which is then served in this process, with the options of `tensafe.Server`.
     partial: whether sites that the model does not have, or that the server does not keep to itself, are left out.
     base_norms: as for `tensafe.Client`; by default those of the layers, 1024 times as much where these are not float16,
         with a warning for quantised ones; {}: none.
+    invocation_tokens: of activated LoRA, by default those of an `Adapter`; none: the adapter applies everywhere. In a
+        row only positions from their last occurrence on are sent: in the prompt of `generate`, else in the input_ids.
     A site's layer, a `torch.nn.Linear` or transformers' `Conv1D`, is the module of its name; or all paths or all names
     have one prefix more, beside what torch.compile and other wrappers put into paths. For hidden states with NaN or
     infinity 0 is sent, and `Attachment.session.bad_states` counts them.
@@ -107,11 +289,13 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
     """
     if isinstance(adapter, Adapter):
         shapes = {name: (site.d_in, site.d_out) for name, site in adapter.items()}
+        invocation_tokens = adapter.invocation_tokens if invocation_tokens is None else invocation_tokens
     elif isinstance(adapter, Session) and not options:
         shapes = adapter._shapes()
     else:
         raise TypeError(f"attach: got {type(adapter).__name__}" + (" and options" if options else "")
                         + ", expected a tensafe.Session, or a tensafe.Adapter with options")
+    tokens = [count(token, "invocation_tokens") for token in invocation_tokens or ()]
     places = _places(model, shapes, partial)
     if base_norms is None:
         norms = {site: _norm_of(layer) for site, (*_, layer) in places.items()}
@@ -126,12 +310,14 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
         raise ParameterError(f"attach: got sites in the clear, {_named(adapter._core.in_the_clear)}, expected encrypted"
                              " ones alone: partial=True leaves others out")
     check_gains("attach", adapter._core.groups, base_norms)
-    shared: dict = collections.defaultdict(lambda: _SharedInput(adapter, places))
+    invocation = _Invocation(getattr(model, "_orig_mod", model), tokens) if tokens else None
+    shared: dict = collections.defaultdict(lambda: _Activated(adapter, places, invocation) if invocation else
+                                           _SharedInput(adapter, places))
     ours = [(*places[site][:2], EncryptedLinear(places[site][2], adapter, site, shared[group]))
             for site, (*_, group) in adapter._shapes().items() if site in places]
     for parent, name, layer in ours:
         setattr(parent, name, layer)
-    return Attachment(adapter, ours)
+    return Attachment(adapter, ours, model, invocation)
 
 
 _READ_WEIGHTS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)  # and may not call the layers

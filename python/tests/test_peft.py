@@ -277,6 +277,126 @@ def test_pissa_converted_to_lora(tmp_path):
     check_logits(base, adapter, judge)
 
 
+# Activated LoRA: deltas from the last invocation on.
+INVOCATION = [7, 8, 7]
+ACTIVATED = dict(target_modules=[*ATTENTION, "down_proj"], task_type="CAUSAL_LM", alora_invocation_tokens=INVOCATION)
+PROMPTS = torch.tensor([[0, 0, 0, 5, 7, 8, 7, 8, 7, 60], [7, 8, 7, 9, 17, 20, 21, 7, 8, 3]])  # padded; with an early one
+SEEN = (PROMPTS != 0).long()
+INPUTS = 2 * 3  # of two layers: of q, k and v, of o, and of down
+
+
+@pytest.fixture
+def activated(tmp_path):
+    base = saved(llama, tmp_path, **ACTIVATED)
+    base.generation_config.eos_token_id = None
+    return base, tensafe.load_peft(tmp_path), judge_of(base, tmp_path)
+
+
+@pytest.fixture
+def positions(monkeypatch):
+    """The hidden states of each call of a session."""
+    rows, plain = [], tensafe.Session.deltas
+
+    def deltas(self, site, x, **options):
+        rows.append(x.shape[:-1].numel())
+        return plain(self, site, x, **options)
+
+    monkeypatch.setattr(tensafe.Session, "deltas", deltas)
+    return rows
+
+
+def test_activated_adapters_apply_from_the_last_invocation_on(activated, positions):
+    base, adapter, judge = activated
+    assert adapter.invocation_tokens == INVOCATION
+    with torch.no_grad():
+        plain, expected = (m(PROMPTS, attention_mask=SEEN).logits for m in (base, judge))
+        with tensafe.torch.attach(base, adapter, base_norms={}, tokens_ahead=8):
+            got = base(input_ids=PROMPTS, attention_mask=SEEN).logits
+            assert positions == [4 + 10] * INPUTS
+            positions.clear()
+            none = base(PROMPTS[:, 3:5]).logits
+            assert positions == []
+        assert torch.equal(base(PROMPTS[:, 3:5]).logits, none)
+        assert torch.equal(base(PROMPTS, attention_mask=SEEN).logits, plain)
+    assert torch.equal(got[0, 3:6], plain[0, 3:6])  # not even rounded
+    assert error(got[0, 6:], expected[0, 6:]) < 3e-3 < 0.1 < error(plain[0, 6:], expected[0, 6:])
+    assert error(got[1], expected[1]) < 3e-3 < 0.1 < error(plain[1], expected[1])
+
+
+@pytest.mark.parametrize("tokens", [[7], INVOCATION, [9, 17, 20]])
+def test_activated_adapters_write_the_text_of_peft(tokens, activated, positions):
+    base, adapter, judge = activated
+    judge.peft_config["default"].alora_invocation_tokens = tokens
+    options = dict(attention_mask=SEEN, max_new_tokens=12, do_sample=False)
+    plain, expected = base.generate(PROMPTS, **options), judge.generate(input_ids=PROMPTS, **options)
+    with tensafe.torch.attach(base, adapter, base_norms={}, invocation_tokens=tokens) as attached:
+        got = base.generate(PROMPTS, **options)
+        starts = {7: (8, 7), 9: (None, 3)}[tokens[0]] if tokens != INVOCATION else (6, 0)
+        rows = [sum(10 - start for start in starts if start is not None)] + [2 - starts.count(None)] * 11
+        assert positions == [each for each in rows for _ in range(INPUTS)]
+        assert torch.equal(got, expected) and not torch.equal(got, plain)
+        assert [torch.equal(*pair) for pair in zip(got, plain)] == [start is None for start in starts]
+        for row, start in enumerate(starts):  # drafts go only so far back as the invocation
+            positions.clear()
+            one = dict(options, attention_mask=SEEN[row:row + 1])
+            text = base.generate(PROMPTS[row:row + 1], **one, assistant_model=attached.base_model(3))
+            assert torch.equal(text[0], expected[row])
+            assert start is None and positions == [] or positions[0] == 10 - start + 3 and positions[INPUTS] == 4
+    assert torch.equal(base.generate(PROMPTS, **options), plain) and "generate" not in vars(base)
+
+
+def test_a_prompt_before_the_invocation_stays_in_the_cache_of_the_base(activated, positions):
+    base, adapter, judge = activated
+    prompt = PROMPTS[:1, 3:]  # 5, 7, 8, 7, 8, 7, 60
+    with torch.no_grad():
+        expected = judge.generate(input_ids=prompt, max_new_tokens=6, do_sample=False)
+        with tensafe.torch.attach(base, adapter, base_norms={}):
+            for cached, passed in ((prompt[:, :2], prompt), (prompt[:, :2], prompt[:, 2:])):
+                cache = base(cached).cache
+                assert positions == []
+                got = base.generate(passed, cache=cache, max_new_tokens=6, do_sample=False,
+                                    attention_mask=torch.ones_like(prompt))
+                assert got[0, -6:].tolist() == expected[0, -6:].tolist()
+                assert positions[:INPUTS] == [4] * INPUTS
+                positions.clear()
+            cache = base(prompt[:, :2]).cache
+            got = base(prompt[:, 2:], cache=cache).logits
+            assert error(got[:, 1:], judge(prompt).logits[:, 3:]) < 3e-3
+            with pytest.raises(tensafe.UnsupportedError, match="got a cache, and input_ids without its invocation"):
+                base(prompt[:, :1], cache=cache)
+
+
+def test_several_texts_of_a_prompt_and_its_last_position_alone(tmp_path):
+    base = saved(llama, tmp_path, **{**ACTIVATED, "target_modules": ["lm_head"]})
+    adapter = tensafe.load_peft(tmp_path)
+    judge = judge_of(base, tmp_path)
+    with torch.no_grad(), tensafe.torch.attach(base, adapter, base_norms={}):
+        texts = base.generate(PROMPTS, attention_mask=SEEN, max_new_tokens=4, do_sample=False, num_beams=2,
+                              num_return_sequences=2)
+        assert texts.shape == (4, 14)
+        last = base(PROMPTS, attention_mask=SEEN, logits_to_keep=1).logits
+        assert error(last, judge(PROMPTS, attention_mask=SEEN).logits[:, -1:]) < 3e-3
+
+
+def test_activated_adapters_need_the_tokens(activated):
+    base, adapter, _ = activated
+    embeddings = base.model.embed_tokens(PROMPTS).detach()
+    with torch.no_grad(), tensafe.torch.attach(base, adapter, base_norms={}):
+        with pytest.raises(tensafe.UnsupportedError, match="got no input_ids, expected them"):
+            base(inputs_embeds=embeddings)
+        with pytest.raises(tensafe.UnsupportedError, match="got no input_ids, expected them"):
+            base.generate(inputs_embeds=embeddings, max_new_tokens=2)
+        with pytest.raises(tensafe.UnsupportedError, match=r"q_proj': got hidden states \[2, 10\] .* and no call of the"):
+            base.model(PROMPTS)
+        assert base(PROMPTS).logits.isfinite().all()
+    for bad, failure in (([-1], tensafe.ParameterError), ([2**31], tensafe.ParameterError), (["a"], TypeError)):
+        with pytest.raises(failure, match="invocation_tokens"):
+            tensafe.torch.attach(base, adapter, base_norms={}, invocation_tokens=bad)
+    with torch.no_grad(), tensafe.torch.attach(base, adapter, base_norms={}, invocation_tokens=[]):
+        got = base(PROMPTS).logits
+    assert error(got[0, 3:6], base(PROMPTS).logits[0, 3:6].detach()) > 0.1  # everywhere
+
+
 # What `load_peft` refuses today, with words of the message. What is loaded one day moves to LOADED.
 REFUSED = {
     "embeddings": (llama, dict(target_modules=["embed_tokens", "q_proj"]), "adapters of embedding"),
@@ -288,8 +408,6 @@ REFUSED = {
     "biases of experts": (gpt_oss, dict(target_modules=["q_proj"], target_parameters=["experts.down_proj_bias"]),
                           "no weight of a linear layer"),
     "layers used twice": (llama, dict(target_modules=["q_proj"], layer_replication=[(0, 2), (1, 2)]), "layer_repl"),
-    "only after an invocation": (llama, dict(target_modules=["q_proj"], task_type="CAUSAL_LM",
-                                             alora_invocation_tokens=[7]), "alora_invocation_tokens"),
     "DoRA": (llama, dict(target_modules=["q_proj"], use_dora=True), "use_dora"),
     "block-diagonal": (llama, dict(target_modules=["q_proj"], use_bdlora=peft.BdLoraConfig(["q_proj"], nblocks=2)),
                        "use_bdlora"),
@@ -383,7 +501,7 @@ def test_other_methods_are_refused_by_name(config, tmp_path):
 HARMLESS = {"auto_mapping", "base_model_name_or_path", "corda_config", "ensure_weight_tying", "eva_config",
             "inference_mode", "loftq_config", "lora_ga_config", "megatron_config", "megatron_core", "peft_type",
             "peft_version", "qalora_group_size", "revision", "runtime_config"}
-HAS_ITS_OWN_TEST = {"arrow_config", "r", "lora_alpha"}
+HAS_ITS_OWN_TEST = {"alora_invocation_tokens", "arrow_config", "r", "lora_alpha"}
 NOT_MADE_HERE = {"use_qalora"}  # quantised layers
 
 

@@ -302,7 +302,21 @@ std::vector<peft_row> config_rows() {
         {"VeLoRA", with(R"("velora_config":{})"), unsupported, "not supported: \"velora_config\""},
         {"samples", with(R"("monteclora_config":{})"), unsupported, "not supported: \"monteclora_config\""},
         {"shards of Megatron", with(R"("megatron_config":{"x":1})"), unsupported, "\"megatron_config\""},
-        {"invocation", with(R"("alora_invocation_tokens":[5])"), unsupported, "only after these tokens"},
+        {"invocation that is text", with(R"("alora_invocation_tokens":"go")"), format, "tokens: got \"go\""},
+        {"invocation that is an object", with(R"("alora_invocation_tokens":{"a":1})"), format, "got an object"},
+        {"negative token", with(R"("alora_invocation_tokens":[5,-1])"), format, "tokens: got \"-1\""},
+        {"half a token", with(R"("alora_invocation_tokens":[5.5])"), format, "tokens: got \"5.5\""},
+        {"token beyond 31 bits", with(R"("alora_invocation_tokens":[2147483648])"), format,
+         "expected whole numbers from 0 to 2^31 - 1"},
+        {"1025 tokens",
+         with([] {
+             std::string list = R"("alora_invocation_tokens":[1)";
+             for (int i = 0; i < 1024; ++i) {
+                 list += ",1";
+             }
+             return list + "]";
+         }()),
+         format, "expected at most 1024 tokens"},
         {"an unknown option", with(R"("rotation":"left")"), unsupported,
          "\"rotation\" set: an unknown option"},
         {"an unknown number", with(R"("gain":0.5)"), unsupported, "\"gain\" set: an unknown option"},

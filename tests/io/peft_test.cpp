@@ -188,6 +188,15 @@ TEST_CASE("settings that change nothing about the result are accepted") {
           std::vector<double>(3, 1.0));
 }
 
+TEST_CASE("the tokens that activate an adapter are kept") {
+    for (const auto& [text, tokens] : std::vector<std::pair<std::string, std::vector<std::uint32_t>>>{
+             {"null", {}}, {"[]", {}}, {"[0,2147483647,7]", {0, 2147483647, 7}}}) {
+        CHECK(parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":2,"alora_invocation_tokens":)" + text + "}",
+                         three_sites())
+                  .invocation_tokens == tokens);
+    }
+}
+
 TEST_CASE("copies of the base model's weights are left out with a note") {
     safetensors_writer writer;
     add_site(writer, "lm_head", 2);

@@ -400,6 +400,7 @@ inline lora::adapter parse_peft(std::string_view config_text, std::span<const sa
                                 std::string_view config_name) {
     const peft_config config = peft_config::parse(config_text, quote(config_name));
     lora::adapter result;
+    result.invocation_tokens = config.invocation_tokens();
     std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights, config.trains_bias(), result.notes);
     if (pairs.empty()) {
         throw format_error((weights.empty() ? quote(config_name) : weights[0].quoted_name()) +

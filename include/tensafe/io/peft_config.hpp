@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -73,6 +74,9 @@ class peft_config {
         }
     }
 
+    /// As lora::adapter::invocation_tokens.
+    const std::vector<std::uint32_t>& invocation_tokens() const noexcept { return invocation_tokens_; }
+
     /// Whether biases of the base model were trained, where it has some.
     bool trains_bias() const noexcept { return trains_bias_; }
 
@@ -117,6 +121,17 @@ class peft_config {
             bias != nullptr && !bias->is_null() && bias->checked_string(file_ + ": bias") != "none";
         rank_ = read_patterned<std::size_t>(document, "r", "rank_pattern", &peft_config::read_rank);
         alpha_ = read_patterned<double>(document, "lora_alpha", "alpha_pattern", &peft_config::read_alpha);
+        if (const auto* const tokens = document.find("alora_invocation_tokens");
+            tokens != nullptr && !tokens->is_null()) {
+            const std::string where = file_ + ": alora_invocation_tokens";
+            const std::vector<json_value>& items = tokens->checked_array(where);
+            tokens->checked(items.size() <= 1024, where, "at most 1024 tokens");
+            for (const json_value& each : items) {
+                each.checked(each.is_count() && each.count < (1U << 31U), where,
+                             "whole numbers from 0 to 2^31 - 1");
+                invocation_tokens_.push_back(static_cast<std::uint32_t>(each.count));
+            }
+        }
         if (const auto* const targets = document.find("target_parameters");
             targets != nullptr && !targets->is_null()) {
             for (const json_value& each : targets->checked_array(file_ + ": target_parameters")) {
@@ -141,7 +156,7 @@ class peft_config {
     /// are adapted, and whether biases are, the tensors say.
     static constexpr std::string_view harmless =
         " peft_type r lora_alpha rank_pattern alpha_pattern use_rslora target_parameters init_lora_weights "
-        "bias "
+        "alora_invocation_tokens bias "
         "lora_bias auto_mapping base_model_name_or_path revision task_type inference_mode peft_version "
         "target_modules exclude_modules layers_to_transform layers_pattern lora_dropout fan_in_fan_out "
         "ensure_weight_tying megatron_core loftq_config eva_config corda_config lora_ga_config "
@@ -149,7 +164,7 @@ class peft_config {
         "runtime_config merge_weights ";
 
     /// Those that change the formula, and how.
-    static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> refused{{
+    static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> refused{{
         {"use_dora",
          "DoRA divides each row of W + scale B A by its norm, which depends on A: train without it"},
         {"use_qalora", "QALoRA averages groups of the input before A"},
@@ -164,7 +179,6 @@ class peft_config {
         {"trainable_token_indices",
          "embeddings that were trained belong into the base model: save the adapter without them"},
         {"layer_replication", "the base model gets more layers"},
-        {"alora_invocation_tokens", "the delta would apply only after these tokens"},
         {"megatron_config", "the file holds what one of several machines has"},
         {"enable_lora", "of q, k and v in one layer some have no A and B"},
     }};
@@ -264,6 +278,7 @@ class peft_config {
     std::string file_;
     bool rank_stabilised_ = false;
     bool trains_bias_ = false;
+    std::vector<std::uint32_t> invocation_tokens_;
     patterned<std::size_t> rank_;
     patterned<double> alpha_;
     std::map<std::string, std::set<std::string>, std::less<>> parameters_;  // by module

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -88,6 +89,9 @@ inline void check_entries(const char* who, const adapter_site& site) {
 struct adapter {
     std::vector<adapter_site> sites;
     std::vector<std::string> notes{};  ///< what a reader of files left out, in sentences; most have none
+    /// Activated LoRA: only positions from the last occurrence of these tokens on have deltas, which whoever
+    /// asks for deltas must see to. None: all positions have.
+    std::vector<std::uint32_t> invocation_tokens{};
 
     /// The site whose name equals `suffix`, or else the only one whose name ends with "." + suffix.
     /// @throws parameter_error if none or several match; the message lists the candidates

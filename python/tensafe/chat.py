@@ -219,9 +219,9 @@ class _Chat:
             _write("\n")
             self.say(streamer.status())
         spent = self.session.counts - streamer.before
-        for what, said in (("bad", "hidden states were no numbers"), ("clamped", "deltas were beyond the largest number")):
+        for what, said in (("bad", "hidden states were no"), ("clamped", "deltas were beyond the largest")):
             if spent[what]:
-                self.warn(f"{spent[what]} {said} of {self.model.dtype}: try --dtype float32 or bfloat16")
+                self.warn(f"{spent[what]} {said} numbers of {self.model.dtype}: try --dtype float32 or bfloat16")
         if why:
             self.warn(why)
         if self.plain is not None:
@@ -256,7 +256,7 @@ class _Chat:
         plain = self._run(self.plain, ids)[0, len(ids):].tolist()
         same = len(os.path.commonprefix([plain, ours]))
         if same == len(ours):
-            return self.say(f"plain: the same {same} tokens" + (f", and {len(plain) - same} more" if plain[same:] else ""))
+            return self.say(f"plain: the same {same} tokens" + f", and {len(plain) - same} more" * (len(plain) > same))
         self.say(f"plain: the same {same} of {len(ours)} tokens, then")
         self.console.print(rich.text.Text(self.tokenizer.decode(plain[same:], skip_special_tokens=True)))
 
@@ -277,9 +277,9 @@ def _load(options):
     path = pathlib.Path(options.model)
     where, how = (path.parent, {"gguf_file": path.name}) if path.suffix == ".gguf" else (options.model, {})
     try:
-        return (transformers.AutoModelForCausalLM.from_pretrained(where, dtype=options.dtype, use_safetensors=not how or None,
-                                                                  **how).eval(),
-                transformers.AutoTokenizer.from_pretrained(where, **how))
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            where, dtype=options.dtype, **(how or {"use_safetensors": True}))  # no pickles
+        return model.eval(), transformers.AutoTokenizer.from_pretrained(where, **how)
     except (ImportError, KeyError, ValueError) as e:
         raise FileError(f"{options.model}: {e}") from e
 

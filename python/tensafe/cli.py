@@ -58,15 +58,15 @@ def main(arguments=None):
     chat.add_argument("--model", required=True, metavar="DIR|GGUF|ID", help="the base model, as transformers reads it")
     chat.add_argument("--server", required=True, metavar="wss://HOST:PORT")
     chat.add_argument("--adapter", required=True, metavar="NAME", help="its name on the server")
-    for name, what in (("ca", "file of the server's certificate"), ("identity", "file of this client's key, made if "
-                       "there is none"), ("pin", "file of what the adapter must be"), ("publisher", "key of its owner")):
+    for name, what in {"ca": "file of the server's certificate", "identity": "file of this client's key, made if there is "
+                       "none", "pin": "file of what the adapter must be", "publisher": "key of its owner"}.items():
         chat.add_argument(f"--{name}", default="", help=what)
     chat.add_argument("--prompt", metavar="TEXT", help="answer it and end, as with a text at standard input")
     chat.add_argument("--max-new-tokens", type=int, default=256)
     chat.add_argument("--temperature", type=float, default=0, help="0: the likeliest token")
     chat.add_argument("--seed", type=int, default=1)
-    chat.add_argument("--drafts", type=int, choices=range(5), help="of the base model for each pass; by default the best "
-                      "number for the round trip and --rate")
+    chat.add_argument("--drafts", type=int, choices=range(5), help="of the base model for each pass; by default the "
+                      "best number for the round trip and --rate")
     chat.add_argument("--rate", type=float, default=100, metavar="MBIT/S", help="of the link, for the number of drafts")
     chat.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     chat.add_argument("--patience", type=float, default=300, metavar="SECONDS", help="for a server that is gone")

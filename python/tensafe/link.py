@@ -125,10 +125,11 @@ def shapes_of(config: "Union[str, os.PathLike[str]]", sites: Iterable[str] = SIT
     head, of = size("head_dim", max(d // heads, 1)), size("num_hidden_layers", most=_MOST_LAYERS)
     q, kv = heads * head, size("num_key_value_heads", heads) * head
     shapes = dict(zip(SITES, ((d, q), (d, kv), (d, kv), (q, d), (d, mlp), (d, mlp), (mlp, d))))
-    sites, layers = set(sites), of if layers is None else count(layers, "layers")
+    sites, adapted = set(sites), of if layers is None else count(layers, "layers")
     if not sites or sites - set(SITES):
-        raise ParameterError(f"sites: got {', '.join(sorted(sites - set(SITES))) or 'none'}, expected of {', '.join(SITES)}")
-    for name, value, most in (("layers", layers, of), ("rank", rank, _LARGEST)):
+        raise ParameterError(f"sites: got {', '.join(sorted(sites - set(SITES))) or 'none'}, "
+                             f"expected of {', '.join(SITES)}")
+    for name, value, most in (("layers", adapted, of), ("rank", rank, _LARGEST)):
         if not 1 <= count(value, name) <= most:
             raise ParameterError(f"{name}: got {value}, expected 1 to {most}")
     if "linear_attention" in str(values.get("layer_types")) or (
@@ -140,7 +141,7 @@ def shapes_of(config: "Union[str, os.PathLike[str]]", sites: Iterable[str] = SIT
         key = _core.shared_input(f"model.layers.0.{'mlp' if site in SITES[4:] else 'self_attn'}.{site}")
         rows, _, d_out = inputs.get(key, (0, 0, 0))
         inputs[key] = rows + rank, shapes[site][0], d_out + shapes[site][1]
-    return list(inputs.values()) * layers
+    return list(inputs.values()) * adapted
 
 
 def estimate_link(shapes: Iterable, *, round_trip: float, rate: float, acceptance: float = 0.8, forward: float = 0.0,

@@ -26,7 +26,8 @@ TOKENS = 24
 
 
 def make_tokenizer(words):
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[0]))
+    vocabulary = {word: at for at, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=words[0]))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     made = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     made.chat_template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
@@ -59,7 +60,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(files, tmp_path_factory):
-    made = Service(tmp_path_factory.mktemp("service"), "--anybody", "--adapter", f"tiny={files / 'adapter'}", *UNLIMITED)
+    made = Service(tmp_path_factory.mktemp("service"), "--anybody", *UNLIMITED, "--adapter", f"tiny={files / 'adapter'}")
     yield made
     made.stop()
 
@@ -84,7 +85,7 @@ def text_of(files):
 
     def text(prompt):
         ids = torch.tensor([tokenizer(prompt)["input_ids"]])
-        made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=TOKENS)
+        made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS)
         return tokenizer.decode(made[0, ids.shape[1]:])
 
     return text

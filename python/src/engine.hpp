@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 // Client, server and session of any parameter set, packing and range: what Python sees. set.cpp has the
@@ -46,6 +47,8 @@ class session {
     /// The hidden states that the server still answers, of the input with the fewest; nothing without a
     /// limit.
     virtual std::optional<std::uint64_t> queries_left() const = 0;
+    /// All bytes of the session's connections so far, up and down; nothing where there are none.
+    virtual std::optional<std::pair<std::uint64_t, std::uint64_t>> traffic() const { return std::nullopt; }
 };
 
 /// The server's side of a session with one client. One thread at a time.

@@ -493,6 +493,11 @@ std::optional<std::uint64_t> session_object::queries_left() const {
     return open().queries_left();
 }
 
+std::optional<std::pair<std::uint64_t, std::uint64_t>> session_object::traffic() const {
+    const auto lock = locked(*in_use_);
+    return open().traffic();
+}
+
 py::list session_object::groups() const {
     const auto lock = locked(*in_use_);
     return groups_of(open().layout(), open().gains());
@@ -668,6 +673,7 @@ PYBIND11_MODULE(_core, m) {
         .def_property_readonly("clamped_deltas", &session_object::clamped_deltas)
         .def_property_readonly("in_the_clear", &session_object::in_the_clear)
         .def_property_readonly("queries_left", &session_object::queries_left)
+        .def_property_readonly("traffic", &session_object::traffic)
         .def_property_readonly("groups", [](const session_object& s) { return s.groups(); });
 
 #ifdef TENSAFE_PYTHON_NETWORK

@@ -10,6 +10,7 @@
 #include <pybind11/pybind11.h>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine.hpp"
@@ -41,6 +42,7 @@ class session_object {
     std::size_t bad_states() const noexcept { return bad_states_; }
     std::size_t clamped_deltas() const noexcept { return clamped_deltas_; }
     std::optional<std::uint64_t> queries_left() const;
+    std::optional<std::pair<std::uint64_t, std::uint64_t>> traffic() const;
     py::list groups() const;
     std::vector<std::string> in_the_clear() const;
 

@@ -67,6 +67,10 @@ class remote_session final : public session {
         model_->client()->deltas(group, product, to);
     }
     std::optional<std::uint64_t> queries_left() const override { return model_->queries_left(); }
+    std::optional<std::pair<std::uint64_t, std::uint64_t>> traffic() const override {
+        const auto wire = model_->counted().wire;
+        return std::pair(wire.up, wire.down);
+    }
 
   private:
     std::function<void()> between_;

@@ -13,6 +13,7 @@ import numpy as np
 import tensafe
 
 from . import _core
+from .link import SITES, estimate_link, shapes_of
 
 
 def main(arguments=None):
@@ -36,10 +37,43 @@ def main(arguments=None):
     inspect.add_argument("file", type=pathlib.Path)
     inspect.set_defaults(run=_inspect)
 
-    estimate = commands.add_parser("estimate", help="bytes and error of a hidden state")
-    estimate.add_argument("what", help="PEFT directory, or RANKxD_INxD_OUT")
-    _add_costs(estimate)
+    estimate = commands.add_parser("estimate", help="bytes and error of a hidden state, or costs of a text over a link")
+    estimate.add_argument("what", nargs="?", help="PEFT directory, or RANKxD_INxD_OUT")
+    _add_costs(estimate, None)
+    link = estimate.add_argument_group("a text over a link")
+    link.add_argument("--model", metavar="CONFIG.JSON", help="of a Llama-like model, or its folder")
+    link.add_argument("--sites", default=",".join(SITES), metavar="SITE,SITE", help="by default %(default)s")
+    link.add_argument("--layers", type=int, help="how many of the last ones are adapted; by default all")
+    link.add_argument("--rank", type=int, default=16)
+    link.add_argument("--round-trip", type=float, default=20, metavar="MS")
+    link.add_argument("--rate", type=float, default=100, metavar="MBIT/S")
+    link.add_argument("--memory", type=float, metavar="MB", help="of the client for blocks; by default no limit")
+    link.add_argument("--prompt", type=int, default=500, metavar="TOKENS")
+    link.add_argument("--acceptance", type=float, default=0.8, help="of drafts, 0 to 1")
+    link.add_argument("--forward", type=float, default=0, metavar="MS", help="of the model itself, for a token")
     estimate.set_defaults(run=_estimate)
+
+    chat = commands.add_parser("chat", help="talk with a language model whose adapter is on a server",
+                               epilog="Needs pip install tensafe[chat].")
+    chat.add_argument("--model", required=True, metavar="DIR|GGUF|ID", help="the base model, as transformers reads it")
+    chat.add_argument("--server", required=True, metavar="wss://HOST:PORT")
+    chat.add_argument("--adapter", required=True, metavar="NAME", help="its name on the server")
+    for name, what in {"ca": "file of the server's certificate", "identity": "file of this client's key, made if there "
+                       "is none", "pin": "file of what the adapter must be", "publisher": "key of its owner"}.items():
+        chat.add_argument(f"--{name}", default="", help=what)
+    chat.add_argument("--prompt", metavar="TEXT", help="answer it and end, as with a text at standard input")
+    chat.add_argument("--max-new-tokens", type=int, default=256)
+    chat.add_argument("--temperature", type=float, default=0, help="0: the likeliest token")
+    chat.add_argument("--seed", type=int, default=1)
+    chat.add_argument("--drafts", type=int, choices=range(5), help="of the base model for each pass; by default the "
+                      "best number for the round trip and --rate")
+    chat.add_argument("--rate", type=float, default=100, metavar="MBIT/S", help="of the link, for the number of drafts")
+    chat.add_argument("--invocation", default="", metavar="TEXT", help="from which on an activated adapter applies")
+    chat.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
+    chat.add_argument("--patience", type=float, default=300, metavar="SECONDS", help="for a server that is gone")
+    chat.add_argument("--plain", type=pathlib.Path, metavar="DIR", help="PEFT directory: PEFT's text is compared")
+    chat.add_argument("--tokenizer", default="", metavar="HEX", help="hash of the tokenizer that the adapter needs")
+    chat.set_defaults(run=_chat)
 
     arguments = sys.argv[1:] if arguments is None else arguments
     cut = arguments.index("--") if arguments[:1] == ["serve"] and "--" in arguments else len(arguments)
@@ -52,15 +86,15 @@ def main(arguments=None):
         return 1
 
 
-def _add_costs(parser):
+def _add_costs(parser, tokens_ahead=0):
     parser.add_argument("--parameters", default="private_n4096", choices=tensafe.parameter_sets)
-    parser.add_argument("--tokens-ahead", type=int, default=0, help="tokens of a block; 0: each goes alone")
+    parser.add_argument("--tokens-ahead", type=int, default=tokens_ahead, help="tokens of a block; 0: each goes alone")
     parser.add_argument("--blind", dest="mode", action="store_const", const="blind", default="client_held_b",
                         help="the server holds B too")
 
 
 def _costs(options):
-    return {"parameters": options.parameters, "tokens_ahead": options.tokens_ahead, "mode": options.mode}
+    return {"parameters": options.parameters, "tokens_ahead": options.tokens_ahead or 0, "mode": options.mode}
 
 
 def _demo(options):
@@ -126,10 +160,28 @@ def _inspect(options):
 
 
 def _estimate(options):
-    shape = re.fullmatch("([0-9]+)x([0-9]+)x([0-9]+)", options.what)
-    if not shape and not os.path.isdir(options.what):
-        raise tensafe.ShapeError(f"got {options.what}, expected a PEFT directory, or RANKxD_INxD_OUT as 32x2048x4096")
-    cost = tensafe.estimate(tuple(map(int, shape.groups())) if shape else tensafe.load_peft(options.what),
-                            **_costs(options))
+    if (options.what is None) == (options.model is None):
+        raise tensafe.ParameterError("expected either a PEFT directory or shape, or --model CONFIG.JSON")
+    if options.model is not None:
+        cost = estimate_link(shapes_of(options.model, options.sites.split(","), options.layers, options.rank),
+                             round_trip=options.round_trip / 1e3, rate=options.rate * 1e6 / 8, prompt=options.prompt,
+                             acceptance=options.acceptance, forward=options.forward / 1e3,
+                             memory=None if options.memory is None else options.memory * 1e6,
+                             **{**_costs(options), "tokens_ahead": options.tokens_ahead})
+    else:
+        shape = re.fullmatch("([0-9]+)x([0-9]+)x([0-9]+)", options.what)
+        if not shape and not os.path.isdir(options.what):
+            raise tensafe.ShapeError(f"got {options.what}, expected a PEFT directory, or RANKxD_INxD_OUT as "
+                                     "32x2048x4096")
+        cost = tensafe.estimate(tuple(map(int, shape.groups())) if shape else tensafe.load_peft(options.what),
+                                **_costs(options))
     for key, value in cost.items():
         print(f"{key:<22}{value:.3g}" if isinstance(value, float) else f"{key:<22}{value:,}")
+
+
+def _chat(options):
+    try:
+        from . import chat
+    except ImportError as e:
+        raise tensafe.UnsupportedError(f"{e}: pip install tensafe[chat]") from e
+    return chat.run(options)

@@ -251,6 +251,14 @@ class Session(_Secret):
         """
         return self._core.queries_left
 
+    @property
+    def traffic(self) -> Optional[tuple]:
+        """The bytes (up, down) of all connections of this session so far, frames and handshakes included.
+
+        None in process and over a transport of your own.
+        """
+        return self._core.traffic
+
     def delta(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> Any:
         """Returns what the adapter adds to the site's output for x.
 

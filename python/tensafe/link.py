@@ -74,9 +74,10 @@ def round_trip_to(url: str, ca: "Union[str, os.PathLike[str]]" = "") -> float:
     url, ca: as for `tensafe.connect`. Raises OSError if the server cannot be reached.
     """
     to = urllib.parse.urlsplit(url)
-    connection = (http.client.HTTPSConnection(to.hostname, to.port, timeout=10,
+    host = to.hostname or ""
+    connection = (http.client.HTTPSConnection(host, to.port, timeout=10,
                                               context=ssl.create_default_context(cafile=os.fspath(ca)))
-                  if to.scheme == "wss" else http.client.HTTPConnection(to.hostname, to.port, timeout=10))
+                  if to.scheme == "wss" else http.client.HTTPConnection(host, to.port, timeout=10))
 
     def once():
         start = time.perf_counter()

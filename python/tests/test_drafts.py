@@ -147,6 +147,23 @@ def test_the_base_shares_all_weights(model, adapter):
     assert written(base) == base_text == written(attached.base_model(3)) != text
 
 
+def test_the_number_of_drafts_is_the_best_for_the_link(model, adapter, monkeypatch):
+    asked = {}
+    with tensafe.torch.attach(model, adapter) as attached:
+        assert attached.base_model().generation_config.num_assistant_tokens == 0  # in process nothing is to be saved
+        assert attached.base_model(round_trip=1).generation_config.num_assistant_tokens == 4
+        attached.session._server = "wss://127.0.0.1:8443", "certificate.pem"
+        monkeypatch.setattr(tensafe.torch, "round_trip_to", lambda url, ca: {attached.session._server: 2}[url, ca])
+        assert attached.base_model().generation_config.num_assistant_tokens == 4
+        assert attached.base_model(acceptance=0).generation_config.num_assistant_tokens == 0
+        monkeypatch.setattr(tensafe.torch, "best_drafts", lambda **link: asked.update(link) or 3)
+        assert attached.base_model(rate=1e6).generation_config.num_assistant_tokens == 3
+    cost = tensafe.estimate(adapter, tokens_ahead=32)
+    assert asked.pop("forward") > 0 and asked == {
+        "groups": GROUPS, "rate": 1e6, "round_trip": 2, "budget": None,
+        "bytes_a_position": (cost["bytes_up"] + cost["bytes_down"]) / 32}
+
+
 def test_models_that_cannot_take_drafts(model, adapter):
     with tensafe.torch.attach(model.model, adapter) as attached:
         with pytest.raises(tensafe.ParameterError, match="got a LlamaModel, expected a model .* that can generate"):

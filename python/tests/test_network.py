@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tensafe
+import tensafe.link
 from conftest import QWEN, error, states
 
 SERVER = os.environ.get("TENSAFE_SPLIT_SERVER", "")
@@ -210,3 +211,8 @@ def test_server_that_comes_back(tmp_path):
     with pytest.raises(tensafe.ConnectionLost):
         service.connect(timeout=1)
     assert time.monotonic() - begin < 30
+
+
+def test_round_trip(service):
+    with service.connect() as session:
+        assert 0 < tensafe.link.round_trip_to(*session._server) < 10

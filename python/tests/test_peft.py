@@ -381,7 +381,8 @@ def test_several_texts_of_a_prompt_and_its_last_position_alone(tmp_path):
 def test_activated_adapters_need_the_tokens(activated):
     base, adapter, _ = activated
     embeddings = base.model.embed_tokens(PROMPTS).detach()
-    with torch.no_grad(), tensafe.torch.attach(base, adapter, base_norms={}):
+    with torch.no_grad(), tensafe.torch.attach(base, adapter, base_norms={}) as attached:
+        assert attached.base_model(1)(inputs_embeds=embeddings).logits.isfinite().all()  # which needs none
         with pytest.raises(tensafe.UnsupportedError, match="got no input_ids, expected them"):
             base(inputs_embeds=embeddings)
         with pytest.raises(tensafe.UnsupportedError, match="got no input_ids, expected them"):

@@ -23,7 +23,7 @@ from .errors import (AdapterChangedError, ClosedError, ConnectionLost, Error, Fi
                      UnsupportedError)
 from .link import tokens_a_pass
 from .model import Session, connect
-from .torch import attach
+from .torch import _last, attach
 
 _RAISE = "The adapter's owner can raise it: --client-share of tensafe-server (docs/service.md)."
 _ACCEPTANCE = 0.8  # of drafts, where a budget is foretold
@@ -140,7 +140,8 @@ class _Chat:
             opened = connect(options.server, options.adapter, ca=options.ca, identity=options.identity, pin=options.pin,
                              publisher=options.publisher)
         self.session = _Watched(opened, options.patience)
-        self.attachment = attach(self.model, self.session)
+        self.invocation = self.tokenizer(options.invocation, add_special_tokens=False)["input_ids"]
+        self.attachment = attach(self.model, self.session, invocation_tokens=self.invocation)
         self.assistant, self.drafts = {}, 0
         if options.drafts != 0:
             self._draft()
@@ -198,7 +199,9 @@ class _Chat:
         ids = (self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
                if self.tokenizer.chat_template else
                self.tokenizer("".join(message["content"] for message in messages)))["input_ids"]
-        positions, left = len(ids) - self._cached(ids) + self.drafts, self.session.left
+        start = _last(ids, self.invocation) if self.invocation else 0  # of the adapter; None: it does not apply
+        positions = 0 if start is None else len(ids) - max(self._cached(ids), start) + self.drafts
+        left = self.session.left
         of_each = (self.drafts + 1) / tokens_a_pass(_ACCEPTANCE, self.drafts)
         if left is not None and positions > left:
             self.warn(f"the prompt takes {positions} positions, and {left} are left. {_RAISE}")
@@ -214,7 +217,9 @@ class _Chat:
             with rich.live.Live(screen, console=self.console) if screen else contextlib.nullcontext():
                 why = self._generate(ids, streamer)
         finally:
-            self.known, self.messages = ids + streamer.ids, [*messages, {"role": "assistant", "content": streamer.text}]
+            # What another invocation follows is to be the base model's.
+            self.known = (ids + streamer.ids)[:start if self.invocation else None]
+            self.messages = [*messages, {"role": "assistant", "content": streamer.text}]
         if not screen:
             _write("\n")
             self.say(streamer.status())
@@ -303,7 +308,8 @@ def _write(text):
 
 def run(options) -> int:
     """Chats until the input ends, or answers `options.prompt`. Returns the exit status."""
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of transformers, for others
+    warnings.filterwarnings("ignore", category=FutureWarning)  # for those who write models
+    transformers.utils.logging.set_verbosity_error()
     if options.prompt is None and not sys.stdin.isatty():
         options.prompt = sys.stdin.read()
     try:

@@ -68,6 +68,7 @@ def main(arguments=None):
     chat.add_argument("--drafts", type=int, choices=range(5), help="of the base model for each pass; by default the "
                       "best number for the round trip and --rate")
     chat.add_argument("--rate", type=float, default=100, metavar="MBIT/S", help="of the link, for the number of drafts")
+    chat.add_argument("--invocation", default="", metavar="TEXT", help="from which on an activated adapter applies")
     chat.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     chat.add_argument("--patience", type=float, default=300, metavar="SECONDS", help="for a server that is gone")
     chat.add_argument("--plain", type=pathlib.Path, metavar="DIR", help="PEFT directory: PEFT's text is compared")

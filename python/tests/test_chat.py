@@ -5,6 +5,7 @@ import builtins
 import io
 import json
 import re
+import shutil
 import signal
 import sys
 
@@ -169,6 +170,21 @@ def test_a_conversation_pays_for_what_is_new(capfd, monkeypatch, files, service,
     assert asked[0] == 2 + int(drafts) and asked[2:] and set(asked[2:]) <= {1 + d for d in range(int(drafts) + 1)}
     assert "".join(pieces).strip() == text_of(f"w1 w2 w3 {first} w4")
     talk.attachment.detach()
+
+
+def test_an_activated_adapter(capfd, monkeypatch, told, files, service, tmp_path):
+    """Its weights are those of `tiny`, which the server does not tell from it."""
+    shutil.copytree(files / "adapter", tmp_path / "adapter")
+    config = tmp_path / "adapter" / "adapter_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "task_type": "CAUSAL_LM",
+                                  "alora_invocation_tokens": [7, 8]}))
+    ask, rows = tensafe.Session.deltas, []
+    monkeypatch.setattr(tensafe.Session, "deltas", lambda self, site, x, **options: (
+        rows.append(x[..., 0].numel()), ask(self, site, x, **options))[1])
+    told.say("w1 w2 w7 w8 w3", "w4 w5 w7 w8", "/new", "w1 w2")
+    code, out, _ = run(capfd, files, service, "--invocation", "w7 w8", "--plain", tmp_path / "adapter")
+    assert code == 0 and out.count(f"plain: the same {TOKENS} tokens") == 3
+    assert sum(rows) / 2 == (3 + TOKENS - 1) + (2 + TOKENS - 1)  # of two layers; the last text is the base model's
 
 
 def parsed(files, service, *more):

@@ -172,6 +172,27 @@ def test_a_conversation_pays_for_what_is_new(capfd, monkeypatch, files, service,
     talk.attachment.detach()
 
 
+def test_a_pass_that_was_interrupted_in_its_middle(monkeypatch, files, service, text_of):
+    ask, pieces, asked = tensafe.Session.deltas, [], []
+
+    def interrupted(self, site, x, **options):
+        asked.append(x[..., 0].numel())
+        if len(asked) == 12:  # the second layer's, of a pass whose token the first one has kept
+            raise KeyboardInterrupt
+        return ask(self, site, x, **options)
+
+    monkeypatch.setattr(chat, "_write", lambda text: pieces.append(text))
+    monkeypatch.setattr(tensafe.Session, "deltas", interrupted)
+    talk = chat._Chat(parsed(files, service, "--prompt", "-"), chat.rich.console.Console(stderr=True))
+    assert not talk.answer("w1 w2 w3")
+    first = "".join(pieces).strip()
+    assert text_of("w1 w2 w3").startswith(first) and len(first.split()) == 5
+    pieces.clear()
+    assert talk.answer("w4") and "".join(pieces).strip() == text_of(f"w1 w2 w3 {first} w4")
+    assert asked[12] == 2  # the last token of the first text and the new one
+    talk.attachment.detach()
+
+
 def test_an_activated_adapter(capfd, monkeypatch, told, files, service, tmp_path):
     """Its weights are those of `tiny`, which the server does not tell from it."""
     shutil.copytree(files / "adapter", tmp_path / "adapter")

@@ -58,8 +58,8 @@ def main(arguments=None):
     chat.add_argument("--model", required=True, metavar="DIR|GGUF|ID", help="the base model, as transformers reads it")
     chat.add_argument("--server", required=True, metavar="wss://HOST:PORT")
     chat.add_argument("--adapter", required=True, metavar="NAME", help="its name on the server")
-    for name, what in {"ca": "file of the server's certificate", "identity": "file of this client's key, made if there is "
-                       "none", "pin": "file of what the adapter must be", "publisher": "key of its owner"}.items():
+    for name, what in {"ca": "file of the server's certificate", "identity": "file of this client's key, made if there "
+                       "is none", "pin": "file of what the adapter must be", "publisher": "key of its owner"}.items():
         chat.add_argument(f"--{name}", default="", help=what)
     chat.add_argument("--prompt", metavar="TEXT", help="answer it and end, as with a text at standard input")
     chat.add_argument("--max-new-tokens", type=int, default=256)

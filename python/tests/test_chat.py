@@ -61,7 +61,8 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(files, tmp_path_factory):
-    made = Service(tmp_path_factory.mktemp("service"), "--anybody", *UNLIMITED, "--adapter", f"tiny={files / 'adapter'}")
+    options = "--anybody", "--adapter", f"tiny={files / 'adapter'}", *UNLIMITED
+    made = Service(tmp_path_factory.mktemp("service"), *options)
     yield made
     made.stop()
 

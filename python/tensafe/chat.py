@@ -25,7 +25,7 @@ from .link import tokens_a_pass
 from .model import Session, connect
 from .torch import _last, attach
 
-_RAISE = "The adapter's owner can raise it: --client-share of tensafe-server (docs/service.md)."
+_RAISE = "The adapter's owner can allow more: --client-share of tensafe-server (docs/service.md)."
 _ACCEPTANCE = 0.8  # of drafts, where a budget is foretold
 
 

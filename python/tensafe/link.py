@@ -93,6 +93,7 @@ def round_trip_to(url: str, ca: "Union[str, os.PathLike[str]]" = "") -> float:
 SITES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _LARGEST = 2**20  # size of a layer, and bytes of a config.json
 _MOST_LAYERS = 1024
+_LONGEST = 128  # tokens of a block that clients use
 _BLOCKS, _WINDOW = 2, 2**20  # of an input, and bytes of replies under way: include/tensafe/session/block_policy.hpp
 _AT_ONCE = 8  # tokens of a prompt that take the time of one
 
@@ -166,7 +167,7 @@ def estimate_link(shapes: Iterable, *, round_trip: float, rate: float, acceptanc
         return 8 * _BLOCKS * block * sum(n * (2 * d + rows) for (rows, d, _), n in inputs.items())
 
     ways = {}
-    for block in (0, 2, 4, 8, 16, 32) if tokens_ahead is None else (tokens_ahead,):
+    for block in (0, *range(2, _LONGEST + 1)) if tokens_ahead is None else (tokens_ahead,):
         with contextlib.suppress(*[ParameterError] if block and tokens_ahead is None else []):  # too long to protect A
             if block == tokens_ahead or memory is None or memory_of(block) <= memory:
                 ways[block] = position(block)

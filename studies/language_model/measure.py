@@ -27,8 +27,8 @@ PASSES = (1, 5, 9)  # positions
 
 def memory(process="self"):
     """MB in memory now."""
-    [line] = [line for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmRSS")]
-    return int(line.split()[1]) / 1e3
+    status = pathlib.Path(f"/proc/{process}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1e3
 
 
 class Clock(list):
@@ -103,8 +103,9 @@ def tables(measured):
     yield "|" + "---|" * (12 + len(PASSES))
     for key, row in measured.items():
         name, *link = key.split("/")
-        cells = [name, *(link or ["plain PEFT", "", ""]), number(row, "tokens_per_s"), number(row, "positions_per_token"),
-                 number(row, "first_s"), number(row, "first_long_s"), *(number(row, f"pass_{m}_s") for m in PASSES),
+        cells = [name, *(link or ["plain PEFT", "", ""]), number(row, "tokens_per_s"),
+                 number(row, "positions_per_token"), number(row, "first_s"), number(row, "first_long_s"),
+                 *(number(row, f"pass_{m}_s") for m in PASSES),
                  *(f"{row[way] / 1e3:.1f}" if way in row else "" for way in ("up", "down")), number(row, "open_s"),
                  number(row, "client_mb", 0), number(row, "server_mb", 0)]
         yield "| " + " | ".join(cells) + " |"

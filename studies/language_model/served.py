@@ -45,8 +45,9 @@ class Served(contextlib.ExitStack):
         self.folder = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
         adapters = [word for name in names for word in ("--adapter", f"{name}={made.adapter(name)}")]
         self.log = self.enter_context((self.folder / "log").open("w"))
-        self.process = self._start([_program(), "--listen", "localhost:0", "--state", self.folder / "state", "--anybody",
-                                    *adapters, *LIFTED, *options], stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = self._start([_program(), "--listen", "localhost:0", "--state", self.folder / "state",
+                                    "--anybody", *adapters, *LIFTED, *options],
+                                   stdout=subprocess.PIPE, stderr=self.log, text=True)
         self.callback(self.process.stdout.close)
         line = self.process.stdout.readline()
         if not line.startswith("listening on wss://"):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Trains this study's LoRA adapters on the Jargon File by PEFT, and says what they change in text that they never saw.
+"""Trains LoRA adapters by PEFT to say what words mean as the Jargon File does, and measures them by words that they
+never saw.
 
     studies/language_model/train.py [qkv8] [all] [one]       those that are not there yet
 """
 
 import math
-import pathlib
 import sys
 import time
 
@@ -14,19 +14,25 @@ import torch
 
 import made
 
-LENGTH, BATCH, RATE = 256, 2, 2e-3
-HELD_OUT = 24  # sequences
+ANSWER, BATCH, RATE = 64, 4, 2e-3  # tokens of an answer
+HELD_OUT = 48  # entries
 
 
-def sequences():
-    """Token ids [n, LENGTH] to learn, and those of every twentieth entry, which are held out."""
-    file = made.BUILD / "tokens.pt"
-    if not file.exists():
-        tokenizer = made.tokenizer()
-        ids = [tokenizer(f"\n\n   :{entry}").input_ids for entry in made.entries()]
-        parts = [sum((x for i, x in enumerate(ids) if (i % 20 == 19) == held), []) for held in (False, True)]
-        torch.save([torch.tensor(part[:len(part) // LENGTH * LENGTH]).view(-1, LENGTH) for part in parts], file)
-    return torch.load(file)
+def examples():
+    """Token ids of questions and their answers: to learn, and of every twentieth entry, which is held out."""
+    tokenizer, parts = made.tokenizer(), ([], [])
+    for i, entry in enumerate(made.entries()):
+        asked = tokenizer(made.asked(tokenizer, entry.split(":")[0])).input_ids
+        parts[i % 20 == 19].append((asked, tokenizer(f":{entry}{tokenizer.eos_token}").input_ids[:ANSWER]))
+    return parts
+
+
+def batch_of(rows):
+    """Ids and labels, which are those of answers alone."""
+    pad = torch.nn.utils.rnn.pad_sequence
+    return (pad([torch.tensor(asked + answer) for asked, answer in rows], batch_first=True),
+            pad([torch.tensor([-100] * len(asked) + answer) for asked, answer in rows], batch_first=True,
+                padding_value=-100))
 
 
 def train(name, rows):
@@ -42,15 +48,16 @@ def train(name, rows):
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(2))
     began = time.time()
     for step in range(steps):
-        batch = rows[order[step * BATCH:(step + 1) * BATCH]]
-        loss = model(batch, labels=batch).loss
+        ids, labels = batch_of([rows[i] for i in order[step * BATCH:(step + 1) * BATCH]])
+        loss = model(ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
         if step % 10 == 9:
-            print(f"{name}: step {step + 1} of {steps}, loss {loss.item():.3f}, {time.time() - began:.0f} s", flush=True)
+            print(f"{name}: step {step + 1} of {steps}, loss {loss.item():.3f}, {time.time() - began:.0f} s",
+                  flush=True)
     model.save_pretrained(made.BUILD / name)
 
 
@@ -58,26 +65,28 @@ def train(name, rows):
 def judged(name, rows):
     """Held-out loss of base and adapter in nats a token, and KL of the adapter's distribution to the base's in bits."""
     model = peft.PeftModel.from_pretrained(made.model(), made.adapter(name)).eval()
-    totals = torch.zeros(3, dtype=torch.float64)
-    for row in rows[:: max(1, len(rows) // HELD_OUT)][:HELD_OUT]:
-        adapted = model(row[None]).logits[0, :-1].log_softmax(-1)
+    totals, tokens = torch.zeros(3, dtype=torch.float64), 0
+    for row in rows[:HELD_OUT]:
+        ids, labels = batch_of([row])
+        answer = labels[0, 1:] >= 0
+        adapted = model(ids).logits[0, :-1][answer].log_softmax(-1)
         with model.disable_adapter():
-            base = model(row[None]).logits[0, :-1].log_softmax(-1)
-        kl = (adapted.exp() * (adapted - base)).sum(-1) / math.log(2)
-        losses = (-x.gather(1, row[1:, None]) for x in (base, adapted))
-        totals += torch.stack([*(loss.mean() for loss in losses), kl.mean()])
-    return (totals / HELD_OUT).tolist()
+            base = model(ids).logits[0, :-1][answer].log_softmax(-1)
+        kl = (adapted.exp() * (adapted - base)).sum() / math.log(2)
+        losses = (-x.gather(1, labels[0, 1:][answer, None]).sum() for x in (base, adapted))
+        totals, tokens = totals + torch.stack([*losses, kl]), tokens + len(adapted)
+    return (totals / tokens).tolist()
 
 
 def main():
     torch.set_num_threads(2)
-    learned, held_out = sequences()
+    learned, held_out = examples()
     for name in sys.argv[1:] or made.ADAPTERS:
-        if not (pathlib.Path(made.BUILD) / name / "adapter_model.safetensors").exists():
+        if not (made.BUILD / name / "adapter_model.safetensors").exists():
             train(name, learned)
         base, adapted, kl = judged(name, held_out)
-        print(f"{name}: held-out loss {base:.3f} -> {adapted:.3f} nats a token ({100 * (1 - adapted / base):.1f} % less), "
-              f"KL {kl:.2f} bits a token")
+        print(f"{name}: held-out loss {base:.3f} -> {adapted:.3f} nats a token "
+              f"({100 * (1 - adapted / base):.1f} % less), KL {kl:.2f} bits a token")
         if name != "one" and (adapted > 0.85 * base or kl < 0.2):
             raise SystemExit(f"{name}: expected at least 15 % less and 0.2 bits")
 

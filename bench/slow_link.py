@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Passes on TCP connections as a slow link would: bytes leave one after the other at a rate, and arrive a delay later.
 
-    bench/slow_link.py LISTEN_PORT SERVER_PORT --delay 10 --rate 100
+    bench/slow_link.py LISTEN_PORT SERVER_PORT --delay 10 --rate 100      SIGUSR1 prints the bytes so far, up and down
 
 Ports are of 127.0.0.1, the delay is in milliseconds each way, the rate in Mbit/s each way of each connection (left out: no limit).
 """
 import argparse
 import asyncio
 import contextlib
+import signal
 
 LATE = 0.003  # seconds
 
 
-async def pass_on(reader, writer, delay, rate):
+passed = {'up': 0, 'down': 0}
+
+
+async def pass_on(way, reader, writer, delay, rate):
     """Sends what is read, late; reads no faster than the rate, so that the sender feels it."""
     loop = asyncio.get_running_loop()
     under_way = asyncio.Queue()
@@ -31,6 +35,7 @@ async def pass_on(reader, writer, delay, rate):
     with contextlib.suppress(OSError):
         asked = loop.time()
         while data := await reader.read(16384):
+            passed[way] += len(data)
             waited = loop.time() - asked > 0.0005  # for data; else the data did, while this process slept too long
             free_at = max(free_at, loop.time() - (0 if waited else LATE)) + (8 * len(data) / rate if rate else 0)
             under_way.put_nowait((free_at + delay, data))
@@ -56,10 +61,11 @@ async def main():
             writer.close()
             return
         link = options.delay / 1e3, options.rate and options.rate * 1e6
-        await asyncio.gather(pass_on(reader, to_writer, *link), pass_on(to_reader, writer, *link))
+        await asyncio.gather(pass_on('up', reader, to_writer, *link), pass_on('down', to_reader, writer, *link))
         for each in (writer, to_writer):
             each.close()
 
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: print(*passed.values(), flush=True))
     async with await asyncio.start_server(connected, '127.0.0.1', options.listen) as server:
         await server.serve_forever()
 

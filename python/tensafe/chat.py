@@ -141,7 +141,8 @@ class _Chat:
                              publisher=options.publisher)
         self.session = _Watched(opened, options.patience)
         self.invocation = self.tokenizer(options.invocation, add_special_tokens=False)["input_ids"]
-        self.attachment = attach(self.model, self.session, invocation_tokens=self.invocation)
+        self.attachment = attach(self.model, self.session, invocation_tokens=self.invocation,
+                                 row_factors=self.options.row_factors)
         self.assistant, self.drafts = {}, 0
         if options.drafts != 0:
             self._draft()

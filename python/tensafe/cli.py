@@ -54,7 +54,7 @@ def main(arguments=None):
     estimate.set_defaults(run=_estimate)
 
     chat = commands.add_parser("chat", help="talk with a language model whose adapter is on a server",
-                               epilog="Needs pip install tensafe[chat].")
+                               epilog="Needs the extra: in the sources, pip install --no-build-isolation './python[chat]'.")
     chat.add_argument("--model", required=True, metavar="DIR|GGUF|ID", help="the base model, as transformers reads it")
     chat.add_argument("--server", required=True, metavar="wss://HOST:PORT")
     chat.add_argument("--adapter", required=True, metavar="NAME", help="its name on the server")
@@ -69,6 +69,7 @@ def main(arguments=None):
                       "best number for the round trip and --rate")
     chat.add_argument("--rate", type=float, default=100, metavar="MBIT/S", help="of the link, for the number of drafts")
     chat.add_argument("--invocation", default="", metavar="TEXT", help="from which on an activated adapter applies")
+    chat.add_argument("--row-factors", metavar="FILE", help="of an adapter that was DoRA")
     chat.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     chat.add_argument("--patience", type=float, default=300, metavar="SECONDS", help="for a server that is gone")
     chat.add_argument("--plain", type=pathlib.Path, metavar="DIR", help="PEFT directory: PEFT's text is compared")

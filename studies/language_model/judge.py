@@ -48,8 +48,7 @@ def truth(name, rows, tokens):
         model = peft.PeftModel.from_pretrained(made.model(), made.adapter(name)).eval()
         ids, mask = generated(model, WORDS[rows], tokens)
         exact = logits(model, ids, mask, tokens)
-        model = peft.PeftModel.from_pretrained(made.model(torch.bfloat16), made.adapter(name),
-                                               autocast_adapter_dtype=False).eval()
+        model = peft.PeftModel.from_pretrained(made.model(torch.bfloat16), made.adapter(name)).eval()
         rounded = logits(model, ids, mask, tokens)
         best = exact.topk(2).values
         torch.save({"ids": ids, "mask": mask, "float32": exact.argmax(-1), "bfloat16": rounded.argmax(-1),

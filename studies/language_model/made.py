@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import warnings
 import zipfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # everything is on this machine, or an error
@@ -19,6 +20,7 @@ EACH = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_pr
 ADAPTERS = {"qkv8": (EACH[:3], range(22, 30), 120), "all": (EACH, range(30), 100), "one": (EACH, range(29, 30), 80)}
 
 transformers.utils.logging.disable_progress_bar()
+warnings.filterwarnings("ignore", "`is_gradient", FutureWarning)  # of transformers, about its own
 
 
 def _packed():
@@ -66,7 +68,7 @@ def adapter(name):
 
 
 def entries():
-    """The Jargon File's lexicon from Debian's package, by entry: "word: noun." and a text with margins and line ends."""
+    """The Jargon File's lexicon from Debian's package, by entry: "word: noun." and a text as it is laid out there."""
     folder = BUILD / "text"
     file = folder / "usr/share/doc/jargon-text/jargon.txt.gz"
     if not file.exists():

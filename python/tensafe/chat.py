@@ -10,6 +10,7 @@ import os
 import pathlib
 import sys
 import time
+import unicodedata
 import warnings
 
 import rich.cells
@@ -27,6 +28,7 @@ from .torch import _last, attach
 
 _RAISE = "The adapter's owner can allow more: --client-share of tensafe-server (docs/service.md)."
 _ACCEPTANCE = 0.8  # of drafts, where a budget is foretold
+_BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # turn text around
 
 
 class _Watched(Session):
@@ -34,9 +36,9 @@ class _Watched(Session):
 
     def __init__(self, session, patience):
         super().__init__(session._core)
-        self._server = getattr(session, "_server", None)
+        self._server = session._server
         self.patience = patience
-        self.counts = collections.Counter()
+        self.counts = collections.Counter(waited=0, calls=0)  # all keys: another thread reads
         self.began = self.lost = None  # the call under way, and since when it has no connection
         self.look()
 
@@ -49,8 +51,9 @@ class _Watched(Session):
         self.began = time.monotonic()
         try:
             result = self._patient(site, x, options)
-            self.look()
         finally:
+            with contextlib.suppress(ClosedError):
+                self.look()
             self.counts["waited"] += time.monotonic() - self.began
             self.began = self.lost = None
         self.counts["calls"] += 1
@@ -60,7 +63,7 @@ class _Watched(Session):
         try:
             return super().deltas(site, x, **options)
         except ConnectionLost as e:
-            self.lost = self.lost or self.began
+            self.lost = self.lost or time.monotonic()
             if time.monotonic() - self.lost > self.patience:
                 raise
             if e.answered is None:
@@ -87,10 +90,8 @@ class _Streamer(transformers.TextStreamer):
         super().put(value)
 
     def on_finalized_text(self, text, stream_end=False):
-        # A text is as little trusted as the adapter: no escape sequences.
-        text = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
         self.text += text
-        self.show(text)
+        self.show(_shown(text))
 
     def status(self):
         """What the text costs so far, in one line."""
@@ -121,9 +122,9 @@ class _Screen:
             head, newline, rest = self.line.partition("\n")
             lines = rich.text.Text(head).wrap(self.console, self.console.width - 1)
             first = lines[0].plain.rstrip() if len(lines) > 1 else head
-            self.console.print(rich.text.Text(first))
             head = head[len(first):].lstrip(" ")
             self.line = head + newline + rest if head else rest
+            self.console.print(rich.text.Text(first))
 
     def __rich__(self):
         return rich.console.Group(rich.text.Text(self.line), rich.text.Text(self.streamer.status(), style="dim"))
@@ -153,7 +154,8 @@ class _Chat:
     def _draft(self):
         try:
             base = self.attachment.base_model(self.options.drafts, rate=self.options.rate * 1e6 / 8,
-                                              acceptance=_ACCEPTANCE, tokens=self.options.max_new_tokens)
+                                              acceptance=_ACCEPTANCE, tokens=self.options.max_new_tokens,
+                                              lookup=not self.options.no_lookup)
         except UnsupportedError as e:  # of recurrent states
             return self.warn(f"no drafts: {e}")
         self.drafts = base.generation_config.num_assistant_tokens
@@ -166,7 +168,7 @@ class _Chat:
         self.messages, self.known, self.cache = [], [], transformers.DynamicCache(config=self.model.config)
 
     def say(self, text, style="dim"):
-        self.console.print(rich.text.Text(text, style=style))
+        self.console.print(rich.text.Text(_shown(text), style=style))
 
     def warn(self, text):
         self.say(text, "yellow")
@@ -204,6 +206,9 @@ class _Chat:
         positions = 0 if start is None else len(ids) - max(self._cached(ids), start) + self.drafts
         left = self.session.left
         of_each = (self.drafts + 1) / tokens_a_pass(_ACCEPTANCE, self.drafts)
+        if start is None:
+            self.warn("the invocation is not in the prompt: the base model answers")
+            left = None
         if left is not None and positions > left:
             self.warn(f"the prompt takes {positions} positions, and {left} are left. {_RAISE}")
             return False
@@ -218,8 +223,9 @@ class _Chat:
             with rich.live.Live(screen, console=self.console) if screen else contextlib.nullcontext():
                 why = self._generate(ids, streamer)
         finally:
-            # What another invocation follows is to be the base model's.
-            self.known = (ids + streamer.ids)[:start if self.invocation else None]
+            # Of the last token a cache may have what was a rejected draft; and what another invocation follows is to be
+            # the base model's.
+            self.known = (ids + streamer.ids)[:-1][:start if self.invocation else None]
             self.messages = [*messages, {"role": "assistant", "content": streamer.text}]
         if not screen:
             _write("\n")
@@ -245,7 +251,7 @@ class _Chat:
             why = f"the budget ended: {e}. {_RAISE}"
         except (AdapterChangedError, ClosedError):
             raise
-        except (Error, RuntimeError) as e:  # torch's of probabilities that are no numbers is a RuntimeError
+        except (Error, RuntimeError, LookupError, ValueError) as e:  # torch's and transformers'
             why = f"the text ended early: {e}"
         streamer.end()
         return why
@@ -264,7 +270,12 @@ class _Chat:
         if same == len(ours):
             return self.say(f"plain: the same {same} tokens" + f", and {len(plain) - same} more" * (len(plain) > same))
         self.say(f"plain: the same {same} of {len(ours)} tokens, then")
-        self.console.print(rich.text.Text(self.tokenizer.decode(plain[same:], skip_special_tokens=True)))
+        self.say(self.tokenizer.decode(plain[same:], skip_special_tokens=True), "")
+
+
+def _shown(text):
+    """What terminals act on is not shown: a text is as little trusted as the adapter."""
+    return "".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" or c in _BIDI else c for c in text)
 
 
 def _positions(left):

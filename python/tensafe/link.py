@@ -71,12 +71,13 @@ def best_drafts(*, acceptance: float = 0.8, budget: Optional[int] = None, tokens
 def round_trip_to(url: str, ca: "Union[str, os.PathLike[str]]" = "") -> float:
     """Returns the time of a round trip to a `tensafe-server`: of three requests for its health the shortest.
 
-    url, ca: as for `tensafe.connect`. Raises OSError if the server cannot be reached.
+    url, ca: as for `tensafe.connect`. Goes through no proxy. Raises OSError if the server cannot be reached.
     """
     to = urllib.parse.urlsplit(url)
     host = to.hostname or ""
-    connection = (http.client.HTTPSConnection(host, to.port, timeout=10,
-                                              context=ssl.create_default_context(cafile=os.fspath(ca)))
+    trusted = ssl.create_default_context(cafile=os.fspath(ca) or None)
+    trusted.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: the server's own certificate will do
+    connection = (http.client.HTTPSConnection(host, to.port, timeout=10, context=trusted)
                   if to.scheme == "wss" else http.client.HTTPConnection(host, to.port, timeout=10))
 
     def once():

@@ -109,6 +109,10 @@ class _Invocation:
     def _generate(self, inner, *args, **kwargs):
         if self._tokens is None:
             return inner(*args, **kwargs)
+        settings = kwargs.get("generation_config") or self._model.generation_config
+        if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
+            raise UnsupportedError("an activated adapter: got guidance_scale, whose second text has no invocation of its "
+                                   "own, expected none")
         ids = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
         self._now.starts = self._starts(ids)
         if (seen := kwargs.get("attention_mask")) is not None:
@@ -229,10 +233,11 @@ class Attachment(contextlib.AbstractContextManager):
         """Returns the model without adapters, which shares all weights, for `generate(..., assistant_model=)`.
 
         drafts: the number of tokens that it drafts before each pass of the adapted model: always that many, also where
-            its text would end, and fewer only before `max_length`. By default `tensafe.link.best_drafts` chooses.
+            the text ends, but where the model's positions do. By default `tensafe.link.best_drafts` chooses.
         lookup: whether the drafts are what followed the text's last three tokens earlier, where they occurred.
         link: what `best_drafts` takes. By default the round trip of `tensafe.connect`, else 0, and the time of the
-            base's layers are measured, and the rate is 12.5 MB/s.
+            base's layers are measured, and the rate is 12.5 MB/s. A round trip that cannot be measured, as through a
+            proxy, counts as 0, with a warning.
         The text stays that of the adapted model alone. Transformers takes a batch of one here.
         Raises UnsupportedError for a model with recurrent states, ParameterError for one without `generate`.
         """
@@ -247,36 +252,45 @@ class Attachment(contextlib.AbstractContextManager):
         memo.update((id(module), module.base) for module in model.modules() if isinstance(module, EncryptedLinear))
         base = copy.deepcopy(model, memo)
         base.forward = _Invocation.within(base.forward)
-        drafts = best_drafts(**{**self._link(base), **link}) if drafts is None else count(drafts, "drafts")
+        drafts = best_drafts(**self._link(base, link)) if drafts is None else count(drafts, "drafts")
         base.generation_config.update(num_assistant_tokens=drafts, num_assistant_tokens_schedule="constant",
                                       assistant_confidence_threshold=0)
         base.generate = functools.partial(_draft, _Invocation.within(base.generate), base, lookup)
         return base
 
-
-    def _link(self, base):
-        """What `best_drafts` is to know, of private_n4096 with blocks."""
+    def _link(self, base, known):
+        """What `best_drafts` is to know beside what is known, of private_n4096 with blocks."""
         groups = [(sum(rank for _, rank, *_ in sites), d, sum(d_out for *_, d_out, _ in sites))
                   for _, d, sites in self.session._core.groups
                   if any(layer.site == name for *_, layer in self._places for name, *_ in sites)]
         costs = [estimate(shape, tokens_ahead=32) for shape in groups]
-        with torch.no_grad():
-            for _ in range(2):  # of which the first is slow
-                start = time.perf_counter()
-                base(torch.zeros(1, 1, dtype=torch.long, device=base.device))
-        return {"forward": time.perf_counter() - start, "groups": len(groups), "rate": 12.5e6,
-                "bytes_a_position": sum(cost["bytes_up"] + cost["bytes_down"] for cost in costs) / 32,
-                "round_trip": round_trip_to(*self.session._server) if self.session._server else 0.0,
-                "budget": self.session.queries_left}
+        result = {"groups": len(groups), "rate": 12.5e6, "budget": self.session.queries_left, "round_trip": 0.0,
+                  "bytes_a_position": sum(cost["bytes_up"] + cost["bytes_down"] for cost in costs) / 32, **known}
+        if "forward" not in known:
+            with torch.no_grad():
+                for _ in range(2):  # of which the first is slow
+                    start = time.perf_counter()
+                    base(torch.zeros(1, 1, dtype=torch.long, device=base.device))
+            result["forward"] = time.perf_counter() - start
+        if "round_trip" not in known and self.session._server:
+            try:
+                result["round_trip"] = round_trip_to(*self.session._server)
+            except OSError as e:
+                warnings.warn(f"base_model: the round trip is not known ({e}): give round_trip= or drafts=",
+                              RuntimeWarning, stacklevel=3)
+        return result
 
 
 def _draft(generate, base, lookup, *args, **kwargs):
-    """`generate`; as assistant, it always drafts as many tokens as it may, of which a server sees the number."""
+    """`generate`; as assistant, it always drafts as many tokens, of which a server sees the number: also where the text
+    may be no longer, and transformers cuts what was accepted."""
     if not getattr(kwargs.get("generation_config"), "is_assistant", False):
         return generate(*args, **kwargs)
-    drafts, cache = kwargs["max_new_tokens"], _cache_of(kwargs)
+    config, drafts, cache = base.config.get_text_config(), base.generation_config.num_assistant_tokens, _cache_of(kwargs)
+    if (most := getattr(config, "max_position_embeddings", None)) and "input_ids" in kwargs:
+        drafts = max(kwargs["max_new_tokens"], min(drafts, most - 1 - kwargs["input_ids"].shape[1]))
     if lookup and cache is not None and "input_ids" in kwargs:  # without a cache the caller keeps no masks
-        ids, width = kwargs["input_ids"], base.config.get_text_config().vocab_size
+        ids, width = kwargs["input_ids"], config.vocab_size
         row = ids[0].tolist()
         if (at := _last(row, row[-3:], len(row) - 1)) is not None:
             for k in range(at + 3, at + 3 + drafts):
@@ -285,7 +299,7 @@ def _draft(generate, base, lookup, *args, **kwargs):
             scores[range(drafts), 0, row[-drafts:]] = 0  # each drawn with certainty
             return types.SimpleNamespace(sequences=ids.new_tensor([row]), scores=tuple(scores), cache=cache,
                                          past_key_values=cache)
-    return generate(*args, **{**kwargs, "min_new_tokens": drafts})
+    return generate(*args, **{**kwargs, "min_new_tokens": drafts, "max_new_tokens": drafts})
 
 
 def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: bool = False,

@@ -131,7 +131,8 @@ def test_sampling_is_plain_sampling_too(capfd, files, service, text_of):
     assert code == 0 and f"plain: the same {TOKENS} tokens" in said and out != text_of("w1") + "\n"
 
 
-def test_ctrl_c_stops_a_text_and_not_the_program(capfd, monkeypatch, told, files, service, text_of):
+@pytest.mark.parametrize("drafts", [0, 4])
+def test_ctrl_c_stops_a_text_and_not_the_program(capfd, monkeypatch, told, files, service, text_of, drafts):
     show = chat._Screen.show
     shown = []
 
@@ -142,18 +143,20 @@ def test_ctrl_c_stops_a_text_and_not_the_program(capfd, monkeypatch, told, files
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(chat._Screen, "show", interrupting)
-    told.say("w1 w2 w3", "/new", "w5 w6")
-    code, out, _ = run(capfd, files, service)
+    answers, answer = [], chat._Chat.answer
+    monkeypatch.setattr(chat._Chat, "answer", lambda self, text: (answer(self, text), answers.append(self.messages)))
+    told.say("w1 w2 w3", "w9", "/new", "w5 w6")
+    code, out, _ = run(capfd, files, service, "--drafts", drafts)
     assert code == 0 and out.count("interrupted") == 1
-    shown = "".join(shown)
-    assert shown.endswith(text_of("w5 w6")) and text_of("w1 w2 w3").startswith(shown[:-len(text_of("w5 w6"))].strip())
+    (_, cut), (*_, second), (_, last) = ([message["content"] for message in each] for each in answers)
+    assert cut and text_of("w1 w2 w3").startswith(cut.rstrip()) and last == text_of("w5 w6")
+    assert second == text_of("w1 w2 w3" + cut + "w9")  # whatever the cache had of a rejected draft
+    assert "".join(shown).endswith(last)
     assert f"{TOKENS} tokens · " in out
 
 
 @pytest.mark.parametrize("drafts", ["0", "2"])
 def test_a_conversation_pays_for_what_is_new(capfd, monkeypatch, files, service, text_of, drafts):
-    if drafts != "0" and not hasattr(tensafe.torch.Attachment, "base_model"):
-        pytest.skip("no drafts in this version")
     asked, pieces = [], []
     ask = tensafe.Session.deltas
     monkeypatch.setattr(chat, "_write", lambda text: pieces.append(text))
@@ -206,6 +209,7 @@ def test_an_activated_adapter(capfd, monkeypatch, told, files, service, tmp_path
     told.say("w1 w2 w7 w8 w3", "w4 w5 w7 w8", "/new", "w1 w2")
     code, out, _ = run(capfd, files, service, "--invocation", "w7 w8", "--plain", tmp_path / "adapter")
     assert code == 0 and out.count(f"plain: the same {TOKENS} tokens") == 3
+    assert out.count("the invocation is not in the prompt: the base model answers") == 1
     assert sum(rows) / 2 == (3 + TOKENS - 1) + (2 + TOKENS - 1)  # of two layers; the last text is the base model's
 
 
@@ -311,8 +315,9 @@ def test_an_overflow_is_told(capfd, files, service, tmp_path):
 def test_a_text_has_no_escape_sequences(files):
     shown = []
     streamer = chat._Streamer(None, argparse.Namespace(counts=chat.collections.Counter()), 0, 0, shown.append)
-    streamer.on_finalized_text("a\x1b[2Jb\n\tc\u202e")
-    assert shown == ["a\ufffd[2Jb\n\tc\ufffd"]
+    streamer.on_finalized_text("a\x1b[2Jb\n\tc\u202e \x9b!\u202f?\u200d")
+    assert shown == ["a\ufffd[2Jb\n\tc\ufffd \ufffd!\u202f?\u200d"]
+    assert streamer.text == "a\x1b[2Jb\n\tc\u202e \x9b!\u202f?\u200d"  # what the model wrote is what it goes on from
 
 
 @pytest.mark.parametrize("width", [7, 20, 80])

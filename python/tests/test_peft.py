@@ -409,6 +409,8 @@ def test_activated_adapters_need_the_tokens(activated):
             base(inputs_embeds=embeddings)
         with pytest.raises(tensafe.UnsupportedError, match="got no input_ids, expected them"):
             base.generate(inputs_embeds=embeddings, max_new_tokens=2)
+        with pytest.raises(tensafe.UnsupportedError, match="got guidance_scale"):
+            base.generate(PROMPTS, attention_mask=SEEN, max_new_tokens=2, guidance_scale=3.0)
         with pytest.raises(tensafe.UnsupportedError, match=r"q_proj': got hidden states \[2, 10\] .* and no call of the"):
             base.model(PROMPTS)
         assert base(PROMPTS).logits.isfinite().all()

@@ -71,8 +71,8 @@ def behind_a_link(served, name, prompt, round_trip, rate, drafts, quick):
             positions = []
             hook = model.get_submodule(first.sites[0]).register_forward_pre_hook(
                 lambda module, args: positions.append(args[0].shape[:-1].numel()))
-            helper = {"assistant_model": attached.base_model(drafts)} if drafts else {}
-            result |= written(model, prompt[:, :PROMPT], TOKENS, **helper)
+            assistant = {"assistant_model": attached.base_model(drafts)} if drafts else {}
+            result |= written(model, prompt[:, :PROMPT], TOKENS, **assistant)
             hook.remove()
             up, down = (now - then for now, then in zip(link.bytes(), opened))
             result |= {"positions_per_token": (sum(positions) - positions[0]) / result["tokens"],
@@ -120,7 +120,6 @@ def main():
     torch.set_grad_enabled(False)
     names = options.names or (["one", "qkv8"] if options.quick else ["one", "qkv8", "all"])
     links = [(0, 100), (20, 100)] if options.quick else [(ms, rate) for rate in RATES for ms in ROUND_TRIPS]
-    has_drafts = hasattr(tensafe.torch.Attachment, "base_model")
     file = made.BUILD / ("measured_quick.json" if options.quick else "measured.json")
     measured = json.loads(file.read_text()) if file.exists() else {}
     prompt = made.tokenizer()("".join(made.entries()[100:110]), return_tensors="pt").input_ids[:, :LONG]
@@ -135,7 +134,7 @@ def main():
         note(name, plain, name, prompt)
         with Served(name) as served:
             for round_trip, rate in links:
-                for drafts in DRAFTS if has_drafts else DRAFTS[:1]:
+                for drafts in DRAFTS:
                     note(f"{name}/{round_trip}/{rate}/{drafts}", behind_a_link, served, name, prompt, round_trip, rate,
                          drafts, options.quick)
     text = "\n".join(tables(measured))

@@ -76,5 +76,6 @@ class Served(contextlib.ExitStack):
         raise SystemExit("bench/slow_link.py does not listen")
 
     def connect(self, name, port=0, **options):
+        os.environ["no_proxy"] = "*"
         return tensafe.connect(f"wss://localhost:{port or self.port}", name, ca=self.folder / "state/certificate.pem",
                                timeout=600, **options)

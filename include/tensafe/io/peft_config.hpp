@@ -126,7 +126,7 @@ class peft_config {
             tokens != nullptr && !tokens->is_null()) {
             const std::string where = file_ + ": alora_invocation_tokens";
             const std::vector<json_value>& items = tokens->checked_array(where);
-            tokens->checked(items.size() <= 1024, where, "at most 1024 tokens");
+            tokens->checked(!items.empty() && items.size() <= 1024, where, "1 to 1024 tokens");
             for (const json_value& each : items) {
                 each.checked(each.is_count() && each.count < (1U << 31U), where,
                              "whole numbers from 0 to 2^31 - 1");

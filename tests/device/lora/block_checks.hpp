@@ -243,7 +243,7 @@ void check_refusals(const Where& where) {
 
     using device_server = typename decltype(sides)::device_server;
     CHECK_THROWS_AS(device_server(where, sides.a, 128, lora::trusts_clients()), parameter_error);
-    CHECK_THROWS_AS(device_server(where, sides.a, 3, lora::trusts_clients()), shape_error);
+    CHECK_THROWS_AS(device_server(where, sides.a, 1, lora::trusts_clients()), shape_error);
 }
 
 /// What holds no residues spoils its own reply only. Work that is enqueued again gives zeros.

@@ -254,15 +254,16 @@ TEST_CASE("best_tokens_ahead is the best block for what is sent, of those that m
             CHECK(value_of(best) <= value_of(t));
         }
     };
-    for (const std::size_t tokens : {3U, 32U, 33U, 1000U}) {
+    for (const std::size_t tokens : {3U, 32U, 33U, 156U, 1000U, 1296U}) {
         check(least_bytes{}, tokens, most_targets<set, protects_adapter_rows<>>);
         check(nanoseconds{}, tokens, 256);
     }
     const std::array<site_shape, 1> one{qwen};
     CHECK(best_tokens_ahead<set>(one, 2) == 0);  // a block costs as much as two tokens more
     CHECK(best_tokens_ahead<set>(one, 3) == 3);
-    CHECK(best_tokens_ahead<set>(one, 39) == 20);  // two blocks, alike
-    CHECK(best_tokens_ahead<set>(one, 1000) == most_targets<set, protects_adapter_rows<>>);
+    CHECK(best_tokens_ahead<set>(one, 39) == 20);    // two blocks, alike
+    CHECK(best_tokens_ahead<set>(one, 1000) == 36);  // 28 blocks: 27 of 38 have more unused positions
+    CHECK(best_tokens_ahead<set>(one, 1026) == most_targets<set, protects_adapter_rows<>>);
     const std::size_t of_sixteen = 16 * 8 * (2 * 2048 + 32);
     CHECK(best_tokens_ahead<set>(one, 1000, of_sixteen) == 16);
     CHECK(best_tokens_ahead<set>(one, 1000, of_sixteen - 1) == 15);

@@ -188,8 +188,8 @@ int best_tiling_of(std::span<const site_shape> shapes, mode m = mode::client_hel
     return rows;
 }
 
-/// The tokens of a block with which `tokens` tokens at sites of these shapes cost the least, shared out
-/// evenly among blocks: `model_options::tokens_ahead`. Blocks that are not used up count whole. 0 if single
+/// The tokens of a block with which `tokens` tokens at sites of these shapes cost the least:
+/// `model_options::tokens_ahead`. Blocks that are not used up count whole. 0 if single
 /// tokens cost less, as two do.
 /// @param memory  bytes of the client's, for a block of each site
 /// @param most    tokens of a block: more than the default only for a server that trusts its clients
@@ -219,15 +219,13 @@ std::size_t best_tokens_ahead(std::span<const site_shape> shapes, std::size_t to
     const std::size_t longest = std::min({most, P::degree, tokens});
     const auto room = static_cast<std::size_t>(
         std::min(static_cast<double>(longest), static_cast<double>(memory) / of_token));
-    // A block for up to 2^k tokens is packed alike, so that of those the longest is the best.
-    for (std::size_t t = 2; t <= room; t = t < room ? std::min(2 * t, room) : room + 1) {
-        const std::size_t blocks = detail::ceil_divide(tokens, t);
-        const std::size_t even = detail::ceil_divide(tokens, blocks);
-        const double value = static_cast<double>(blocks) * sum([&](const site_shape& shape) {
-                                 return Objective::of(cost_of<P, token_blocks, Protection>(shape, m, even));
-                             });
+    for (std::size_t t = 2; t <= room; ++t) {
+        const double value =
+            static_cast<double>(detail::ceil_divide(tokens, t)) * sum([&](const site_shape& shape) {
+                return Objective::of(cost_of<P, token_blocks, Protection>(shape, m, t));
+            });
         if (value < least) {
-            best = even;
+            best = t;
             least = value;
         }
     }

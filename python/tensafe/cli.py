@@ -54,7 +54,7 @@ def main(arguments=None):
     estimate.set_defaults(run=_estimate)
 
     chat = commands.add_parser("chat", help="talk with a language model whose adapter is on a server",
-                               epilog="Needs the extra: in the sources, pip install --no-build-isolation './python[chat]'.")
+                               epilog="Needs, in the sources: pip install --no-build-isolation './python[chat]'.")
     chat.add_argument("--model", required=True, metavar="DIR|GGUF|ID", help="the base model, as transformers reads it")
     chat.add_argument("--server", required=True, metavar="wss://HOST:PORT")
     chat.add_argument("--adapter", required=True, metavar="NAME", help="its name on the server")
@@ -67,8 +67,8 @@ def main(arguments=None):
     chat.add_argument("--seed", type=int, default=1)
     chat.add_argument("--drafts", type=int, choices=range(5), help="of the base model for each pass; by default the "
                       "best number for the round trip and --rate")
-    chat.add_argument("--no-lookup", action="store_true", help="draft nothing from the text itself, which is quicker than "
-                      "the base, so that a server could notice the pause")
+    chat.add_argument("--no-lookup", action="store_true", help="draft nothing from the text itself, which is quicker "
+                      "than the base, so that a server could notice the pause")
     chat.add_argument("--rate", type=float, default=100, metavar="MBIT/S", help="of the link, for the number of drafts")
     chat.add_argument("--invocation", default="", metavar="TEXT", help="from which on an activated adapter applies")
     chat.add_argument("--row-factors", metavar="FILE", help="of an adapter that was DoRA")

@@ -111,8 +111,8 @@ class _Invocation:
             return inner(*args, **kwargs)
         settings = kwargs.get("generation_config") or self._model.generation_config
         if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
-            raise UnsupportedError("an activated adapter: got guidance_scale, whose second text has no invocation of its "
-                                   "own, expected none")
+            raise UnsupportedError("an activated adapter: got guidance_scale, whose second text has no invocation of "
+                                   "its own, expected none")
         ids = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
         self._now.starts = self._starts(ids)
         if (seen := kwargs.get("attention_mask")) is not None:
@@ -286,7 +286,8 @@ def _draft(generate, base, lookup, *args, **kwargs):
     may be no longer, and transformers cuts what was accepted."""
     if not getattr(kwargs.get("generation_config"), "is_assistant", False):
         return generate(*args, **kwargs)
-    config, drafts, cache = base.config.get_text_config(), base.generation_config.num_assistant_tokens, _cache_of(kwargs)
+    config, cache = base.config.get_text_config(), _cache_of(kwargs)
+    drafts = base.generation_config.num_assistant_tokens
     if (most := getattr(config, "max_position_embeddings", None)) and "input_ids" in kwargs:
         drafts = max(kwargs["max_new_tokens"], min(drafts, most - 1 - kwargs["input_ids"].shape[1]))
     if lookup and cache is not None and "input_ids" in kwargs:  # without a cache the caller keeps no masks

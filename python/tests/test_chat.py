@@ -150,7 +150,7 @@ def test_ctrl_c_stops_a_text_and_not_the_program(capfd, monkeypatch, told, files
     assert code == 0 and out.count("interrupted") == 1
     (_, cut), (*_, second), (_, last) = ([message["content"] for message in each] for each in answers)
     assert cut and text_of("w1 w2 w3").startswith(cut.rstrip()) and last == text_of("w5 w6")
-    assert second == text_of("w1 w2 w3" + cut + "w9")  # whatever the cache had of a rejected draft
+    assert second == text_of(f"w1 w2 w3 {cut} w9")  # whatever the cache had of a rejected draft
     assert "".join(shown).endswith(last)
     assert f"{TOKENS} tokens · " in out
 

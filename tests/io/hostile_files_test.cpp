@@ -320,7 +320,8 @@ std::vector<peft_row> config_rows() {
              }
              return list + "]";
          }()),
-         format, "expected at most 1024 tokens"},
+         format, "expected 1 to 1024 tokens"},
+        {"no tokens", with(R"("alora_invocation_tokens":[])"), format, "1 to 1024 tokens"},
         {"an unknown option", with(R"("rotation":"left")"), unsupported,
          "\"rotation\" set: an unknown option"},
         {"an unknown number", with(R"("gain":0.5)"), unsupported, "\"gain\" set: an unknown option"},

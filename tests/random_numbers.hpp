@@ -53,8 +53,8 @@ class random_numbers : public std::mt19937_64 {
     Poly poly() {
         Poly p;
         [&]<int... I>(std::integer_sequence<int, I...>) {
-            (..., std::ranges::generate(p.template limb<I>(),
-                                        [&] { return residue(Poly::basis_type::template prime<I>); }));
+            (..., std::generate(p.template limb<I>().begin(), p.template limb<I>().end(),
+                                [&] { return residue(Poly::basis_type::template prime<I>); }));
         }
         (std::make_integer_sequence<int, Poly::basis_type::limbs>());
         return p;

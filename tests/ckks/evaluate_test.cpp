@@ -283,3 +283,54 @@ TEST_CASE_FIXTURE(client<four_limbs>, "Negation and scalars are those of the slo
     CHECK(rescaled.scale == four_limbs::scale);
     CHECK(bits(times(1.25, 0), decrypt(rescaled)) > 28);
 }
+
+TEST_CASE_FIXTURE(client<four_limbs>, "A bound on values is followed, and what could wrap is refused") {
+    // Q/2 = 2^199 holds a product at the scale 2^100 below 2^99: 7.9e14 squared, and not 1e15 squared.
+    const auto square = [&](double value, double bound) {
+        const slot_vector values(four_limbs::slots, value);  // equal slots: one large coefficient
+        auto c = encrypt(values);
+        c.largest = bound;
+        ckks::multiply_plain(c, ckks::encode_factor(c, values));
+        return ckks::rescale(c);
+    };
+    const auto fits = square(7.9e14, 7.9e14);
+    CHECK(fits.largest == doctest::Approx(6.241e29));
+    CHECK(std::abs(decrypt(fits)[0] - 7.9e14 * 7.9e14) < 1e-12 * fits.largest);
+    CHECK_THROWS_WITH_AS(
+        square(1e15, 1e15),
+        "multiply_plain: values could reach 1e+30, expected less than 6.34e+29 at a scale of "
+        "2^100.0, or they wrap modulo Q; take smaller values, a longer modulus chain or a "
+        "tighter `largest`",
+        tensafe::encoding_error);
+    // Without a bound it wraps, as it did: the number is another one.
+    constexpr double none = std::numeric_limits<double>::quiet_NaN();
+    CHECK(std::abs(decrypt(square(1e15, none))[0] - 1e30) > 1e29);
+
+    auto a = encrypt({3.0});
+    a.largest = 4;
+    auto b = a;
+    ckks::add(a, b);
+    ckks::subtract(a, b);
+    CHECK(a.largest == 12);
+    ckks::negate(a);
+    ckks::multiply_integer(a, -5);
+    CHECK(a.largest == 60);
+    ckks::add_scalar(a, -1.5);
+    ckks::add_plain(a, ckks::encode_like(a, slot_vector{{3, -4}, 1}));
+    ckks::subtract_plain(a, ckks::encode_like(a, slot_vector{0.5}));
+    CHECK(a.largest == 67);
+    ckks::multiply_scalar(a, -2);
+    CHECK(ckks::level_reduce<1>(ckks::rescale(a)).largest == 134);
+
+    // Refused sums, levels and half a bound leave everything as it was.
+    a = b;
+    a.largest = 0.75 * 0x1p159;
+    CHECK_THROWS_AS(ckks::add(a, a), tensafe::encoding_error);
+    CHECK_THROWS_AS(ckks::level_reduce<2>(a), tensafe::encoding_error);
+    CHECK(equal(a, b));
+    CHECK(a.largest == 0.75 * 0x1p159);
+    CHECK_THROWS_AS(ckks::multiply_plain(a, encode<four_limbs>({1.0})), tensafe::parameter_error);
+    b.largest = none;
+    CHECK_THROWS_AS(ckks::add(a, b), tensafe::parameter_error);
+    CHECK(std::isnan(ckks::encode_factor(b, slot_vector{1.0}).largest));  // nobody asked for it
+}

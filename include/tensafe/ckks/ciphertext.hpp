@@ -6,6 +6,7 @@
 #include <tensafe/rns/poly.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace tensafe::ckks {
@@ -22,6 +23,9 @@ struct ciphertext {
     rns::poly<basis, rns::evaluation_form> c0;
     rns::poly<basis, rns::evaluation_form> c1;
     double scale = P::scale;
+    /// An optional bound on the absolute values in the slots: whoever sets it (`c.largest = 1e6`) has it
+    /// followed through all operations on this ciphertext, which then refuse what could wrap modulo Q.
+    double largest = std::numeric_limits<double>::quiet_NaN();
 };
 
 /// Fills every limb with uniform residues: lane first_lane + I of the seed's stream gives limb I.

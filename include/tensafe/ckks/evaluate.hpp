@@ -6,10 +6,13 @@
 #include <tensafe/rns/pointwise.hpp>
 #include <tensafe/rns/rescale.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -44,20 +47,82 @@ inline void check_rescaled(double scale, double prime, double least_scale) {
             "name a smaller least_scale");
     }
 }
+
+/// Half the modulus of a level.
+template <parameter_set P, int Level>
+inline constexpr double half_modulus = [] {
+    double half = 0.5;
+    for (const arith::word q : P::template basis_at<Level>::primes) {
+        half *= static_cast<double>(q);
+    }
+    return half;
+}();
+
+/// Refuses slots so large that their coefficients, at most as large times the scale, would wrap modulo Q.
+template <parameter_set P, int Level>
+void check_range(const char* operation, double largest, double scale) {
+    if (largest * scale >= half_modulus<P, Level>) {  // false where there is no bound
+        std::array<char, 128> numbers{};
+        std::snprintf(numbers.data(), numbers.size(),
+                      "could reach %.3g, expected less than %.3g at a scale of 2^%.1f", largest,
+                      half_modulus<P, Level> / scale, std::log2(scale));
+        throw encoding_error(
+            std::string(operation) + ": values " + numbers.data() +
+            ", or they wrap modulo Q; take smaller values, a longer modulus chain or a tighter `largest`");
+    }
+}
+
+/// The bound of a result, where the first operand has one: that of its values, checked.
+template <parameter_set P, int Level, class Operand, class Combine>
+double combined_bound(const char* operation, const ciphertext<P, Level>& a, const Operand& b, double scale,
+                      Combine combine) {
+    if (!std::isnan(a.largest) && std::isnan(b.largest)) {
+        throw parameter_error(std::string(operation) +
+                              ": the first operand has a bound on its values and the second has none; set "
+                              "`largest` before encode_like or encode_factor, or of both ciphertexts");
+    }
+    const double largest = combine(a.largest, b.largest);
+    check_range<P, Level>(operation, largest, scale);
+    return largest;
+}
+
+template <class Values>
+double largest_magnitude(const Values& slots) {
+    double largest = 0;
+    for (const auto& slot : slots) {
+        largest = std::max(largest, std::abs(slot));
+    }
+    return largest;
+}
+
+/// Encodes slots for `c`, in evaluation form; looks for the largest only where `c` has a bound.
+template <parameter_set P, int Level, class Values>
+plaintext<P, rns::evaluation_form, Level> encode_operand(const ciphertext<P, Level>& c, const Values& slots,
+                                                         double scale) {
+    auto result = forward(encode_slots<P, Level>(std::span(slots), scale));
+    if (!std::isnan(c.largest)) {
+        result.largest = largest_magnitude(std::span(slots));
+    }
+    return result;
+}
 }  // namespace detail
 
-/// Adds two ciphertexts: a += b.  @throws parameter_error if the scales differ
+/// Adds two ciphertexts: a += b.  @throws parameter_error if the scales differ; encoding_error
+/// if a bound is set and values could wrap
 template <parameter_set P, int Level>
 void add(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     detail::check_scales("add", a.scale, b.scale);
+    a.largest = detail::combined_bound("add", a, b, a.scale, std::plus());
     rns::add(a.c0, b.c0);
     rns::add(a.c1, b.c1);
 }
 
-/// Subtracts ciphertexts: a -= b.  @throws parameter_error if the scales differ
+/// Subtracts ciphertexts: a -= b.  @throws parameter_error if the scales differ; encoding_error
+/// if a bound is set and values could wrap
 template <parameter_set P, int Level>
 void subtract(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     detail::check_scales("subtract", a.scale, b.scale);
+    a.largest = detail::combined_bound("subtract", a, b, a.scale, std::plus());
     rns::subtract(a.c0, b.c0);
     rns::subtract(a.c1, b.c1);
 }
@@ -67,23 +132,29 @@ void add(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce 
 template <parameter_set P, int A, int B>
 void subtract(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
 
-/// Adds a plaintext: a += p.  @throws parameter_error if the scales differ
+/// Adds a plaintext: a += p.  @throws parameter_error if the scales differ; encoding_error
+/// if a bound is set and values could wrap
 template <parameter_set P, int Level>
 void add_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
     detail::check_scales("add_plain", a.scale, p.scale);
+    a.largest = detail::combined_bound("add_plain", a, p, a.scale, std::plus());
     rns::add(a.c0, p.value);
 }
 
-/// Subtracts a plaintext: a -= p.  @throws parameter_error if the scales differ
+/// Subtracts a plaintext: a -= p.  @throws parameter_error if the scales differ; encoding_error
+/// if a bound is set and values could wrap
 template <parameter_set P, int Level>
 void subtract_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
     detail::check_scales("subtract_plain", a.scale, p.scale);
+    a.largest = detail::combined_bound("subtract_plain", a, p, a.scale, std::plus());
     rns::subtract(a.c0, p.value);
 }
 
 /// Multiplies by a plaintext, entry by entry in the slots: a *= p. The scales multiply. No NTT.
+/// @throws encoding_error if a bound is set and values could wrap
 template <parameter_set P, int Level>
-void multiply_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) noexcept {
+void multiply_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
+    a.largest = detail::combined_bound("multiply_plain", a, p, a.scale * p.scale, std::multiplies());
     rns::multiply(a.c0, a.c0, p.value);
     rns::multiply(a.c1, a.c1, p.value);
     a.scale *= p.scale;
@@ -139,16 +210,16 @@ void multiply_scalar(ciphertext<P, 0>&, double) = delete;  // no level left: use
 /// @throws as encode_slots
 template <parameter_set P, int Level, class Values>
 plaintext<P, rns::evaluation_form, Level> encode_like(const ciphertext<P, Level>& c, const Values& slots) {
-    return forward(encode_slots<P, Level>(std::span(slots), c.scale));
+    return detail::encode_operand(c, slots, c.scale);
 }
 
 /// Encodes slots as factors of a ciphertext of this level: at the scale of the prime that the next rescale
 /// drops, which then brings the product's scale back to that of the ciphertext.
 /// @param slots  up to N/2 values, double or std::complex<double>
 template <parameter_set P, int Level, class Values>
-requires(Level >= 1) plaintext<P, rns::evaluation_form, Level> encode_factor(const ciphertext<P, Level>&,
+requires(Level >= 1) plaintext<P, rns::evaluation_form, Level> encode_factor(const ciphertext<P, Level>& c,
                                                                              const Values& slots) {
-    return forward(encode_slots<P, Level>(std::span(slots), P::template rescale_factor<Level>));
+    return detail::encode_operand(c, slots, P::template rescale_factor<Level>);
 }
 template <parameter_set P, class Values>
 void encode_factor(const ciphertext<P, 0>&, const Values&) = delete;  // no level left: use a longer chain
@@ -160,16 +231,18 @@ template <parameter_set P, int Level>
 requires(Level >= 1) ciphertext<P, Level - 1> rescale(const ciphertext<P, Level>& c,
                                                       double least_scale = P::scale / 2) {
     detail::check_rescaled(c.scale, P::template rescale_factor<Level>, least_scale);
-    return {rns::rescale(c.c0), rns::rescale(c.c1), c.scale / P::template rescale_factor<Level>};
+    return {rns::rescale(c.c0), rns::rescale(c.c1), c.scale / P::template rescale_factor<Level>, c.largest};
 }
 template <parameter_set P>
 void rescale(const ciphertext<P, 0>&, double = 0) = delete;  // no level left: use a longer modulus chain
 
 /// Drops primes until `Target` rescales are left; value and scale stay.
+/// @throws encoding_error if a bound is set and values could wrap
 template <int Target, parameter_set P, int Level>
 ciphertext<P, Target> level_reduce(const ciphertext<P, Level>& c) {
     static_assert(Target >= 0 && Target <= Level, "ckks::level_reduce: a ciphertext can only lose levels");
-    return {rns::level_reduce<Target + 1>(c.c0), rns::level_reduce<Target + 1>(c.c1), c.scale};
+    detail::check_range<P, Target>("level_reduce", c.largest, c.scale);
+    return {rns::level_reduce<Target + 1>(c.c0), rns::level_reduce<Target + 1>(c.c1), c.scale, c.largest};
 }
 
 }  // namespace tensafe::ckks

@@ -5,8 +5,10 @@
 #include <tensafe/rns/poly.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <complex>
 #include <concepts>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,6 +24,8 @@ struct plaintext {
 
     rns::secret_poly<basis, Form> value;
     double scale = P::scale;
+    /// The largest absolute value in the slots, where a ciphertext's bound asked for it; else NaN. Not wiped.
+    double largest = std::numeric_limits<double>::quiet_NaN();
 };
 
 /// Encodes up to N/2 complex slots.  @throws as encoding::encode_slots
@@ -57,7 +61,7 @@ plaintext<P, rns::evaluation_form, Level> encode_constant(double value, double s
     });
     return {rns::secret_poly<typename P::template basis_at<Level>, rns::evaluation_form>(
                 std::move(constant.value).take()),
-            scale};
+            scale, std::fabs(value)};
 }
 
 /// Encodes up to N coefficients.  @throws as encoding::encode_coefficients
@@ -89,13 +93,13 @@ std::vector<double> decode_coefficients(const plaintext<P, rns::coefficient_form
 /// Transforms a plaintext to evaluation form; the memory is reused.
 template <parameter_set P, int Level>
 plaintext<P, rns::evaluation_form, Level> forward(plaintext<P, rns::coefficient_form, Level> p) {
-    return {rns::forward(std::move(p.value)), p.scale};
+    return {rns::forward(std::move(p.value)), p.scale, p.largest};
 }
 
 /// Transforms a plaintext to coefficient form; the memory is reused.
 template <parameter_set P, int Level>
 plaintext<P, rns::coefficient_form, Level> inverse(plaintext<P, rns::evaluation_form, Level> p) {
-    return {rns::inverse(std::move(p.value)), p.scale};
+    return {rns::inverse(std::move(p.value)), p.scale, p.largest};
 }
 
 }  // namespace tensafe::ckks

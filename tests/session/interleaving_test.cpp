@@ -39,7 +39,7 @@ class run {
   public:
     run(std::uint64_t seed, const faults& may) : random_(seed), may_(may) {
         book = &book_;
-        model_->layout().tokens_ahead = 2 + random_() % 3;
+        model_->layout().tokens_ahead = 2 + random_() % 7;
         session::block_policy policy;
         if (random_() % 4 == 0) {
             policy.expected_tokens = random_() % 12;

@@ -80,9 +80,19 @@ struct query {
     numbers request;
 };
 
+/// Three parts of eight outputs, or fewer.
+constexpr std::size_t outputs = 24;
+
+/// The seed of the block with this number.
+inline random::seed seed_of(std::uint64_t block) {
+    return tests::numbered_seed(block);
+}
+
 class client_block {
   public:
-    client_block(std::uint64_t id, std::size_t tokens) { request_.d = id, request_.tokens = tokens; }
+    client_block(std::uint64_t id, std::size_t tokens) {
+        request_.d = id, request_.tokens = tokens, request_.seed = seed_of(id);
+    }
     const lora::block_request& request() const noexcept { return request_; }
     std::size_t left() const noexcept { return request_.tokens - next_; }
     void encrypt(std::span<const float> h, lora::token_query& to, double /*overflow_margin*/) {
@@ -97,16 +107,23 @@ class client_block {
         encrypt(h, to, overflow_margin);
         return true;
     }
+    bool is_accepted() const noexcept { return accepted_.size() == outputs; }
+    void accept(const lora::block_reply& r) {
+        require<format_error>(r.d == request_.d, {"rehearsal: the reply of another block"});
+        for (std::size_t k = 0; k < r.c1.size(); ++k) {
+            accepted_.insert(r.first + k);
+        }
+    }
     void decrypt(const lora::token_reply& r, const lora::token_query& q, std::span<double> to) const {
-        must(is_accepted, "an answer was opened without the server's part of its block");
+        must(is_accepted(), "an answer was opened without the server's part of its block");
         require<format_error>(r.position == q.request.position, {"rehearsal: another position"});
         to[0] = static_cast<double>(get(r.c0, 0));
     }
-    bool is_accepted = false;
 
   private:
     lora::block_request request_;
     std::size_t next_ = 0;
+    std::set<std::size_t> accepted_;  ///< outputs
 };
 
 struct plan {
@@ -127,10 +144,7 @@ class client_model {
         return true;
     }
     client_block prepare(std::size_t) const { return {book->next_block++, layout_.tokens_ahead}; }
-    static void accept(client_block& b, const lora::block_reply& r) {
-        require<format_error>(r.d == b.request().d, {"rehearsal: the reply of another block"});
-        b.is_accepted = true;
-    }
+    static void accept(client_block& b, const lora::block_reply& r) { b.accept(r); }
     static void decrypt(std::size_t, const numbers& r, const query&, int&, std::span<double> to) {
         to[0] = static_cast<double>(r.of.at(0));
     }
@@ -146,8 +160,11 @@ class server_block {
         : id(of_client), number(book->next_block++), used(tokens) {}
     bool is_open(std::size_t p) const noexcept { return p < used.size() && !used[p]; }
     std::size_t left() const { return static_cast<std::size_t>(std::count(used.begin(), used.end(), false)); }
-    std::uint64_t id = 0;      ///< the client's
-    std::uint64_t number = 0;  ///< the server's own
+    random::seed seed() const { return seed_of(id); }
+    std::size_t prepared() const noexcept { return prepared_; }
+    std::uint64_t id = 0;       ///< the client's
+    std::size_t prepared_ = 0;  ///< outputs
+    std::uint64_t number = 0;   ///< the server's own
     std::vector<bool> used;
 };
 
@@ -184,12 +201,14 @@ struct protocol {
     static lora::token_cost cost_of_block(const client_model& m, std::size_t) {
         lora::token_cost c;
         c.hidden_states = m.layout().tokens_ahead;
+        c.outputs = rehearsal::outputs;
         c.online_up = 8'000;
         c.online_down = 200;
         c.bytes_up = 100 + c.hidden_states * c.online_up;
         c.bytes_down = 120'000 + c.hidden_states * c.online_down;
         return c;
     }
+    static std::size_t outputs(const server_model&, std::size_t) { return rehearsal::outputs; }
     static std::size_t bytes_of_block(const server_model&, std::size_t) { return 1000; }
 
     static void write_as(wire::kind what, const wire::envelope& of,
@@ -208,13 +227,13 @@ struct protocol {
         return {body.begin(), body.end()};
     }
     static void write(const lora::block_request& r, const wire::envelope& of, bytes& to) {
-        write_as(wire::kind::block_request, of, {r.d, r.tokens}, to);
+        write_as(wire::kind::block_request, of, {r.d, r.tokens, r.outputs, r.first}, to);
     }
     static void write(const lora::token_request& r, const wire::envelope& of, bytes& to) {
         write_as(wire::kind::token_request, of, {get(r.c0, 0), get(r.c0, 1), r.position, r.block}, to);
     }
     static void write(const lora::block_reply& r, const wire::envelope& of, bytes& to) {
-        write_as(wire::kind::block_reply, of, {r.d}, to);
+        write_as(wire::kind::block_reply, of, {r.d, r.first, r.c1.size()}, to);
     }
     static void write(const lora::token_reply& r, const wire::envelope& of, bytes& to) {
         write_as(wire::kind::token_reply, of, {get(r.c0, 0), r.position}, to);
@@ -229,8 +248,14 @@ struct protocol {
         to.of.assign(1, get(body, 0));
     }
     static void read(std::span<const std::uint8_t> from, const client_model&, std::size_t,
-                     lora::block_reply& to) {
-        to.d = get(body_of(wire::kind::block_reply, from), 0);
+                     const lora::block_request& of, lora::block_reply& to) {
+        const bytes body = body_of(wire::kind::block_reply, from);
+        to.d = get(body, 0);
+        to.first = get(body, 1);
+        to.c1.resize(get(body, 2));
+        require<format_error>(
+            to.first == of.first && to.c1.size() == (of.outputs == 0 ? rehearsal::outputs : of.outputs),
+            {"rehearsal: the reply of another part"});
     }
     static void read(std::span<const std::uint8_t> from, const client_model&, std::size_t,
                      std::size_t position, lora::token_reply& to) {
@@ -252,6 +277,9 @@ struct protocol {
         lora::block_request r;
         r.d = get(body, 0);
         r.tokens = get(body, 1);
+        r.outputs = get(body, 2);
+        r.first = get(body, 3);
+        r.seed = seed_of(r.d);
         return r;
     }
 
@@ -262,12 +290,19 @@ struct protocol {
     }
     static void prepare(zeros&, const server_model&, std::size_t, const lora::block_request& from, workspace&,
                         server_block& block, lora::block_reply& to) {
-        block = server_block(from.d, from.tokens);
+        if (from.first == 0) {
+            block = server_block(from.d, from.tokens);
+        }
+        must(block.id == from.d && block.prepared_ == from.first, "a part is not the next one of its block");
         to.d = from.d;
+        to.first = from.first;
+        to.c1.resize(from.outputs == 0 ? rehearsal::outputs : from.outputs);
+        block.prepared_ += to.c1.size();
     }
     static void answer(const server_model&, std::size_t, server_block& block, const lora::token_request& from,
                        workspace&, lora::token_reply& to) {
         must(get(from.c0, 0) == block.id, "a token went to another block than its own");
+        must(block.prepared_ == rehearsal::outputs, "a token was answered before all parts were there");
         must(++book->answered[{block.number, from.position}] == 1, "a position was answered twice");
         const state h = get(from.c0, 1);
         book->hide(block.id, from.position, h);

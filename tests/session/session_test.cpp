@@ -286,6 +286,100 @@ TEST_CASE("the next block is asked for when one is nearly used up, and not befor
     CHECK(stopped.client.next() == nullptr);
 }
 
+TEST_CASE("a block that is asked for ahead comes in parts, one after a call at most") {
+    pair both;
+    both.model->layout().tokens_ahead = 8;
+    client_session client(both.model);  // has blocks of eight tokens
+    client.opened({});
+    // The parts that a call brings about: first outputs and their number.
+    std::vector<std::pair<std::size_t, std::size_t>> parts;
+    const auto ask = [&](std::size_t rows, std::size_t answered) {
+        rows_call one(rows);
+        client.begin(one);
+        std::vector<bytes> sent;
+        while (const auto* const m = client.next()) {
+            m->write(sent.emplace_back());
+            if (m->what() == wire::kind::block_request) {
+                parts.emplace_back(m->block().first, m->block().outputs);
+            }
+        }
+        for (const bytes& m : sent) {
+            client.take(both.serve(m));
+        }
+        CHECK(one.answered() == answered);
+        client.end(one);
+        return std::exchange(parts, {});
+    };
+    using expected = std::vector<std::pair<std::size_t, std::size_t>>;
+    CHECK(ask(5, 5) == expected{{0, 0}});   // who waits asks for all of them at once
+    CHECK(ask(1, 1) == expected{{0, 16}});  // two positions are left for two parts
+    CHECK(ask(1, 1) == expected{{16, 8}});
+    CHECK(ask(1, 1).empty());
+    CHECK(ask(6, 6) == expected{{0, 16}});  // of the third block
+    CHECK(ask(3, 3) == expected{{16, 8}});  // now there is no time: the rest before the first token in it
+    CHECK(both.of.answers == 17);
+}
+
+TEST_CASE("a part that is lost ends its block, and nothing that was paid for") {
+    pair both;
+    both.model->layout().tokens_ahead = 8;
+    client_session client(both.model);
+    client.opened({});
+    const auto up = [&](std::size_t rows, rows_call& one) {
+        client.begin(one);
+        std::vector<bytes> sent;
+        while (const auto* const m = client.next()) {
+            m->write(sent.emplace_back());
+        }
+        CHECK(sent.size() >= rows);
+        return sent;
+    };
+    const auto deliver = [&](const std::vector<bytes>& sent) {
+        for (const bytes& m : sent) {
+            try {
+                client.take(both.serve(m));
+            } catch (const refused_error& e) {
+                client.refused(number_of(m), e.why(), std::current_exception());
+            }
+        }
+    };
+    rows_call first(6);
+    deliver(up(6, first));  // and the first part of the next block
+    client.end(first);
+    both.server.drop_blocks();  // for want of memory
+    rows_call second(3);
+    auto sent = up(3, second);
+    for (int tries = 0; !sent.empty(); ++tries) {
+        REQUIRE(tries < 10);
+        deliver(sent);
+        sent.clear();
+        while (const auto* const m = client.next()) {
+            m->write(sent.emplace_back());
+        }
+    }
+    CHECK(second.answered() == 3);
+    CHECK(both.of.answers == 9);
+    client.end(second);
+
+    // A server takes parts in their order, each once, and no token before the last.
+    lora::block_request part;
+    part.d = 70;
+    part.tokens = 8;
+    const auto ask = [&](std::uint64_t number, std::size_t from, std::size_t outputs) {
+        part.first = from;
+        part.outputs = outputs;
+        bytes message;
+        protocol::write(part, {number, 1, 0}, message);
+        return both.refused(message);
+    };
+    constexpr auto answered = session::refusal::other;  // as `refused` says where there is no refusal
+    CHECK(ask(100, 8, 8) == session::refusal::unknown_block);
+    CHECK(ask(101, 0, 8) == answered);
+    CHECK(ask(102, 16, 8) == session::refusal::unknown_block);
+    CHECK(ask(103, 8, 8) == answered);
+    CHECK(ask(104, 8, 8) == session::refusal::unknown_block);
+}
+
 TEST_CASE("replies that nobody waits for are refused, and the session goes on over another connection") {
     pair both;
     rows_call asked(1);

@@ -106,6 +106,39 @@ TEST_CASE("messages of blocks are as long as the cost of a site says, checksum r
     }
 }
 
+TEST_CASE("parts of blocks come back as they were, and others than there are are refused") {
+    const auto many = block_plan(20, 300, 32);
+    auto asked = wire_messages::some_block_request(many, 1);
+    asked.outputs = 4;
+    asked.first = 16;
+    const auto write = wire::write_block_request<small, protects>;
+    const byte_vector m = golden("block_request_part_n1024_d300_t32", written(asked, 7, write));
+    CHECK(m.size() == asked.bytes());
+    const lora::block_request got = wire::read_block_request(m, many);
+    CHECK(got.seed == asked.seed);
+    CHECK(got.outputs == 4);
+    CHECK(got.first == 16);
+    CHECK_THROWS_AS(static_cast<void>(wire::read_block_request(m, plan)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(wire::read_block_request(with_number(m, 56, std::uint32_t{5}), many)),
+                    shape_error);
+    CHECK_THROWS_AS(static_cast<void>(wire::read_block_request(with_number(m, 56, std::uint32_t{0}), many)),
+                    format_error);
+    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+    for (const std::uint32_t first : {std::uint32_t{17}, most}) {
+        CHECK_THROWS_AS(static_cast<void>(wire::read_block_request(with_number(m, 92, first), many)),
+                        shape_error);
+    }
+    lora::block_reply part = wire_messages::some_block_reply(many, 2);
+    part.c1.erase(part.c1.begin(), part.c1.begin() + 16);
+    const byte_vector reply = written(part, 7, wire::write_block_reply<small, protects>);
+    lora::block_reply read;
+    wire::read_block_reply(reply, many, 16, 4, read);
+    CHECK(read.first == 16);
+    CHECK(read.c1 == part.c1);
+    CHECK_THROWS_AS(wire::read_block_reply(reply, many, 8, 8, read), format_error);
+    CHECK_THROWS_AS(wire::read_block_reply(reply, many, read), format_error);
+}
+
 TEST_CASE("shapes that lie are refused, and what was there before stays") {
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     const auto refused = [](const byte_vector& good, auto read, std::initializer_list<std::size_t> places) {

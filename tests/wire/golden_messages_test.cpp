@@ -93,6 +93,7 @@ namespace lora = tensafe::lora;
 template <class Protection>
 const lora::packing_plan<P, tiles, Protection> plan_of_three(3, 200, 1);
 const auto blocks = wire_messages::block_plan(6, 300, 32);
+const auto many_blocks = wire_messages::block_plan(20, 300, 32);
 
 /// A kept message, read, and written again with an envelope.
 struct kept_message {
@@ -154,6 +155,10 @@ const std::vector<kept_message> all_kept = {
      [](const bytes& m, const auto& e) { return wire::write_whole_adapter(wire::read_held_adapter(m), e); }},
     kept_block(
         "block_request_n1024_d300_t32", [](const bytes& m) { return wire::read_block_request(m, blocks); },
+        wire::write_block_request<P, protects>),
+    kept_block(
+        "block_request_part_n1024_d300_t32",
+        [](const bytes& m) { return wire::read_block_request(m, many_blocks); },
         wire::write_block_request<P, protects>),
     kept_block("block_reply_n1024_r6_d300_t32",
                into<lora::block_reply>([](const bytes& m, auto& r) { wire::read_block_reply(m, blocks, r); }),

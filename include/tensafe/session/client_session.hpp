@@ -128,7 +128,8 @@ class call {
 /// - Messages go up before earlier replies are read: at most 32 at first and 256 later, whose replies take
 ///   reply_window bytes together and whose requests request_window, or one message of any size; a block's
 ///   request before the tokens that need it. What fits takes one round trip, and more keeps the line full.
-/// - Blocks are asked for as block_policy says, and when one is nearly used up the next is under way.
+/// - Blocks are asked for as block_policy says, and when one is nearly used up the next is under way: one
+///   part of it after a call, so that no answer waits for a whole block.
 /// - A call that the limit of queries cannot pay is refused before anything is sent.
 ///
 /// Whoever has the connection sends what `next` gives, gives each reply to `take` or each refusal to
@@ -143,9 +144,9 @@ class basic_client_session {
 
     struct block {
         block_type positions;
-        std::uint64_t number = 0;  ///< number of the block's request, as it was sent last
-        bool is_asked_for = true;  ///< whether the block's request has no answer
-        bool is_accepted = false;
+        std::uint64_t number = 0;    ///< number of the request for its first part, as it was sent last
+        std::size_t asked = 0;       ///< outputs that were asked for
+        std::size_t parts = 0;       ///< the number of requests for parts without an answer
         bool is_dead = false;        ///< the server does not have it, or never will
         std::size_t unanswered = 0;  ///< the number of tokens without a reply
     };
@@ -159,7 +160,7 @@ class basic_client_session {
         wire::kind what() const noexcept { return what_; }
         const wire::envelope& of() const noexcept { return of_; }
         const typename Protocol::request& alone() const noexcept { return query_.request; }
-        const lora::block_request& block() const noexcept { return block_->positions.request(); }
+        const lora::block_request& block() const noexcept { return part_; }
         const lora::token_request& token() const noexcept { return token_.request; }
         /// Writes the message over `to`.
         void write(std::vector<std::uint8_t>& to) const {
@@ -188,6 +189,7 @@ class basic_client_session {
         std::size_t reply_bytes_ = 0;
         std::size_t request_bytes_ = 0;
         block_place block_{};
+        lora::block_request part_;
         typename Protocol::query query_;
         lora::token_query token_;
         bool is_early_ = false;  ///< the answer is here, and waits for the answer to the block
@@ -347,7 +349,7 @@ class basic_client_session {
         require<format_error>(at != messages_.end() && at->of_.group == head.group,
                               {"client_session: got a reply to request ", head.number, " of group ",
                                head.group, ", which nobody waits for"});
-        take(*at, [&](auto&... to) { Protocol::read(bytes, *model_, at->of_.group, to...); });
+        take(*at, [&](auto&&... to) { Protocol::read(bytes, *model_, at->of_.group, to...); });
     }
 
     /// Takes a reply in place: `fill` writes it, of the kind that goes with the message.
@@ -357,7 +359,7 @@ class basic_client_session {
         const auto at = find(to.of_.number);
         require<parameter_error>(at != messages_.end(), {"client_session: got the reply to request ",
                                                          to.of_.number, ", which is not under way"});
-        take(*at, [&](auto&... to_fill) { fill(std::get<sizeof...(to_fill) - 1>(std::tie(to_fill...))); });
+        take(*at, [&](auto&&... to_fill) { fill(std::get<sizeof...(to_fill) - 1>(std::tie(to_fill...))); });
     }
 
     /// Takes the server's refusal of a message.
@@ -393,14 +395,18 @@ class basic_client_session {
             // Refused as replayed, the block's reply was lost, and there may be room for another: one row
             // goes alone before it is asked for, so that who refuses all blocks is not asked for ever.
             std::size_t& alone = groups_[at->of_.group].alone;
-            alone = std::max(alone, why == refusal::replayed ? 1 : model_->layout().tokens_ahead);
+            const bool is_lost = why == refusal::replayed || at->part_.first != 0;
+            alone = std::max(alone, is_lost ? 1 : model_->layout().tokens_ahead);
             give_up(at);
             return remove(at);
         }
         const bool is_unknown = why == refusal::unknown_block && at->what_ == wire::kind::token_request;
         if (is_unknown) {
-            if (!at->block_->is_dead && at->token_.request.block != at->block_->number) {
-                return send_later(at);  // under the block's new number
+            const bool is_too_early = std::any_of(messages_.begin(), messages_.end(), [&](const message& m) {
+                return m.what_ == wire::kind::block_request && m.block_ == at->block_ && !m.is_sent_;
+            });
+            if (!at->block_->is_dead && (is_too_early || at->token_.request.block != at->block_->number)) {
+                return send_later(at);  // once a part is there, or under the block's new number
             }
             give_up(at);
         }
@@ -477,10 +483,9 @@ class basic_client_session {
     struct group {
         lora::token_cost cost;
         lora::token_cost cost_of_block;
-        std::list<block> blocks;   ///< oldest first
-        std::size_t asked = 0;     ///< hidden states that went up, or are to
-        std::size_t alone = 0;     ///< hidden states that go alone, as the server had no room for a block
-        bool looks_ahead = false;  ///< hidden states went up since the next block was thought of
+        std::list<block> blocks;  ///< oldest first
+        std::size_t asked = 0;    ///< hidden states that went up, or are to
+        std::size_t alone = 0;    ///< hidden states that go alone, as the server had no room for a block
         std::optional<std::uint64_t> left;
     };
 
@@ -522,11 +527,8 @@ class basic_client_session {
         at->from_ = nullptr;
         at->refused_ = 0;
         const bool is_token = what == wire::kind::token_request;
-        const bool is_block = what == wire::kind::block_request;
-        at->reply_bytes_ = is_token   ? cost.online_down
-                           : is_block ? cost.bytes_down - cost.hidden_states * cost.online_down
-                                      : cost.bytes_down;
-        at->request_bytes_ = is_token ? cost.online_up : is_block ? 0 : cost.bytes_up;
+        at->reply_bytes_ = is_token ? cost.online_down : cost.bytes_down;
+        at->request_bytes_ = is_token ? cost.online_up : cost.bytes_up;
         replies_ += at->reply_bytes_;
         requests_ += at->request_bytes_;
         return at;
@@ -535,7 +537,7 @@ class basic_client_session {
         replies_ -= at->reply_bytes_;
         requests_ -= at->request_bytes_;
         if (at->what_ == wire::kind::block_request) {
-            at->block_->is_asked_for = false;
+            --at->block_->parts;
             prune(groups_[at->of_.group]);
         } else if (at->what_ == wire::kind::token_request) {
             --at->block_->unanswered;
@@ -557,7 +559,7 @@ class basic_client_session {
     }
     static void prune(group& g) {
         std::erase_if(g.blocks, [](const block& b) {
-            return b.unanswered == 0 && !b.is_asked_for && (b.is_dead || b.positions.left() == 0);
+            return b.unanswered == 0 && b.parts == 0 && (b.is_dead || b.positions.left() == 0);
         });
     }
 
@@ -566,7 +568,7 @@ class basic_client_session {
             require<closed_error>(!is_used_up(), {"client_session: the numbers of this session are used up"});
             at->of_.number = next_number_++;
             if (at->what_ == wire::kind::block_request) {
-                at->block_->number = at->of_.number;
+                at->block_->number = at->part_.first == 0 ? at->of_.number : at->block_->number;
             } else if (at->what_ == wire::kind::token_request) {
                 at->token_.request.block = at->block_->number;
             }
@@ -584,7 +586,7 @@ class basic_client_session {
         at->of_.number = 0;
         at->is_sent_ = false;
         at->may_be_known_ = false;
-        if (at->what_ == wire::kind::block_request) {
+        if (at->what_ == wire::kind::block_request && at->part_.first == 0) {
             at->block_->number = 0;
         }
         const place before = std::find_if(messages_.begin(), messages_.end(), [&](const message& m) {
@@ -621,24 +623,26 @@ class basic_client_session {
         const bool again = !c.again_.empty();
         const call::attempt row = again ? c.again_.back() : call::attempt{c.next_, 0};
         constexpr int most_in_blocks = 2;  // then it goes alone
-        block* in = nullptr;
+        block_place in = g.blocks.end();
         if (has_blocks_ && row.refused < most_in_blocks) {
-            const auto usable = std::find_if(g.blocks.begin(), g.blocks.end(), [](const block& b) {
-                return !b.is_dead && b.positions.left() > 0;
-            });
-            if (usable != g.blocks.end()) {
-                in = &*usable;
-            } else if (g.alone == 0 && policy_.is_worth(g.cost, g.cost_of_block, g.asked, 0)) {
-                return has_room_for_block(g) ? make_block(c.group_) : messages_.end();
+            in = std::find_if(g.blocks.begin(), g.blocks.end(),
+                              [](const block& b) { return !b.is_dead && b.positions.left() > 0; });
+            const std::size_t asked = in != g.blocks.end() ? in->asked : 0;
+            const bool is_wanted = in != g.blocks.end() ||
+                                   (g.alone == 0 && policy_.is_worth(g.cost, g.cost_of_block, g.asked, 0));
+            const std::size_t rest = g.cost_of_block.outputs - asked;
+            if (is_wanted && rest > 0) {
+                return has_room(cost_of_part(g, rest), false) ? ask_for(c.group_, in, rest) : messages_.end();
             }
         }
-        if (!has_room(in != nullptr ? g.cost_of_block : g.cost, in != nullptr)) {
+        const bool is_in_block = in != g.blocks.end();
+        if (!has_room(is_in_block ? g.cost_of_block : g.cost, is_in_block)) {
             return messages_.end();
         }
-        const place at = in != nullptr ? add(wire::kind::token_request, c.group_, g.cost_of_block)
-                                       : add(wire::kind::request, c.group_, g.cost);
-        if (in != nullptr) {
-            at->block_ = std::find_if(g.blocks.begin(), g.blocks.end(), [&](auto& b) { return &b == in; });
+        const place at = is_in_block ? add(wire::kind::token_request, c.group_, g.cost_of_block)
+                                     : add(wire::kind::request, c.group_, g.cost);
+        if (is_in_block) {
+            at->block_ = in;
             ++in->unanswered;
         }
         at->from_ = &c;
@@ -648,9 +652,9 @@ class basic_client_session {
         try {
             const std::span<const float> h = c.source_(row.row);
             bool is_good = true;
-            if (in != nullptr && c.zeros_for_nan_) {
+            if (is_in_block && c.zeros_for_nan_) {
                 is_good = in->positions.encrypt_or_zeros(h, at->token_, c.overflow_margin_);
-            } else if (in != nullptr) {
+            } else if (is_in_block) {
                 in->positions.encrypt(h, at->token_, c.overflow_margin_);
             } else if (c.zeros_for_nan_) {
                 is_good = model_->encrypt_or_zeros(c.group_, h, at->query_, c.overflow_margin_);
@@ -669,46 +673,79 @@ class basic_client_session {
             ++c.next_;
             ++g.asked;
         }
-        g.alone -= in == nullptr ? std::min<std::size_t>(g.alone, 1) : 0;
-        g.looks_ahead = true;
+        g.alone -= is_in_block ? 0 : std::min<std::size_t>(g.alone, 1);
+        looks_ahead_ = true;
         return at;
     }
 
-    bool has_room_for_block(const group& g) const noexcept {
-        lora::token_cost reply = g.cost_of_block;
-        reply.bytes_down -= reply.hidden_states * reply.online_down;
-        reply.bytes_up = 0;
-        return has_room(reply, false);
+    /// The cost of a part of the next block's outputs.
+    static lora::token_cost cost_of_part(const group& g, std::size_t outputs) noexcept {
+        const lora::token_cost& block = g.cost_of_block;
+        lora::token_cost part;
+        part.bytes_down =
+            (block.bytes_down - block.hidden_states * block.online_down) * outputs / block.outputs;
+        return part;
     }
-    place make_block(std::size_t of_group) {
+    /// Makes a message for the next outputs of a block.
+    /// @param of  the end: a new block
+    place ask_for(std::size_t of_group, block_place of, std::size_t outputs) {
         group& g = groups_[of_group];
-        std::list<block> made;
-        made.push_back({model_->prepare(of_group)});
-        const place at = add(wire::kind::block_request, of_group, g.cost_of_block);
-        at->block_ = made.begin();
-        g.blocks.splice(g.blocks.end(), made);
+        if (of == g.blocks.end()) {
+            std::list<block> made;
+            made.push_back({model_->prepare(of_group)});
+            of = made.begin();
+            g.blocks.splice(g.blocks.end(), made);
+        }
+        const place at = add(wire::kind::block_request, of_group, cost_of_part(g, outputs));
+        at->block_ = of;
+        at->part_ = of->positions.request();
+        at->part_.first = of->asked;
+        at->part_.outputs = outputs == g.cost_of_block.outputs ? 0 : outputs;
+        of->asked += outputs;
+        ++of->parts;
         return at;
     }
-    /// Prepares the next block when one is nearly used up, while whoever asks does something else.
+    /// Prepares the next block of a group when one is nearly used up, while whoever asks does something else:
+    /// after a call at most one part of one block.
     const message* ask_ahead() {
+        if (!std::exchange(looks_ahead_, false) || is_used_up()) {
+            return nullptr;
+        }
+        std::size_t most_urgent = groups_.size();
+        std::size_t least_left = std::numeric_limits<std::size_t>::max();
         for (std::size_t i = 0; has_blocks_ && i < groups_.size(); ++i) {
-            group& g = groups_[i];
-            if (!std::exchange(g.looks_ahead, false) || g.alone > 0 || g.blocks.size() != 1 ||
-                g.blocks.front().is_dead) {
+            const group& g = groups_[i];
+            if (g.alone > 0 || g.blocks.empty() || g.blocks.back().is_dead) {
                 continue;
             }
+            const block& last = g.blocks.back();
             const std::size_t left = g.blocks.front().positions.left();
-            if (left <= block_policy::ask_ahead_at(i, groups_.size(), g.cost_of_block.hidden_states) &&
-                policy_.is_worth(g.cost, g.cost_of_block, g.asked, left) && has_room_for_block(g) &&
-                !is_used_up()) {
-                try {
-                    return send(make_block(i));
-                } catch (const std::exception&) {
-                    return nullptr;  // it is made, or fails, when it is needed
-                }
+            const std::size_t tokens = g.cost_of_block.hidden_states;
+            const bool is_begun = last.asked < g.cost_of_block.outputs;
+            const bool is_due = is_begun || (g.blocks.size() == 1 &&
+                                             left <= block_policy::ask_ahead_at(i, groups_.size(), tokens) &&
+                                             policy_.is_worth(g.cost, g.cost_of_block, g.asked, left));
+            if (is_due && left < least_left) {
+                most_urgent = i;
+                least_left = left;
             }
         }
-        return nullptr;
+        if (most_urgent == groups_.size()) {
+            return nullptr;
+        }
+        group& g = groups_[most_urgent];
+        const std::size_t outputs = g.cost_of_block.outputs;
+        const bool is_begun = g.blocks.back().asked < outputs;
+        const std::size_t next = block_policy::outputs_of_part(
+            g.cost_of_block, is_begun ? outputs - g.blocks.back().asked : outputs, least_left);
+        if (!has_room(cost_of_part(g, next), false)) {
+            return nullptr;
+        }
+        try {
+            return send(ask_for(most_urgent, is_begun ? std::prev(g.blocks.end()) : g.blocks.end(), next));
+        } catch (const std::exception&) {
+            return nullptr;  // it is made, or fails, when it is needed
+        }
     }
 
     void encrypt_again(place at, int refused) {
@@ -716,8 +753,8 @@ class basic_client_session {
         remove(at);
     }
     /// Gives up the block of this message, which the server has not: tokens that wait to be sent, or for this
-    /// message to be opened, are encrypted again; those under way are refused one by one, or have kept
-    /// replies.
+    /// message to be opened, are encrypted again, and parts that wait do not go; those under way are refused
+    /// one by one, or have kept replies.
     void give_up(place of) {
         const block_place b = of->block_;
         const bool opens = of->what_ == wire::kind::block_request;
@@ -727,6 +764,9 @@ class basic_client_session {
             if (at != of && at->what_ == wire::kind::token_request && at->block_ == b &&
                 ((!at->is_sent_ && !at->may_be_known_) || (at->is_early_ && opens))) {
                 at->from_ != nullptr ? encrypt_again(at, at->refused_ + 1) : remove(at);
+            } else if (at != of && at->what_ == wire::kind::block_request && at->block_ == b &&
+                       !at->is_sent_ && !at->may_be_known_) {
+                remove(at);
             }
         }
     }
@@ -738,7 +778,7 @@ class basic_client_session {
         allowed_ += allowed_ < most_messages ? 1U : 0U;
         if (m.what_ == wire::kind::block_request) {
             try {
-                read(block_reply_);
+                read(std::as_const(m.part_), block_reply_);
                 model_->accept(m.block_->positions, block_reply_);
             } catch (const refused_error&) {  // by a server of this process: `refused` is to hear of it
                 throw;
@@ -747,8 +787,11 @@ class basic_client_session {
                 remove(at);
                 throw;
             }
-            m.block_->is_accepted = true;
-            for (auto each = messages_.begin(); each != messages_.end();) {
+            const bool is_whole = m.block_->positions.is_accepted();
+            if (m.block_->is_dead && !is_whole) {
+                give_up(at);  // another part is lost
+            }
+            for (auto each = messages_.begin(); is_whole && each != messages_.end();) {
                 const auto token = each++;
                 if (token->is_early_ && token->block_ == m.block_) {
                     token->from_ != nullptr ? open(token, token->early_) : remove(token);
@@ -767,11 +810,11 @@ class basic_client_session {
             });
         }
         const std::size_t position = m.token_.request.position;
-        if (m.block_->is_accepted) {
+        if (m.block_->positions.is_accepted()) {
             read(position, token_reply_);
             return open(at, token_reply_);
         }
-        if (!m.block_->is_asked_for) {  // what would open the answer was malformed
+        if (m.block_->parts == 0) {  // what would open the answer was malformed
             pay(m);
             return encrypt_again(at, m.refused_ + 1);
         }
@@ -816,6 +859,7 @@ class basic_client_session {
     std::shared_ptr<model_type> model_;
     block_policy policy_;
     bool has_blocks_ = false;
+    bool looks_ahead_ = false;  ///< hidden states went up since the next part was thought of
     pid_t owner_ = ::getpid();
     std::vector<group> groups_;
     std::list<call*> calls_;       ///< calls in the order in which they began

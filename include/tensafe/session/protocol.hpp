@@ -69,6 +69,9 @@ struct lora_protocol {
     static lora::token_cost cost_of_block(const client_model& model, std::size_t group) {
         return lora::cost_of(model.plan_of_blocks(group));
     }
+    static std::size_t outputs(const server_model& model, std::size_t group) {
+        return model.blocks(group).plan().outputs();
+    }
     /// The bytes of memory of a block on the server.
     static std::size_t bytes_of_block(const server_model& model, std::size_t group) {
         const auto& plan = model.blocks(group).plan();
@@ -98,8 +101,10 @@ struct lora_protocol {
     static void read(bytes from, const client_model& model, std::size_t group, reply& to) {
         wire::read_reply(from, model.plan(group), to);
     }
-    static void read(bytes from, const client_model& model, std::size_t group, lora::block_reply& to) {
-        wire::read_block_reply(from, model.plan_of_blocks(group), to);
+    static void read(bytes from, const client_model& model, std::size_t group, const lora::block_request& of,
+                     lora::block_reply& to) {
+        const auto& plan = model.plan_of_blocks(group);
+        wire::read_block_reply(from, plan, of.first, of.outputs == 0 ? plan.outputs() : of.outputs, to);
     }
     static void read(bytes from, const client_model& model, std::size_t group, std::size_t position,
                      lora::token_reply& to) {

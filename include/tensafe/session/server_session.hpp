@@ -34,7 +34,7 @@ namespace tensafe::session {
 /// - Replies are kept until a later request acknowledges them, of reply_window bytes or one, and repeated
 ///   after the connection was lost: each once for a connection.
 /// - At most most_blocks blocks of a group are not used up. The first token of a later block gives up the
-///   earlier ones.
+///   earlier ones, and a request for another block one of which parts are missing.
 /// - Nothing is answered that the store has not counted, and nothing is counted that was not answered.
 ///
 /// All this is of `on_message`. The `answer`s, for a client of the same process, look after blocks only:
@@ -93,20 +93,19 @@ class basic_server_session {
             }
             // The largest number would leave none for later.
             require_number(head.number != std::numeric_limits<std::uint64_t>::max(), head.number);
-            if (head.what == wire::kind::block_request) {
-                require_block_room(group);  // before the store makes any
-            }
         }
         const bool is_block = head.what == wire::kind::block_request;
         lora::block_request block;
         if (is_block) {
             block = Protocol::read_block_request(from, *model_, group);
+            const std::lock_guard lock(mutex_);
+            require_block(group, block);  // before the store makes room for any
         } else if (head.what == wire::kind::token_request) {
             Protocol::read(from, *model_, group, work.token_request);
         } else {
             Protocol::read(from, *model_, group, work.request);
         }
-        counted count(counts_, group, is_block);
+        counted count(block.first == 0 ? counts_ : nullptr, group, is_block);
         {
             const std::lock_guard lock(mutex_);
             require_number(head.number >= next_number_, head.number);  // another connection was faster
@@ -170,13 +169,24 @@ class basic_server_session {
                 typename Protocol::reply& to) {
         Protocol::apply(zeros_, *model_, of.group, from, work, to);
     }
-    /// Prepares a block.  @throws refused_error: block_limit; otherwise as server::prepare
+    /// Prepares a block, or the next part of one.
+    /// @throws refused_error: block_limit or unknown_block; otherwise as server::prepare
     void answer(const wire::envelope& of, const lora::block_request& from, workspace& work,
                 lora::block_reply& to) {
         const std::lock_guard lock(mutex_);
-        require_block_room(of.group);
+        if (auto* const begun = require_block(of.group, from)) {
+            return Protocol::prepare(zeros_, *model_, of.group, from, work, *begun, to);
+        }
         typename Protocol::server_block made;
         Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
+        for (auto each = blocks_.lower_bound({of.group, 0});
+             each != blocks_.lower_bound({of.group + 1, 0});) {
+            const auto at = each++;
+            if (at->second.prepared() < Protocol::outputs(*model_, of.group)) {
+                blocks_.erase(at);
+                held_bytes_ -= Protocol::bytes_of_block(*model_, of.group);
+            }
+        }
         blocks_.emplace(std::pair(std::size_t{of.group}, of.number), std::move(made));
         held_bytes_ += Protocol::bytes_of_block(*model_, of.group);
     }
@@ -185,10 +195,10 @@ class basic_server_session {
                 lora::token_reply& to) {
         const std::lock_guard lock(mutex_);
         const auto at = blocks_.find({of.group, from.block});
-        if (at == blocks_.end()) {
+        if (at == blocks_.end() || at->second.prepared() < Protocol::outputs(*model_, of.group)) {
             throw refused_error(text_of({"token request: got block ", from.block, " of group ", of.group,
-                                         ", expected one that this session prepared, not used up and not "
-                                         "before the last one used: prepare another block"}),
+                                         ", expected one that this session prepared whole, not used up and "
+                                         "not before the last one used: prepare another block"}),
                                 refusal::unknown_block);
         }
         if (!at->second.is_open(from.position)) {
@@ -228,15 +238,32 @@ class basic_server_session {
         std::size_t group_;
     };
 
-    void require_block_room(std::size_t group) const {
+    /// The block that a request goes on with; null: a new one, for which there is room.
+    typename Protocol::server_block* require_block(std::size_t group, const lora::block_request& r) {
         const auto first = blocks_.lower_bound({group, 0});
-        const auto count = std::distance(first, blocks_.lower_bound({group + 1, 0}));
+        const auto end = blocks_.lower_bound({group + 1, 0});
+        if (r.first != 0) {
+            const auto at = std::find_if(first, end, [&](const auto& each) {
+                return each.second.seed() == r.seed && each.second.prepared() == r.first;
+            });
+            if (at == end) {
+                throw refused_error(
+                    text_of({"block request: got outputs from ", r.first, " on of a block of group ", group,
+                             ", expected a block of this session of which those before are prepared"}),
+                    refusal::unknown_block);
+            }
+            return &at->second;
+        }
+        const auto count = std::count_if(first, end, [&](const auto& each) {
+            return each.second.prepared() == Protocol::outputs(*model_, group);
+        });
         if (static_cast<std::size_t>(count) >= most_blocks) {
             throw refused_error(
                 text_of({"block request: this session has ", count, " blocks of group ", group,
                          " that are not used up, expected at most ", most_blocks - 1, ": use one up before"}),
                 refusal::block_limit);
         }
+        return nullptr;
     }
     static void require_number(bool holds, std::uint64_t number) {
         if (!holds) {

@@ -49,13 +49,13 @@ void check_not_erased(std::string_view who, std::size_t o, std::span<const std::
 /// Checks the products of a protected reply, which are the rest of the body, without taking them.
 /// @throws format_error for another length, unused bits that are not 0, and a c1 that is all 0
 template <class Plan>
-void check_products(byte_reader body, const Plan& plan) {
+void check_products(byte_reader body, const Plan& plan, std::size_t first, std::size_t count) {
     std::size_t expected = 0;
-    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+    for (std::size_t o = first; o < first + count; ++o) {
         expected += plan.c0_bytes(o) + plan.c1_bytes(o);
     }
     body.expect(expected);
-    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+    for (std::size_t o = first; o < first + count; ++o) {
         const auto c0 = body.bytes(plan.c0_bytes(o));
         const std::size_t used = plan.targets(o) * static_cast<std::size_t>(plan.reply_bits(o)) % 8;
         require<format_error>(c0.empty() || used == 0 || c0.back() >> used == 0,
@@ -126,7 +126,7 @@ void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<
     byte_reader body = detail::open_scheme<P, Packing, Protection>(
         message, kind::reply, {{"rank", plan.rank()}, {"d", plan.d()}, {"tokens", 1}});
     if constexpr (Protection::protects) {
-        detail::check_products(body, plan);
+        detail::check_products(body, plan, 0, plan.outputs());
         to.outputs.resize(plan.outputs());
         for (std::size_t o = 0; o < plan.outputs(); ++o) {
             detail::take_bytes(body, plan.c0_bytes(o), to.outputs[o].c0);
@@ -172,22 +172,31 @@ void write_block_reply(const lora::block_reply& r, const envelope& from, std::ve
             }
         });
 }
-/// Reads the reply to a block_request.  @throws as read_reply
+/// Reads the reply to a block_request.
+/// @param first, count  the outputs of the request to which it is the reply
+/// @throws as read_reply
+template <ckks::parameter_set P, class Protection>
+void read_block_reply(std::span<const std::uint8_t> message,
+                      const lora::packing_plan<P, lora::token_blocks, Protection>& plan, std::size_t first,
+                      std::size_t count, lora::block_reply& to) {
+    const std::size_t tokens = plan.layout().tokens;
+    byte_reader body = detail::open_scheme<P, lora::token_blocks, Protection>(
+        message, kind::block_reply, {{"rank", plan.rank()}, {"d", plan.d()}, {"tokens", tokens}});
+    detail::check_products(body, plan, first, count);
+    to.rank = plan.rank();
+    to.d = plan.d();
+    to.tokens = tokens;
+    to.first = first;
+    to.c1.resize(count);
+    for (std::size_t k = 0; k < count; ++k) {
+        detail::take_bytes(body, plan.c1_bytes(first + k), to.c1[k]);
+    }
+}
 template <ckks::parameter_set P, class Protection>
 void read_block_reply(std::span<const std::uint8_t> message,
                       const lora::packing_plan<P, lora::token_blocks, Protection>& plan,
                       lora::block_reply& to) {
-    const std::size_t tokens = plan.layout().tokens;
-    byte_reader body = detail::open_scheme<P, lora::token_blocks, Protection>(
-        message, kind::block_reply, {{"rank", plan.rank()}, {"d", plan.d()}, {"tokens", tokens}});
-    detail::check_products(body, plan);
-    to.rank = plan.rank();
-    to.d = plan.d();
-    to.tokens = tokens;
-    to.c1.resize(plan.outputs());
-    for (std::size_t o = 0; o < plan.outputs(); ++o) {
-        detail::take_bytes(body, plan.c1_bytes(o), to.c1[o]);
-    }
+    read_block_reply(message, plan, 0, plan.outputs(), to);
 }
 
 /// Writes the reply to a token.  @throws parameter_error for a number that passes 32 bits

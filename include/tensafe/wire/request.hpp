@@ -74,22 +74,35 @@ lora::request<P> read_request(std::span<const std::uint8_t> message,
     return result;
 }
 
-/// Writes the request for a block.  @throws parameter_error for a d or a number of tokens that passes 32 bits
+/// Writes the request for a block or a part.  @throws parameter_error for a number that passes 32 bits
 template <ckks::parameter_set P, lora::reply_protection Protection>
 void write_block_request(const lora::block_request& r, const envelope& from, std::vector<std::uint8_t>& to) {
     detail::write_scheme<P, lora::token_blocks, Protection>(
-        kind::block_request, from, r.bytes(), {{"d", r.d}, {"tokens", r.tokens}, {"the third number", 0}}, to,
-        [&](byte_writer& body) { body.bytes(r.seed.bytes); });
+        kind::block_request, from, r.bytes(), {{"d", r.d}, {"tokens", r.tokens}, {"outputs", r.outputs}}, to,
+        [&](byte_writer& body) {
+            body.bytes(r.seed.bytes);
+            if (r.outputs != 0) {
+                body.number<std::uint32_t>(detail::count_field("block request", "first", r.first));
+            }
+        });
 }
-/// Reads the request for a block.  @throws as read_request
+/// Reads the request for a block, or a part of the outputs that this plan has.  @throws as read_request
 template <ckks::parameter_set P, class Protection>
 lora::block_request read_block_request(std::span<const std::uint8_t> message,
                                        const lora::packing_plan<P, lora::token_blocks, Protection>& plan) {
-    const lora::block_request made{plan.d(), plan.layout().tokens, {}};
+    lora::block_request made{plan.d(), plan.layout().tokens, {}};
     byte_reader body = detail::open_scheme<P, lora::token_blocks, Protection>(
-        message, kind::block_request, {{"d", made.d}, {"tokens", made.tokens}, {"the third number", 0}});
-    body.expect(random::seed_bytes);
-    return {made.d, made.tokens, {body.array<random::seed_bytes>()}};
+        message, kind::block_request, {{"d", made.d}, {"tokens", made.tokens}});
+    made.outputs = body.number<std::uint32_t>();
+    require<shape_error>(made.outputs <= plan.outputs(), {body.what(), ": got ", made.outputs,
+                                                          " outputs, expected at most ", plan.outputs()});
+    body.expect(made.bytes() - lora::message_overhead_bytes);
+    made.seed.bytes = body.array<random::seed_bytes>();
+    made.first = made.outputs == 0 ? 0 : body.number<std::uint32_t>();
+    require<shape_error>(made.first <= plan.outputs() - made.outputs,
+                         {body.what(), ": got ", made.outputs, " outputs from ", made.first,
+                          " on, expected some of ", plan.outputs()});
+    return made;
 }
 
 /// Writes the request of a token.  @throws parameter_error for a d or position that passes 32 bits

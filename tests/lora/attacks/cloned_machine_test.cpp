@@ -389,6 +389,39 @@ TEST_CASE(
     CHECK(concentration(difference(prepared(true, 94, 95).second, prepared(true, 94, 97).second)) > 0.9);
 }
 
+TEST_CASE("two copies that prepare parts of one block hide each under zeros of its own") {
+    const block_server server(random_matrix(16, d, 91), 32);
+    const auto bare = bare_block<P>(server, numbered_seed(1));
+    const sides<P> s(93, server.plan().subring_log_n());
+    // What hides the first output of a part: of the second part in one copy, in another of the same block
+    // anew.
+    const auto zero = [&](bool hedged, std::size_t first) {
+        lora::block_workspace<P> work;
+        lora::server_block<P> block;
+        lora::block_reply result;
+        lora::block_request part{d, 32, numbered_seed(1), 8, 0};
+        if (first != 0) {
+            lora::rerandomization_pool<P> earlier(s.server_nonce, s.open, server.plan().subring_log_n());
+            server.prepare(part, earlier, work, block, result);
+        }
+        part.first = first;
+        restored([&] {
+            lora::rerandomization_pool<P> pool(s.server_nonce, s.open, server.plan().subring_log_n(),
+                                               copied(hedged));
+            work.generator = copied(hedged);
+            if (first != 0) {
+                random::generator().next_seed();  // as the other copy draws the secret of its block
+            }
+            server.prepare(part, pool, work, block, result);
+            return 0;
+        });
+        return difference(sent_fractions(result.c1[0], P::degree, server.plan().reply_bits(first)),
+                          fractions(bare[first]));
+    };
+    CHECK(concentration(difference(zero(false, 0), zero(false, 8))) > 0.9);
+    CHECK(std::fabs(concentration(difference(zero(true, 0), zero(true, 8)))) < null_concentration(P::degree));
+}
+
 TEST_CASE("two copies of a server draw other floods for the same c1 with another c0") {
     const matrix a = random_matrix(32, d, 88);
     const tile_server server(a);

@@ -436,6 +436,95 @@ TEST_CASE("a block takes encryptions of zero of its own, also if the same reques
     }
 }
 
+TEST_CASE("a block in parts is the block at once, and its parts come one after the other, once") {
+    const matrix a = random_matrix(21, 200, 1);
+    const block_server<> s(a, 4);
+    block_sides<small> whole(s, 7);
+    sides<small> with(7, s.plan().subring_log_n());
+    auto of_client = with.client.prepare(s.plan());
+    block_server<>::workspace work;
+    work.generator = numbered_generator(with.number + 5);
+    server_block<small> of_server;
+    block_reply reply;
+    const auto part = [&](std::size_t first, std::size_t outputs) {
+        auto r = of_client.request();
+        r.first = first;
+        r.outputs = outputs;
+        return r;
+    };
+    const auto prepare = [&](const block_request& r) { s.prepare(r, with.pool, work, of_server, reply); };
+    token_query query;
+    token_reply answer;
+    std::vector<double> answers(21);
+    of_client.encrypt(random_state(200, 1), query);
+    CHECK(query.request.c0 == whole.encrypt(random_state(200, 1)).request.c0);
+
+    CHECK_THROWS_AS(prepare(part(8, 8)), shape_error);  // there is no block yet
+    CHECK_THROWS_AS(prepare(part(0, 22)), shape_error);
+    prepare(part(0, 8));
+    CHECK(of_server.prepared() == 8);
+    CHECK(reply.c1 == decltype(reply.c1)(whole.ahead.c1.begin(), whole.ahead.c1.begin() + 8));
+    CHECK_THROWS_AS(of_client.decrypt(answer, query, answers), parameter_error);
+    with.client.accept(of_client, reply);
+    const auto of_first = reply;
+    for (const auto& [first, outputs] : {std::pair(0, 0), {0, 8}}) {  // another block
+        server_block<small> other;
+        s.prepare(part(static_cast<std::size_t>(first), static_cast<std::size_t>(outputs)), with.pool, work,
+                  other, reply);
+        CHECK(reply.c1[0] != of_first.c1[0]);
+    }
+    CHECK_THROWS_AS(prepare(part(16, 5)), shape_error);  // not the next one
+    CHECK_THROWS_AS(prepare(part(8, 14)), shape_error);
+    auto of_another = part(8, 8);
+    of_another.seed.bytes[0] ^= 1;
+    CHECK_THROWS_AS(prepare(of_another), shape_error);
+    CHECK(contains(refusal<parameter_error>([&] { s.answer(of_server, query.request, work, answer); }),
+                   "of which 8 outputs are prepared, expected all 21"));
+    CHECK(of_server.is_open(0));
+    prepare(part(8, 12));
+    CHECK_THROWS_AS(prepare(part(20, 1)), shape_error);  // not from a multiple of eight on
+    CHECK(of_server.prepared() == 20);
+}
+
+TEST_CASE("a block in parts gives what it gives at once") {
+    const matrix a = random_matrix(21, 200, 1);
+    const block_server<> s(a, 4);
+    block_sides<small> whole(s, 7);
+    sides<small> with(7, s.plan().subring_log_n());
+    auto of_client = with.client.prepare(s.plan());
+    block_server<>::workspace work;
+    work.generator = numbered_generator(with.number + 5);
+    server_block<small> of_server;
+    block_reply reply;
+    std::vector<std::vector<std::uint8_t>> c1;
+    std::vector<block_reply> replies;
+    for (const std::size_t first : {0U, 8U, 16U}) {
+        auto r = of_client.request();
+        r.first = first;
+        r.outputs = std::min<std::size_t>(8, 21 - first);
+        s.prepare(r, with.pool, work, of_server, reply);
+        replies.push_back(reply);
+        c1.insert(c1.end(), reply.c1.begin(), reply.c1.end());
+    }
+    for (const std::size_t part : {1U, 1U, 0U, 2U}) {  // as they come
+        CHECK_FALSE(of_client.is_accepted());
+        with.client.accept(of_client, replies[part]);
+    }
+    CHECK(of_client.is_accepted());
+    CHECK(c1 == whole.ahead.c1);  // numbered generators draw the same zeros in the same order
+    for (std::uint64_t t = 0; t < 4; ++t) {
+        const auto h = random_state(200, t);
+        token_query query;
+        of_client.encrypt(h, query);
+        token_reply answer;
+        s.answer(of_server, query.request, work, answer);
+        CHECK(answer.c0 == whole.answer(whole.encrypt(h).request).c0);
+        std::vector<double> answers(21);
+        of_client.decrypt(answer, query, answers);
+        CHECK(error_in_deviations(answers, s, a, h) < most_deviations);
+    }
+}
+
 TEST_CASE("a mask is gone when it was read, and so is what hid an answer") {
     prepared_block<> block(random_matrix(3, 200, 1), 4);
     const auto& masks = block.of_client.*member_of(masks_tag());
@@ -522,7 +611,8 @@ TEST_CASE("replies that do not fit are refused, and a block without its server's
         CHECK_THROWS_AS(block.client.accept(fresh, r), tensafe::error);
     };
     refused_block([](auto& r) { r.tokens = 8; });
-    refused_block([](auto& r) { r.c1.pop_back(); });
+    refused_block([](auto& r) { r.c1.push_back(r.c1.back()); });
+    refused_block([](auto& r) { r.first = 1; });
     refused_block([](auto& r) { r.c1[1].pop_back(); });
     refused_block([](auto& r) { std::fill(r.c1[1].begin(), r.c1[1].end(), 0); });
 }

@@ -187,6 +187,8 @@ class server<P, Where, lora::token_blocks, Protection> {
         require<shape_error>(r.d == plan_.d() && r.tokens == layout().tokens,
                              {"server::prepare: got a block of ", r.tokens, " hidden states of ", r.d,
                               " entries, expected ", layout().tokens, " of ", plan_.d(), " entries"});
+        require<shape_error>(r.outputs == 0, {"server::prepare: got a part of ", r.outputs,
+                                              " outputs, expected a whole block: a device has no parts"});
     }
     void check(const block_type& block, const lora::token_request& r) const {
         block.check(number_, plan_.d(), lora::packed_residues_bytes<P>(plan_.d()), r);
@@ -275,6 +277,7 @@ class server<P, Where, lora::token_blocks, Protection> {
         to.rank = plan_.rank();
         to.d = plan_.d();
         to.tokens = layout().tokens;
+        to.first = 0;
         to.c1.resize(plan_.outputs());
         for (std::size_t o = 0; o < plan_.outputs(); ++o) {
             to.c1[o].resize(plan_.c1_bytes(o));

@@ -181,21 +181,29 @@ struct reply_of {
     }
 };
 
-/// Asks a server to prepare a block of tokens: the uniform halves of its ciphertexts, as one seed.
+/// Asks a server to prepare a block of tokens, or the next part of its outputs: the uniform halves of its
+/// ciphertexts, as one seed.
 struct block_request {
     std::size_t d = 0;
     std::size_t tokens = 0;
     random::seed seed;  ///< lane i * limbs + I gives limb I of c1 of input i, in evaluation form
+    /// The outputs wanted, from `first` on, which ends the part before; 0: all. Parts but the last have a
+    /// multiple of eight.
+    std::size_t outputs = 0;
+    std::size_t first = 0;
 
-    std::size_t bytes() const noexcept { return message_overhead_bytes + sizeof(seed.bytes); }
+    std::size_t bytes() const noexcept {
+        return message_overhead_bytes + sizeof(seed.bytes) + (outputs == 0 ? 0 : 4);
+    }
 };
 
-/// The reply to a block_request, before any token: c1 of each output, modulo 2^bits, bit-packed.
+/// The reply to a block_request, before any token: c1 of each output wanted, modulo 2^bits, bit-packed.
 struct block_reply {
     std::size_t rank = 0;
     std::size_t d = 0;
     std::size_t tokens = 0;
     std::vector<std::vector<std::uint8_t>> c1;
+    std::size_t first = 0;  ///< the output of c1[0]
 
     std::size_t bytes() const noexcept {
         std::size_t sum = message_overhead_bytes;

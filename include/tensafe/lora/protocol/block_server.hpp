@@ -48,6 +48,8 @@ class block_positions {
     bool is_open(std::size_t position) const noexcept {
         return ::getpid() == owner_ && position < used_.size() && used_[position] == 0;
     }
+    /// Whether this is a block of the server with this number, made in this process.
+    bool of(std::uint64_t server) const noexcept { return of_ == server && owner_ == ::getpid(); }
     /// The number of positions that can still be answered.
     std::size_t left() const noexcept {
         return ::getpid() == owner_
@@ -66,7 +68,7 @@ class block_positions {
     /// @param bytes  of a request's c0
     /// @throws as server::answer
     void check(std::uint64_t server, std::size_t d, std::size_t bytes, const token_request& r) const {
-        require<parameter_error>(of_ == server && owner_ == ::getpid(),
+        require<parameter_error>(of(server),
                                  {"server::answer: got a block that this server did not prepare in this "
                                   "process, or one that was moved; prepare one here"});
         require<shape_error>(r.d == d && r.position < tokens(),
@@ -111,12 +113,20 @@ class server_block : public detail::block_positions {
   public:
     server_block() = default;
 
+    /// The seed of the requests for its parts.
+    const random::seed& seed() const noexcept { return seed_; }
+    /// The number of outputs that are prepared, from the first on: tokens are answered once all of them are.
+    std::size_t prepared() const noexcept { return prepared_; }
+
   private:
     template <ckks::parameter_set, class, class>
     friend class server;
 
-    server_block(std::uint64_t server, std::size_t tokens) : detail::block_positions(server, tokens) {}
+    server_block(std::uint64_t server, std::size_t tokens, const random::seed& seed)
+        : detail::block_positions(server, tokens), seed_(seed) {}
 
+    random::seed seed_;
+    std::size_t prepared_ = 0;
     memory::secret_buffer<random::seed> flood_secret_{1};
     /// The encryptions of zero: a word for each output of position 0, then of position 1, ...
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> c0_;
@@ -181,14 +191,17 @@ class server<P, token_blocks, Protection> {
         return {nonce, std::move(key), plan_.subring_log_n(), std::move(generator)};
     }
 
-    /// Computes everything that does not depend on tokens. Takes plan().outputs() encryptions of zero, which
-    /// belong to this block for good: if the reply is lost, send its bytes again, or prepare another block.
-    /// @throws shape_error for another layout; parameter_error for a pool of another degree; entropy_error
+    /// Computes what does not depend on tokens of a block, or of a part of its outputs. Takes an encryption
+    /// of zero for each output, which belongs to this block for good: if the reply is lost, send its bytes
+    /// again, or prepare another block. Each part transforms the inputs anew.
+    /// @param block  where r.first is not 0 the block of the parts before; else it is made
+    /// @throws shape_error for another layout, or outputs that are not there or not the next ones of this
+    ///         block; parameter_error for a pool of another degree; entropy_error. The block stays as it was
     template <exec::host_execution Where>
     void prepare(const Where& where, const block_request& r, zero_pool& zeros, workspace& work,
                  server_block<P>& block, block_reply& to) const {
         const std::size_t tokens = layout().tokens;
-        const std::size_t outputs = plan_.outputs();
+        const std::size_t outputs = r.outputs == 0 ? plan_.outputs() : r.outputs;
         require<shape_error>(r.d == plan_.d() && r.tokens == tokens,
                              {"server::prepare: got a block of ", r.tokens, " hidden states of ", r.d,
                               " entries, expected ", tokens, " of ", plan_.d(), " entries"});
@@ -196,8 +209,18 @@ class server<P, token_blocks, Protection> {
             zeros.subring_log_n() == plan_.subring_log_n(),
             {"server::prepare: got encryptions of zero traced to degree 2^", zeros.subring_log_n(),
              ", expected 2^", plan_.subring_log_n(), ", the plan's subring_log_n()"});
+        const bool goes_on = r.first != 0;
+        require<shape_error>(
+            outputs <= plan_.outputs() && r.first <= plan_.outputs() - outputs && r.first % lanes == 0 &&
+                (!goes_on || (block.of(number_) && block.seed_ == r.seed && block.prepared_ == r.first)),
+            {"server::prepare: got a part of ", outputs, " outputs from ", r.first, " on, expected one of ",
+             plan_.outputs(), " outputs behind the part before of this block, from a multiple of ", lanes,
+             " on"});
         work.workers.resize(std::max(work.workers.size(), where.threads()));
-        server_block<P> made = open_block(r.seed, zeros, work);
+        server_block<P> opened = goes_on ? server_block<P>() : open_block(r.seed, work);
+        server_block<P>& made = goes_on ? block : opened;
+        work.reservations.clear();
+        zeros.reserve(outputs, product_of(r.seed, r.first), work.reservations);
         constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
         for (auto& limb : work.windows) {
             detail::make_room(limb, weights_.window_words());
@@ -216,22 +239,26 @@ class server<P, token_blocks, Protection> {
         to.rank = plan_.rank();
         to.d = plan_.d();
         to.tokens = tokens;
+        to.first = r.first;
         to.c1.resize(outputs);
         where.for_each(detail::ceil_divide(outputs, lanes), [&](std::size_t group, std::size_t worker) {
             auto& products = work.workers[worker].products;
             rns::for_each_limb<basis>([&]<int I>() {
-                weights_.template multiply<I>(work.windows[I].span(), group * lanes,
+                weights_.template multiply<I>(work.windows[I].span(), r.first + group * lanes,
                                               work.workers[worker].work,
                                               detail::make_room(products[I], lanes * P::degree));
             });
             for (std::size_t k = 0; k < std::min(lanes, outputs - group * lanes); ++k) {
-                finish(group * lanes + k, k, zeros, work, work.workers[worker], made, to);
+                finish(r.first, group * lanes + k, k, zeros, work, work.workers[worker], made, to);
             }
         });
         work.reservations.clear();
         work.work.products += plan_.inputs() * outputs;
         work.work.transforms += (plan_.inputs() + 2 * outputs) * limbs;
-        block = std::move(made);
+        made.prepared_ = r.first + outputs;
+        if (!goes_on) {
+            block = std::move(opened);
+        }
     }
     void prepare(const block_request& r, zero_pool& zeros, workspace& work, server_block<P>& block,
                  block_reply& to) const {
@@ -271,6 +298,10 @@ class server<P, token_blocks, Protection> {
     void read(std::span<const block_token<P>> tokens, std::size_t k, workspace& work) const {
         const token_request& r = *tokens[k].request;
         tokens[k].block->check(number_, plan_.d(), packed_residues_bytes<P>(plan_.d()), r);
+        require<parameter_error>(
+            tokens[k].block->prepared_ == plan_.outputs(),
+            {"server::answer: got a token of a block of which ", tokens[k].block->prepared_,
+             " outputs are prepared, expected all ", plan_.outputs()});
         detail::unpack_residues<P>("server::answer", r.c0, plan_.d(), [&]<int I>() {
             return detail::make_room(work.tokens[I], tokens.size() * plan_.d())
                 .subspan(k * plan_.d(), plan_.d());
@@ -322,8 +353,8 @@ class server<P, token_blocks, Protection> {
         });
     }
 
-    /// Finishes output o, product k of the worker's: with its encryption of zero, into bytes.
-    void finish(std::size_t o, std::size_t k, zero_pool& zeros, workspace& work,
+    /// Finishes output first + o, product k of the worker's: with its encryption of zero, into bytes.
+    void finish(std::size_t first, std::size_t o, std::size_t k, zero_pool& zeros, workspace& work,
                 typename workspace::worker& worker, server_block<P>& made, block_reply& to) const {
         auto zero = zeros.acquire(std::move(work.reservations[o]));
         auto c1 = rns::inverse(std::move(zero.c1));
@@ -336,31 +367,36 @@ class server<P, token_blocks, Protection> {
             ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, zero.c0[I].span());
             rns::limb::add_small(m, zero.c0[I].span(), zero.e0.span());
             for (std::size_t t = 0; t < made.tokens(); ++t) {
-                made.c0_[I][t * plan_.outputs() + o] = zero.c0[I][t];
+                made.c0_[I][t * plan_.outputs() + first + o] = zero.c0[I][t];
             }
         });
-        pack_switched(c1, plan_.reply_bits(o), worker.switched.span(), to.c1[o]);
+        pack_switched(c1, plan_.reply_bits(first + o), worker.switched.span(), to.c1[o]);
         zero.c1 = rns::secret_poly<basis, rns::evaluation_form>(std::move(c1).take());
         zeros.release(std::move(zero));
     }
 
-    /// Opens a block, with reservations of fresh encryptions of zero.
-    server_block<P> open_block(const random::seed& seed, zero_pool& zeros, workspace& work) const {
-        const std::size_t outputs = plan_.outputs();
-        server_block<P> made(number_, layout().tokens);
+    /// Opens a block, of which nothing is prepared.
+    server_block<P> open_block(const random::seed& seed, workspace& work) const {
+        server_block<P> made(number_, layout().tokens, seed);
         for (auto& limb : made.c0_) {
-            limb = memory::secret_buffer<arith::word>(layout().tokens * outputs, memory::uninitialized);
+            limb =
+                memory::secret_buffer<arith::word>(layout().tokens * plan_.outputs(), memory::uninitialized);
         }
-        const auto product = random::joined(seed, identity_);  // whether c1 times A is the same again
-        {
-            const auto hedging = work.generator.hedge(product);
-            random::seed secret = work.generator.next_seed();
-            const memory::wipe_guard guard(secret);
-            made.flood_secret_[0] = secret;
-        }
-        work.reservations.clear();
-        zeros.reserve(outputs, product, work.reservations);
+        const auto hedging = work.generator.hedge(product_of(seed, 0));
+        random::seed secret = work.generator.next_seed();
+        const memory::wipe_guard guard(secret);
+        made.flood_secret_[0] = secret;
         return made;
+    }
+
+    /// Names, for hedged seeds, the product of c1 and the rows of A from `first` on.
+    std::vector<std::uint8_t> product_of(const random::seed& seed, std::uint64_t first) const {
+        const auto whole = random::joined(seed, identity_);
+        std::vector<std::uint8_t> name(whole.begin(), whole.end());
+        for (int bit = 0; first != 0 && bit < 64; bit += 8) {
+            name.push_back(static_cast<std::uint8_t>(first >> bit));
+        }
+        return name;
     }
 
     plan_type plan_;

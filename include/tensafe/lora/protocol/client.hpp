@@ -144,30 +144,37 @@ class client {
         }
         return block;
     }
-    /// Takes in the server's part of a block: from now on its replies can be read.
+    /// Takes in the server's part of a block, or some of its outputs, in any order: once it has all, replies
+    /// can be read.
     /// @throws shape_error or format_error if the reply is for another layout or malformed
     template <class Protection>
     void accept(client_block<P, Protection>& block, const block_reply& r) const {
         const auto& plan = block.plan();
         const std::size_t tokens = plan.layout().tokens;
         require<shape_error>(
-            r.rank == plan.rank() && r.d == plan.d() && r.tokens == tokens && r.c1.size() == plan.outputs(),
+            r.rank == plan.rank() && r.d == plan.d() && r.tokens == tokens && r.first < plan.outputs() &&
+                r.c1.size() <= plan.outputs() - r.first,
             {"client::accept: got the block of a ", r.rank, " x ", r.d, " matrix and ", r.tokens,
-             " hidden states in ", r.c1.size(), " products, expected a ", plan.rank(), " x ", plan.d(),
-             " matrix and ", tokens, " hidden states in ", plan.outputs(), " products"});
-        memory::secret_buffer<arith::word> products(plan.outputs() * tokens);
+             " hidden states in ", r.c1.size(), " products from ", r.first, " on, expected a ", plan.rank(),
+             " x ", plan.d(), " matrix and ", tokens, " hidden states in ", plan.outputs(), " products"});
+        for (std::size_t k = 0; k < r.c1.size(); ++k) {
+            check_count("client::accept: got a product of ", r.c1[k].size(), " bytes of c1, expected ",
+                        plan.c1_bytes(r.first + k));
+        }
+        if (block.products_.empty()) {
+            block.products_ = memory::secret_buffer<arith::word>(plan.outputs() * tokens);
+        }
         memory::secret_buffer<arith::word> of_output(tokens);
         decryption_workspace<P> work;
-        for (std::size_t o = 0; o < plan.outputs(); ++o) {
-            check_count("client::accept: got a product of ", r.c1[o].size(), " bytes of c1, expected ",
-                        plan.c1_bytes(o));
-            detail::multiply_by_key<P>(key_, row_, r.c1[o], plan.reply_bits(o), plan.subring_log_n(), work,
+        for (std::size_t k = 0; k < r.c1.size(); ++k) {
+            const std::size_t o = r.first + k;
+            detail::multiply_by_key<P>(key_, row_, r.c1[k], plan.reply_bits(o), plan.subring_log_n(), work,
                                        of_output.span());
             for (std::size_t t = 0; t < tokens; ++t) {
-                products[t * plan.outputs() + o] = of_output[t];
+                block.products_[t * plan.outputs() + o] = of_output[t];
             }
+            block.is_missing_[o] = 0;
         }
-        block.products_ = std::move(products);
     }
 
     /// Decrypts A*h, rank entries, from the reply to this query, if the server follows the protocol. Another

@@ -87,8 +87,12 @@ class client_block {
     client_block(const client_block&) = delete;  // two copies would hide two states under one mask
 
     const plan_type& plan() const noexcept { return plan_; }
-    /// The request that goes to the server.
+    /// The request that goes to the server: for the whole block.
     const block_request& request() const noexcept { return request_; }
+    /// Whether the server's part was taken in, of all outputs.
+    bool is_accepted() const noexcept {
+        return std::find(is_missing_.begin(), is_missing_.end(), std::uint8_t{1}) == is_missing_.end();
+    }
     /// The number of positions that hide nothing yet.
     std::size_t left() const noexcept {
         return ::getpid() == owner_ && !masks_.front().empty() ? request_.tokens - next_ : 0;
@@ -114,7 +118,7 @@ class client_block {
     ///         the server's part of the block has not come, or for a query without its scale;
     ///         range_exceeded_error
     void decrypt(const token_reply& r, const token_query& q, std::span<double> answers) {
-        require<parameter_error>(!products_.empty(),
+        require<parameter_error>(is_accepted(),
                                  {"client_block::decrypt: the server's part of this block is missing; call "
                                   "client::accept first"});
         detail::check_scale(q.scale);
@@ -148,7 +152,8 @@ class client_block {
           factors_(factors.begin(), factors.end()),
           request_{plan.d(), plan.layout().tokens, {}},
           reals_(plan.d(), memory::uninitialized),
-          sums_(plan.d(), memory::uninitialized) {
+          sums_(plan.d(), memory::uninitialized),
+          is_missing_(plan.outputs(), 1) {
         detail::make_room(work_.coefficients, plan.outputs());
         detail::make_room(work_.c0, plan.outputs());
         for (auto& limb : masks_) {
@@ -211,6 +216,7 @@ class client_block {
     memory::secret_buffer<double> reals_;
     memory::secret_buffer<double> scaled_;
     memory::secret_buffer<arith::word> sums_;
+    std::vector<std::uint8_t> is_missing_;  ///< of each output, whether the server's part is
     decryption_workspace<P> work_;
 };
 

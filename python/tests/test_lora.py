@@ -223,6 +223,7 @@ def test_what_was_answered_before_an_interrupt_is_kept(adapter):
         with pytest.raises(KeyboardInterrupt) as caught:
             session.delta(K, x)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     answered = caught.value.answered
     assert 0 < (count := answered.sum()) < len(x) and answered[:count].all()

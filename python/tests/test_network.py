@@ -186,11 +186,12 @@ def test_interrupt(tmp_path):
         assert session.queries_left is None
         x = states(3000, 2048)
         before = signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 1)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
             with pytest.raises(KeyboardInterrupt) as caught:
                 session.delta("q_proj", x)
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
         answered = caught.value.answered
         assert 0 < answered.sum() < len(x)

@@ -136,8 +136,9 @@ class evaluator_of_session final : public session_evaluator {
             used.requests = 1;
             used.tokens = header.what == wire::kind::block_request ? 0 : 1;
             if (header.what != wire::kind::token_request) {
-                used.products = with_plan(header.group, is_alone, [](const auto& plan) {
-                    return std::uint64_t{plan.inputs()} * plan.outputs();
+                used.products = with_plan(header.group, is_alone, [&](const auto& plan) {
+                    return std::uint64_t{plan.inputs()} *
+                           (is_alone ? plan.outputs() : work.block_reply.c1.size());
                 });
             }
         }

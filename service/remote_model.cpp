@@ -414,8 +414,10 @@ void remote_model::exchange(session::call& of, tries& left, bool is_stopped) {
         throw;
     }
     if (session_->is_held() && !of.is_over()) {
-        wait_for_rate(left);
+        return wait_for_rate(left);
     }
+    require<tensafe::error>(of.is_over(),
+                            {"remote_model: nothing more of this call can be sent or answered"});
 }
 
 /// As of the session. What fails on the way up fails the call: replies that are under way still come.

@@ -318,9 +318,11 @@ TEST_CASE_FIXTURE(client<four_limbs>, "A bound on values is followed, and what c
     ckks::add_scalar(a, -1.5);
     ckks::add_plain(a, ckks::encode_like(a, slot_vector{{3, -4}, 1}));
     ckks::subtract_plain(a, ckks::encode_like(a, slot_vector{0.5}));
-    CHECK(a.largest == 67);
+    CHECK(a.largest == doctest::Approx(67));
+    CHECK(a.largest > 67);
     ckks::multiply_scalar(a, -2);
-    CHECK(ckks::level_reduce<1>(ckks::rescale(a)).largest == 134);
+    CHECK(ckks::level_reduce<1>(ckks::rescale(a)).largest == a.largest);
+    CHECK(a.largest == doctest::Approx(134));
 
     // Refused sums, levels and half a bound leave everything as it was.
     a = b;
@@ -332,5 +334,14 @@ TEST_CASE_FIXTURE(client<four_limbs>, "A bound on values is followed, and what c
     CHECK_THROWS_AS(ckks::multiply_plain(a, encode<four_limbs>({1.0})), tensafe::parameter_error);
     b.largest = none;
     CHECK_THROWS_AS(ckks::add(a, b), tensafe::parameter_error);
+    CHECK_THROWS_AS(ckks::add(b, a), tensafe::parameter_error);
     CHECK(std::isnan(ckks::encode_factor(b, slot_vector{1.0}).largest));  // nobody asked for it
+    for (const double bound : {-1.0, std::numeric_limits<double>::infinity()}) {
+        a.largest = bound;
+        CHECK_THROWS_AS(ckks::multiply_scalar(a, 0), tensafe::parameter_error);
+    }
+    a.largest = 1;
+    CHECK(ckks::encode_like(a, slot_vector{0.0}).largest > 0);  // as rounding is
+    ckks::multiply_scalar(a, 0);
+    CHECK(a.largest == 0);
 }

@@ -44,7 +44,11 @@ void check_blocks_against_the_cost_model() {
     const auto layout = lora::layout<small, lora::token_blocks, lora::protects_adapter_rows<>>::of(
         shape.rank, shape.d_in, 1, 32);
     const auto cost = lora::cost_of<small, lora::token_blocks>(shape);
-    const usage ahead = serving::usage_of(lora::block_request{}, lora::block_reply{}, layout);
+    lora::block_reply of_block;
+    of_block.c1.resize(layout.outputs() / 2);  // a part
+    CHECK(serving::usage_of(lora::block_request{}, of_block, layout).products == cost.server.products / 2);
+    of_block.c1.resize(layout.outputs());
+    const usage ahead = serving::usage_of(lora::block_request{}, of_block, layout);
     CHECK(ahead.tokens == 0);
     CHECK(ahead.products == cost.server.products);
     const usage token = serving::usage_of(lora::token_request{}, lora::token_reply{}, layout);

@@ -380,6 +380,92 @@ TEST_CASE("a part that is lost ends its block, and nothing that was paid for") {
     CHECK(ask(104, 8, 8) == session::refusal::unknown_block);
 }
 
+TEST_CASE("an answer that came before the parts of its block is asked for again if they never come") {
+    pair both;
+    both.model->layout().tokens_ahead = 8;
+    client_session client(both.model);
+    client.opened({});
+    const auto up = [&] {
+        std::vector<bytes> sent;
+        while (const auto* const m = client.next()) {
+            m->write(sent.emplace_back());
+        }
+        return sent;
+    };
+    const auto refuse = [&](const bytes& message, session::refusal why) {
+        client.refused(number_of(message), why,
+                       std::make_exception_ptr(refused_error("as the test says", why)));
+    };
+    rows_call first(6);
+    client.begin(first);
+    for (const bytes& m : up()) {
+        client.take(both.serve(m));  // the block, its tokens, the first part of the next
+    }
+    client.end(first);
+    rows_call asked(5);
+    client.begin(asked);
+    const auto sent = up();
+    using enum wire::kind;
+    std::vector<wire::kind> kinds;
+    for (const bytes& m : sent) {
+        kinds.push_back(wire::read_header(m).what);
+    }
+    REQUIRE(kinds == std::vector{token_request, token_request, block_request, token_request, token_request,
+                                 token_request});
+    std::vector<bytes> replies;
+    for (const bytes& m : sent) {
+        replies.push_back(both.serve(m));
+    }
+    client.take(replies[0]);
+    client.take(replies[1]);
+    client.take(replies[3]);  // early
+    refuse(sent[4], session::refusal::unknown_block);
+    refuse(sent[2], session::refusal::rate_limit);
+    refuse(sent[5], session::refusal::unknown_block);
+    for (int step = 0; !asked.is_over(); ++step) {
+        REQUIRE(step < 20);
+        client.go_on();
+        for (const bytes& m : up()) {
+            const session::refusal why = both.refused(m);
+            if (why != session::refusal::other) {
+                refuse(m, why);
+                continue;
+            }
+            protocol::workspace work;
+            server_session::shared_message reply;
+            both.server.on_resumed();  // what was just answered is kept
+            both.server.on_message(m, wire::read_header(m), work, reply);
+            client.take(*reply);
+        }
+    }
+    CHECK(asked.answered() == 5);
+}
+
+TEST_CASE("a block that lacks parts makes room for another, once for each answer") {
+    pair both;
+    lora::block_request part;
+    part.tokens = 8;
+    part.outputs = 8;
+    std::uint64_t number = 0;
+    const auto begin = [&] {
+        part.d = ++number;
+        bytes message;
+        protocol::write(part, {number, 0, 0}, message);
+        return both.refused(message);
+    };
+    constexpr auto answered = session::refusal::other;  // as `refused` says where there is no refusal
+    CHECK(begin() == answered);
+    CHECK(begin() == answered);
+    CHECK(begin() == answered);  // in the place of the first
+    CHECK(begin() == session::refusal::block_limit);
+    bytes alone;
+    protocol::write(numbers{{7}}, {++number, 0, 0}, alone);
+    both.serve(alone);
+    CHECK(begin() == answered);
+    CHECK(begin() == session::refusal::block_limit);
+    CHECK(both.server.held_bytes() == 2 * protocol::bytes_of_block(*both.model, 0));
+}
+
 TEST_CASE("replies that nobody waits for are refused, and the session goes on over another connection") {
     pair both;
     rows_call asked(1);

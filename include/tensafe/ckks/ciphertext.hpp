@@ -23,8 +23,9 @@ struct ciphertext {
     rns::poly<basis, rns::evaluation_form> c0;
     rns::poly<basis, rns::evaluation_form> c1;
     double scale = P::scale;
-    /// An optional bound on the absolute values in the slots: whoever sets it (`c.largest = 1e6`) has it
-    /// followed through all operations on this ciphertext, which then refuse what could wrap modulo Q.
+    /// An optional bound on the absolute values in the slots, noise included: whoever sets it
+    /// (`c.largest = 1e6`) has it followed through the operations of evaluate.hpp, which then refuse what
+    /// could wrap modulo Q. Messages and devices do not keep it.
     double largest = std::numeric_limits<double>::quiet_NaN();
 };
 

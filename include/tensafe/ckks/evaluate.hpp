@@ -58,10 +58,10 @@ inline constexpr double half_modulus = [] {
     return half;
 }();
 
-/// Refuses slots so large that their coefficients, at most as large times the scale, would wrap modulo Q.
+/// Refuses a bound with which coefficients, at most as large times the scale, could wrap modulo Q.
 template <parameter_set P, int Level>
 void check_range(const char* operation, double largest, double scale) {
-    if (largest * scale >= half_modulus<P, Level>) {  // false where there is no bound
+    if (largest * scale >= half_modulus<P, Level>) {
         std::array<char, 128> numbers{};
         std::snprintf(numbers.data(), numbers.size(),
                       "could reach %.3g, expected less than %.3g at a scale of 2^%.1f", largest,
@@ -72,14 +72,25 @@ void check_range(const char* operation, double largest, double scale) {
     }
 }
 
-/// The bound of a result, where the first operand has one: that of its values, checked.
+/// The bound of a result, checked, where both operands have one, and NaN where none has.
 template <parameter_set P, int Level, class Operand, class Combine>
 double combined_bound(const char* operation, const ciphertext<P, Level>& a, const Operand& b, double scale,
                       Combine combine) {
-    if (!std::isnan(a.largest) && std::isnan(b.largest)) {
-        throw parameter_error(std::string(operation) +
-                              ": the first operand has a bound on its values and the second has none; set "
-                              "`largest` before encode_like or encode_factor, or of both ciphertexts");
+    const bool has_one = !std::isnan(a.largest);
+    if (has_one == std::isnan(b.largest)) {
+        throw parameter_error(
+            std::string(operation) + ": the " + (has_one ? "first" : "second") +
+            " operand has a bound on its values and the other has none; set `largest` before "
+            "encode_like or encode_factor, or of both ciphertexts");
+    }
+    if (!has_one) {
+        return a.largest;
+    }
+    for (const double bound : {a.largest, b.largest}) {
+        if (!(bound >= 0 && std::isfinite(bound))) {
+            throw parameter_error({operation, ": got a `largest` of ", bound,
+                                   ", expected a finite number that is not negative"});
+        }
     }
     const double largest = combine(a.largest, b.largest);
     check_range<P, Level>(operation, largest, scale);
@@ -95,13 +106,25 @@ double largest_magnitude(const Values& slots) {
     return largest;
 }
 
-/// Encodes slots for `c`, in evaluation form; looks for the largest only where `c` has a bound.
+/// Encodes slots for `c`, in evaluation form. Looks for the largest only where `c` has a bound; rounding adds
+/// at most half a unit to each of N coefficients.
 template <parameter_set P, int Level, class Values>
 plaintext<P, rns::evaluation_form, Level> encode_operand(const ciphertext<P, Level>& c, const Values& slots,
                                                          double scale) {
     auto result = forward(encode_slots<P, Level>(std::span(slots), scale));
     if (!std::isnan(c.largest)) {
-        result.largest = largest_magnitude(std::span(slots));
+        result.largest = largest_magnitude(std::span(slots)) + static_cast<double>(P::degree) / 2 / scale;
+    }
+    return result;
+}
+
+/// Encodes a number for `c`, with a bound where `c` has one: of what it is after rounding.
+template <parameter_set P, int Level>
+plaintext<P, rns::evaluation_form, Level> constant_operand(const ciphertext<P, Level>& c, double value,
+                                                           double scale) {
+    auto result = encode_constant<P, Level>(value, scale);
+    if (!std::isnan(c.largest)) {
+        result.largest = std::fabs(std::nearbyint(value * scale)) / scale;
     }
     return result;
 }
@@ -188,19 +211,19 @@ void negate(ciphertext<P, Level>& a) noexcept {
 /// @throws as encode_constant
 template <parameter_set P, int Level>
 void add_scalar(ciphertext<P, Level>& a, double x) {
-    add_plain(a, encode_constant<P, Level>(x, a.scale));
+    add_plain(a, detail::constant_operand(a, x, a.scale));
 }
 
 /// Multiplies every slot by an integer, exactly; the scale stays. The noise grows by the same factor.
 template <parameter_set P, int Level>
 void multiply_integer(ciphertext<P, Level>& a, std::int32_t x) {
-    multiply_plain(a, encode_constant<P, Level>(x, 1));
+    multiply_plain(a, detail::constant_operand(a, x, 1));
 }
 
 /// Multiplies every slot by one real number, encoded as by encode_factor.  @throws as encode_constant
 template <parameter_set P, int Level>
 requires(Level >= 1) void multiply_scalar(ciphertext<P, Level>& a, double x) {
-    multiply_plain(a, encode_constant<P, Level>(x, P::template rescale_factor<Level>));
+    multiply_plain(a, detail::constant_operand(a, x, P::template rescale_factor<Level>));
 }
 template <parameter_set P>
 void multiply_scalar(ciphertext<P, 0>&, double) = delete;  // no level left: use a longer modulus chain

@@ -5,7 +5,6 @@
 #include <tensafe/rns/poly.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <complex>
 #include <concepts>
 #include <limits>
@@ -61,7 +60,7 @@ plaintext<P, rns::evaluation_form, Level> encode_constant(double value, double s
     });
     return {rns::secret_poly<typename P::template basis_at<Level>, rns::evaluation_form>(
                 std::move(constant.value).take()),
-            scale, std::fabs(value)};
+            scale};
 }
 
 /// Encodes up to N coefficients.  @throws as encoding::encode_coefficients

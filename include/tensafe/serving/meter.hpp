@@ -60,6 +60,9 @@ usage usage_of(const Request& request, const Reply& reply, const Layout& layout)
         request.position;
     }
     ? 0 : std::uint64_t{layout.inputs()} * layout.outputs();
+    if constexpr (requires { reply.c1.size(); }) {  // of a block or a part of one
+        result.products = std::uint64_t{layout.inputs()} * reply.c1.size();
+    }
     result.bytes_up = request.bytes();
     result.bytes_down = reply.bytes();
     return result;

@@ -129,7 +129,7 @@ class call {
 ///   reply_window bytes together and whose requests request_window, or one message of any size; a block's
 ///   request before the tokens that need it. What fits takes one round trip, and more keeps the line full.
 /// - Blocks are asked for as block_policy says, and when one is nearly used up the next is under way: one
-///   part of it after a call, so that no answer waits for a whole block.
+///   part of it after a call, so that the next answer does not wait for a whole block.
 /// - A call that the limit of queries cannot pay is refused before anything is sent.
 ///
 /// Whoever has the connection sends what `next` gives, gives each reply to `take` or each refusal to
@@ -403,7 +403,8 @@ class basic_client_session {
         const bool is_unknown = why == refusal::unknown_block && at->what_ == wire::kind::token_request;
         if (is_unknown) {
             const bool is_too_early = std::any_of(messages_.begin(), messages_.end(), [&](const message& m) {
-                return m.what_ == wire::kind::block_request && m.block_ == at->block_ && !m.is_sent_;
+                return m.what_ == wire::kind::block_request && m.block_ == at->block_ &&
+                       (!m.is_sent_ || m.of_.number > at->of_.number);
             });
             if (!at->block_->is_dead && (is_too_early || at->token_.request.block != at->block_->number)) {
                 return send_later(at);  // once a part is there, or under the block's new number
@@ -681,9 +682,12 @@ class basic_client_session {
     /// The cost of a part of the next block's outputs.
     static lora::token_cost cost_of_part(const group& g, std::size_t outputs) noexcept {
         const lora::token_cost& block = g.cost_of_block;
+        const std::size_t whole = block.bytes_down - block.hidden_states * block.online_down;
         lora::token_cost part;
-        part.bytes_down =
-            (block.bytes_down - block.hidden_states * block.online_down) * outputs / block.outputs;
+        part.bytes_down = outputs == block.outputs
+                              ? whole
+                              : static_cast<std::size_t>(std::uint64_t{whole} * outputs / block.outputs) +
+                                    lora::message_overhead_bytes;
         return part;
     }
     /// Makes a message for the next outputs of a block.
@@ -719,12 +723,15 @@ class basic_client_session {
                 continue;
             }
             const block& last = g.blocks.back();
-            const std::size_t left = g.blocks.front().positions.left();
+            const block& first = g.blocks.front();
             const std::size_t tokens = g.cost_of_block.hidden_states;
             const bool is_begun = last.asked < g.cost_of_block.outputs;
-            const bool is_due = is_begun || (g.blocks.size() == 1 &&
-                                             left <= block_policy::ask_ahead_at(i, groups_.size(), tokens) &&
-                                             policy_.is_worth(g.cost, g.cost_of_block, g.asked, left));
+            const std::size_t in_use = first.positions.left();
+            const bool is_due =
+                is_begun ||
+                (g.blocks.size() == 1 && in_use <= block_policy::ask_ahead_at(i, groups_.size(), tokens) &&
+                 policy_.is_worth(g.cost, g.cost_of_block, g.asked, in_use));
+            const std::size_t left = first.is_dead || (is_begun && &first == &last) ? 0 : in_use;
             if (is_due && left < least_left) {
                 most_urgent = i;
                 least_left = left;
@@ -753,8 +760,8 @@ class basic_client_session {
         remove(at);
     }
     /// Gives up the block of this message, which the server has not: tokens that wait to be sent, or for this
-    /// message to be opened, are encrypted again, and parts that wait do not go; those under way are refused
-    /// one by one, or have kept replies.
+    /// message to be opened, are encrypted again, and behind a part that is lost those that wait do not go;
+    /// what is under way is refused one by one, or has kept replies.
     void give_up(place of) {
         const block_place b = of->block_;
         const bool opens = of->what_ == wire::kind::block_request;
@@ -764,7 +771,7 @@ class basic_client_session {
             if (at != of && at->what_ == wire::kind::token_request && at->block_ == b &&
                 ((!at->is_sent_ && !at->may_be_known_) || (at->is_early_ && opens))) {
                 at->from_ != nullptr ? encrypt_again(at, at->refused_ + 1) : remove(at);
-            } else if (at != of && at->what_ == wire::kind::block_request && at->block_ == b &&
+            } else if (opens && at != of && at->what_ == wire::kind::block_request && at->block_ == b &&
                        !at->is_sent_ && !at->may_be_known_) {
                 remove(at);
             }
@@ -779,6 +786,12 @@ class basic_client_session {
         if (m.what_ == wire::kind::block_request) {
             try {
                 read(std::as_const(m.part_), block_reply_);
+                const std::size_t wanted =
+                    m.part_.outputs == 0 ? groups_[m.of_.group].cost_of_block.outputs : m.part_.outputs;
+                require<format_error>(
+                    block_reply_.first == m.part_.first && block_reply_.c1.size() == wanted,
+                    {"client_session: got ", block_reply_.c1.size(), " outputs of a block from ",
+                     block_reply_.first, " on, expected ", wanted, " from ", m.part_.first, " on"});
                 model_->accept(m.block_->positions, block_reply_);
             } catch (const refused_error&) {  // by a server of this process: `refused` is to hear of it
                 throw;
@@ -788,7 +801,7 @@ class basic_client_session {
                 throw;
             }
             const bool is_whole = m.block_->positions.is_accepted();
-            if (m.block_->is_dead && !is_whole) {
+            if (m.block_->is_dead && !is_whole && m.block_->parts == 1) {
                 give_up(at);  // another part is lost
             }
             for (auto each = messages_.begin(); is_whole && each != messages_.end();) {

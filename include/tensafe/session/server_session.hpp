@@ -34,7 +34,8 @@ namespace tensafe::session {
 /// - Replies are kept until a later request acknowledges them, of reply_window bytes or one, and repeated
 ///   after the connection was lost: each once for a connection.
 /// - At most most_blocks blocks of a group are not used up. The first token of a later block gives up the
-///   earlier ones, and a request for another block one of which parts are missing.
+///   earlier ones. Where there is no room another block takes the place of one of which parts are missing,
+///   once for each hidden state that was answered.
 /// - Nothing is answered that the store has not counted, and nothing is counted that was not answered.
 ///
 /// All this is of `on_message`. The `answer`s, for a client of the same process, look after blocks only:
@@ -168,6 +169,7 @@ class basic_server_session {
     void answer(const wire::envelope& of, const typename Protocol::request& from, workspace& work,
                 typename Protocol::reply& to) {
         Protocol::apply(zeros_, *model_, of.group, from, work, to);
+        may_replace_ = true;
     }
     /// Prepares a block, or the next part of one.
     /// @throws refused_error: block_limit or unknown_block; otherwise as server::prepare
@@ -179,13 +181,10 @@ class basic_server_session {
         }
         typename Protocol::server_block made;
         Protocol::prepare(zeros_, *model_, of.group, from, work, made, to);
-        for (auto each = blocks_.lower_bound({of.group, 0});
-             each != blocks_.lower_bound({of.group + 1, 0});) {
-            const auto at = each++;
-            if (at->second.prepared() < Protocol::outputs(*model_, of.group)) {
-                blocks_.erase(at);
-                held_bytes_ -= Protocol::bytes_of_block(*model_, of.group);
-            }
+        if (count_blocks(of.group) >= most_blocks) {
+            blocks_.erase(find_partial(of.group));
+            held_bytes_ -= Protocol::bytes_of_block(*model_, of.group);
+            may_replace_ = false;
         }
         blocks_.emplace(std::pair(std::size_t{of.group}, of.number), std::move(made));
         held_bytes_ += Protocol::bytes_of_block(*model_, of.group);
@@ -208,6 +207,7 @@ class basic_server_session {
                 refusal::replayed);
         }
         Protocol::answer(*model_, of.group, at->second, from, work, to);
+        may_replace_ = true;
         // Whoever goes on to a later block has given up what is left of earlier ones.
         const auto end = at->second.left() == 0 ? std::next(at) : at;
         for (auto each = blocks_.lower_bound({of.group, 0}); each != end; each = blocks_.erase(each)) {
@@ -240,10 +240,9 @@ class basic_server_session {
 
     /// The block that a request goes on with; null: a new one, for which there is room.
     typename Protocol::server_block* require_block(std::size_t group, const lora::block_request& r) {
-        const auto first = blocks_.lower_bound({group, 0});
-        const auto end = blocks_.lower_bound({group + 1, 0});
         if (r.first != 0) {
-            const auto at = std::find_if(first, end, [&](const auto& each) {
+            const auto end = blocks_.lower_bound({group + 1, 0});
+            const auto at = std::find_if(blocks_.lower_bound({group, 0}), end, [&](const auto& each) {
                 return each.second.seed() == r.seed && each.second.prepared() == r.first;
             });
             if (at == end) {
@@ -254,16 +253,26 @@ class basic_server_session {
             }
             return &at->second;
         }
-        const auto count = std::count_if(first, end, [&](const auto& each) {
-            return each.second.prepared() == Protocol::outputs(*model_, group);
-        });
-        if (static_cast<std::size_t>(count) >= most_blocks) {
+        const std::size_t count = count_blocks(group);
+        if (count >= most_blocks && !(may_replace_ && find_partial(group) != blocks_.end())) {
             throw refused_error(
                 text_of({"block request: this session has ", count, " blocks of group ", group,
                          " that are not used up, expected at most ", most_blocks - 1, ": use one up before"}),
                 refusal::block_limit);
         }
         return nullptr;
+    }
+    std::size_t count_blocks(std::size_t group) const {
+        return static_cast<std::size_t>(
+            std::distance(blocks_.lower_bound({group, 0}), blocks_.lower_bound({group + 1, 0})));
+    }
+    /// A block of which parts are missing, or the end of blocks_.
+    auto find_partial(std::size_t group) {
+        const auto end = blocks_.lower_bound({group + 1, 0});
+        const auto at = std::find_if(blocks_.lower_bound({group, 0}), end, [&](const auto& each) {
+            return each.second.prepared() < Protocol::outputs(*model_, group);
+        });
+        return at == end ? blocks_.end() : at;
     }
     static void require_number(bool holds, std::uint64_t number) {
         if (!holds) {
@@ -320,6 +329,7 @@ class basic_server_session {
     store* counts_;
     typename Protocol::zeros zeros_;  // locks itself
     std::atomic<std::size_t> held_bytes_{0};
+    std::atomic<bool> may_replace_{true};  ///< a hidden state was answered since a block was replaced
 
     mutable std::mutex mutex_;  // of all below; two connections may have the session for a moment
     /// The blocks by group and number of the block's request.

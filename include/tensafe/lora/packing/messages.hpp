@@ -186,11 +186,9 @@ struct reply_of {
 struct block_request {
     std::size_t d = 0;
     std::size_t tokens = 0;
-    random::seed seed;  ///< lane i * limbs + I gives limb I of c1 of input i, in evaluation form
-    /// The outputs wanted, from `first` on, which ends the part before; 0: all. Parts but the last have a
-    /// multiple of eight.
-    std::size_t outputs = 0;
-    std::size_t first = 0;
+    random::seed seed;        ///< lane i * limbs + I gives limb I of c1 of input i, in evaluation form
+    std::size_t outputs = 0;  ///< the number of outputs wanted, from `first` on; 0: all
+    std::size_t first = 0;    ///< a multiple of eight, and where the part before ended
 
     std::size_t bytes() const noexcept {
         return message_overhead_bytes + sizeof(seed.bytes) + (outputs == 0 ? 0 : 4);

@@ -91,7 +91,8 @@ class client_block {
     const block_request& request() const noexcept { return request_; }
     /// Whether the server's part was taken in, of all outputs.
     bool is_accepted() const noexcept {
-        return std::find(is_missing_.begin(), is_missing_.end(), std::uint8_t{1}) == is_missing_.end();
+        return !products_.empty() &&
+               std::find(is_missing_.begin(), is_missing_.end(), std::uint8_t{1}) == is_missing_.end();
     }
     /// The number of positions that hide nothing yet.
     std::size_t left() const noexcept {

@@ -86,11 +86,9 @@ double combined_bound(const char* operation, const ciphertext<P, Level>& a, cons
     if (!has_one) {
         return a.largest;
     }
-    for (const double bound : {a.largest, b.largest}) {
-        if (!(bound >= 0 && std::isfinite(bound))) {
-            throw parameter_error({operation, ": got a `largest` of ", bound,
-                                   ", expected a finite number that is not negative"});
-        }
+    if (!(a.largest >= 0 && b.largest >= 0 && std::isfinite(a.largest + b.largest))) {
+        throw parameter_error({operation, ": got a `largest` of ", a.largest, " and one of ", b.largest,
+                               ", expected finite numbers that are not negative"});
     }
     const double largest = combine(a.largest, b.largest);
     check_range<P, Level>(operation, largest, scale);

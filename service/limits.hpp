@@ -40,7 +40,7 @@ struct limits {
     /// together.
     std::size_t pool_of_session = 16;
     std::size_t pooled = 1'024;
-    std::size_t tokens_ahead = 32;  ///< of a block; 1: there are no blocks
+    std::size_t tokens_ahead = 38;  ///< of a block, as many as protect A; 1: there are no blocks
     bool column_scales = false;     ///< as in lora::model_options
     /// For blocks that are not used up, and replies kept to be sent again, of all sessions; a sixteenth of it
     /// for those of one address.

@@ -218,6 +218,7 @@ void remote_model::open() {
     drop();
     try {
         connection_ = connect_();
+        counts_.round_trip = connection_->round_trip();
         const auto greeting = receive_one<challenge>();
         if (id_ && resume_session(greeting.nonce)) {
             ++counts_.resumed;

@@ -152,7 +152,8 @@ class remote_model {
         /// Of requests and replies, those of blocks included, without frames and handshakes.
         std::uint64_t message_bytes_up = 0;
         std::uint64_t message_bytes_down = 0;
-        client_connection::traffic wire;  ///< all bytes of all connections
+        client_connection::traffic wire;         ///< all bytes of all connections
+        std::chrono::nanoseconds round_trip{0};  ///< of the newest connection, if it measured one
     };
 
     /// Connects once and opens a session.

@@ -49,6 +49,7 @@ class session {
     virtual std::optional<std::uint64_t> queries_left() const = 0;
     /// All bytes of the session's connections so far, up and down; nothing where there are none.
     virtual std::optional<std::pair<std::uint64_t, std::uint64_t>> traffic() const { return std::nullopt; }
+    virtual std::optional<double> round_trip() const { return std::nullopt; }
 };
 
 /// The server's side of a session with one client. One thread at a time.

@@ -498,6 +498,11 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> session_object::traffic()
     return open().traffic();
 }
 
+std::optional<double> session_object::round_trip() const {
+    const auto lock = locked(*in_use_);
+    return open().round_trip();
+}
+
 py::list session_object::groups() const {
     const auto lock = locked(*in_use_);
     return groups_of(open().layout(), open().gains());
@@ -674,6 +679,7 @@ PYBIND11_MODULE(_core, m) {
         .def_property_readonly("in_the_clear", &session_object::in_the_clear)
         .def_property_readonly("queries_left", &session_object::queries_left)
         .def_property_readonly("traffic", &session_object::traffic)
+        .def_property_readonly("round_trip", &session_object::round_trip)
         .def_property_readonly("groups", [](const session_object& s) { return s.groups(); });
 
 #ifdef TENSAFE_PYTHON_NETWORK

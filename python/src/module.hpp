@@ -43,6 +43,7 @@ class session_object {
     std::size_t clamped_deltas() const noexcept { return clamped_deltas_; }
     std::optional<std::uint64_t> queries_left() const;
     std::optional<std::pair<std::uint64_t, std::uint64_t>> traffic() const;
+    std::optional<double> round_trip() const;
     py::list groups() const;
     std::vector<std::string> in_the_clear() const;
 

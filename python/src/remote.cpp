@@ -71,6 +71,9 @@ class remote_session final : public session {
         const auto wire = model_->counted().wire;
         return std::pair(wire.up, wire.down);
     }
+    std::optional<double> round_trip() const override {
+        return std::chrono::duration<double>(model_->counted().round_trip).count();
+    }
 
   private:
     std::function<void()> between_;

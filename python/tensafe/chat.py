@@ -36,7 +36,6 @@ class _Watched(Session):
 
     def __init__(self, session, patience):
         super().__init__(session._core)
-        self._server = session._server
         self.patience = patience
         self.counts = collections.Counter(waited=0, calls=0)  # all keys: another thread reads
         self.began = self.lost = None  # the call under way, and since when it has no connection

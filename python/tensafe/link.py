@@ -2,14 +2,10 @@
 
 import collections
 import contextlib
-import http.client
 import json
 import math
 import os
 import pathlib
-import ssl
-import time
-import urllib.parse
 from typing import Iterable, Optional, Union
 
 from . import _core
@@ -68,35 +64,14 @@ def best_drafts(*, acceptance: float = 0.8, budget: Optional[int] = None, tokens
                 if drafts == 0 or budget is None or positions(drafts) <= budget), key=seconds_a_token)
 
 
-def round_trip_to(url: str, ca: "Union[str, os.PathLike[str]]" = "") -> float:
-    """Returns the time of a round trip to a `tensafe-server`: of three requests for its health the shortest.
-
-    url, ca: as for `tensafe.connect`. Goes through no proxy. Raises OSError if the server cannot be reached.
-    """
-    to = urllib.parse.urlsplit(url)
-    host = to.hostname or ""
-    trusted = ssl.create_default_context(cafile=os.fspath(ca) or None)
-    trusted.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: the server's own certificate will do
-    connection = (http.client.HTTPSConnection(host, to.port, timeout=10, context=trusted)
-                  if to.scheme == "wss" else http.client.HTTPConnection(host, to.port, timeout=10))
-
-    def once():
-        start = time.perf_counter()
-        connection.request("HEAD", "/healthz")
-        connection.getresponse().read()
-        return time.perf_counter() - start
-
-    with contextlib.closing(connection):
-        connection.connect()
-        return min(once() for _ in range(3))
-
-
 SITES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _LARGEST = 2**20  # size of a layer, and bytes of a config.json
 _MOST_LAYERS = 1024
 _LONGEST = 128  # tokens of a block that clients use
 _BLOCKS, _WINDOW = 2, 2**20  # of an input, and bytes of replies under way: include/tensafe/session/block_policy.hpp
-_AT_ONCE = 8  # tokens of a prompt that take the time of one
+# Measured (docs/benchmarks.md): tokens of a prompt that take the time of one, and what a prompt takes beside the rest,
+# as blocks that are not used up and answers that wait for others.
+_AT_ONCE, _BESIDE = 32, 1.35
 
 
 def shapes_of(config: "Union[str, os.PathLike[str]]", sites: Iterable[str] = SITES, layers: Optional[int] = None,
@@ -181,4 +156,5 @@ def estimate_link(shapes: Iterable, *, round_trip: float, rate: float, acceptanc
     return {"tokens_a_second": gain / seconds if seconds else math.inf, "drafts": drafts, "tokens_ahead": block,
             "client_memory": memory_of(block), "inputs": groups, "position_up": round(up), "position_down": round(down),
             "bytes_a_token": round((drafts + 1) * (up + down) / gain), "positions_a_token": (drafts + 1) / gain,
-            "prompt_seconds": trips * groups * round_trip + prompt * (max(up, down) / rate + forward / _AT_ONCE)}
+            "prompt_seconds": _BESIDE * (trips * groups * round_trip
+                                         + prompt * (max(up, down) / rate + forward / _AT_ONCE))}

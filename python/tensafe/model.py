@@ -219,13 +219,12 @@ class Session(_Secret):
     A session does not work in the child of a fork and raises UnsupportedError there.
     """
 
-    __slots__ = ("_core", "_sites", "_is_closed", "_server")
+    __slots__ = ("_core", "_sites", "_is_closed")
 
     def __init__(self, core):
         self._core = core
         self._sites = _Sites(core.groups)
         self._is_closed = False
-        self._server = None  # url and ca of one that is elsewhere
 
     @property
     def sites(self) -> tuple:
@@ -258,6 +257,11 @@ class Session(_Secret):
         None in process and over a transport of your own.
         """
         return self._core.traffic
+
+    @property
+    def round_trip(self) -> Optional[float]:
+        """The seconds of a round trip to the server, measured when the newest connection began; None as of `traffic`."""
+        return self._core.round_trip
 
     def delta(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> Any:
         """Returns what the adapter adds to the site's output for x.
@@ -359,7 +363,6 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
                                     flag(insecure_plaintext, "insecure_plaintext"),
                                     count(tokens_ahead, "tokens_ahead"), number(timeout, "timeout")))
     check_gains("connect", session._core.groups, base_norms)
-    session._server = url, ca
     return session
 
 

@@ -18,7 +18,7 @@ import torch
 
 from .adapter import Adapter, _float32, count, expect
 from .errors import FileError, FormatError, ParameterError, ShapeError, UnsupportedError
-from .link import best_drafts, round_trip_to
+from .link import best_drafts
 from .model import CLAMPED, Client, Server, Session, check_gains, estimate
 
 
@@ -235,9 +235,8 @@ class Attachment(contextlib.AbstractContextManager):
         drafts: the number of tokens that it drafts before each pass of the adapted model: always that many, also where
             the text ends, but where the model's positions do. By default `tensafe.link.best_drafts` chooses.
         lookup: whether the drafts are what followed the text's last three tokens earlier, where they occurred.
-        link: what `best_drafts` takes. By default the round trip of `tensafe.connect`, else 0, and the time of the
-            base's layers are measured, and the rate is 12.5 MB/s. A round trip that cannot be measured, as through a
-            proxy, counts as 0, with a warning.
+        link: what `best_drafts` takes. By default the session's round trip, else 0; the time of the base's layers,
+            measured now; and 12.5 MB/s.
         The text stays that of the adapted model alone. Transformers takes a batch of one here.
         Raises UnsupportedError for a model with recurrent states, ParameterError for one without `generate`.
         """
@@ -264,7 +263,8 @@ class Attachment(contextlib.AbstractContextManager):
                   for _, d, sites in self.session._core.groups
                   if any(layer.site == name for *_, layer in self._places for name, *_ in sites)]
         costs = [estimate(shape, tokens_ahead=32) for shape in groups]
-        result = {"groups": len(groups), "rate": 12.5e6, "budget": self.session.queries_left, "round_trip": 0.0,
+        result = {"groups": len(groups), "rate": 12.5e6, "budget": self.session.queries_left,
+                  "round_trip": self.session.round_trip or 0.0,
                   "bytes_a_position": sum(cost["bytes_up"] + cost["bytes_down"] for cost in costs) / 32, **known}
         if "forward" not in known:
             with torch.no_grad():
@@ -272,12 +272,6 @@ class Attachment(contextlib.AbstractContextManager):
                     start = time.perf_counter()
                     base(torch.zeros(1, 1, dtype=torch.long, device=base.device))
             result["forward"] = time.perf_counter() - start
-        if "round_trip" not in known and self.session._server:
-            try:
-                result["round_trip"] = round_trip_to(*self.session._server)
-            except OSError as e:
-                warnings.warn(f"base_model: the round trip is not known ({e}): give round_trip= or drafts=",
-                              RuntimeWarning, stacklevel=3)
         return result
 
 

@@ -58,23 +58,22 @@ def costs(capsys, tmp_path, config, *options):
     return {key: float(value.replace(",", "")) for key, value in map(str.split, out.splitlines())} if code == 0 else err
 
 
-# Tokens a second without drafts and with so many, for milliseconds of a round trip and Mbit/s; MB of a position; seconds
-# of a prompt of 500 at 20 ms and 100 Mbit/s: the table of the cost model when drafts were designed, which allowed more
-# than four. It has rank 16, an acceptance of 0.8, and 12 and 60 ms for a forward of the two models; its two digits are
+# Tokens a second without drafts and with so many, for milliseconds of a round trip and Mbit/s, and MB of a position: the
+# table of the cost model when drafts were designed, which allowed more than four. It has rank 16, an acceptance of 0.8, and 12 and 60 ms for a forward of the two models; its two digits are
 # off by up to 5 %.
 LINKS = ((5, 100), (20, 100), (50, 100), (20, 20), (50, 20))
 TABLE = [
-    (SMOL, 12, None, "1.2 2.1 4  .38 1.0 7  .16 .57 10  .30 .48 3  .14 .32 6", 2.4, 63),
-    (SMOL, 12, 8, "4.4 7.1 3  1.4 3.7 7  .60 2.0 10  1.1 1.8 3  .54 1.2 5", 0.63, 17),
-    (SMOL, 12, 1, "26 32 2  10 20 4  4.6 12 6  8.1 12 3  4.1 8.2 5", 0.08, 2.8),
-    (QWEN2_5, 60, None, ".93 1.2 2  .36 .71 4  .16 .44 7  .22 .27 2  .13 .20 3", 5.5, 185),
-    (QWEN2_5, 60, 8, "2.9 3.4 2  1.2 2.1 4  .56 1.4 6  .75 .91 2  .44 .69 3", 1.6, 56),
-    (QWEN2_5, 60, 1, "10 10 1  6.4 7.9 2  3.6 5.9 3  4.6 5.1 1  3.0 4.0 2", 0.20, 10),
+    (SMOL, 12, None, "1.2 2.1 4  .38 1.0 7  .16 .57 10  .30 .48 3  .14 .32 6", 2.4),
+    (SMOL, 12, 8, "4.4 7.1 3  1.4 3.7 7  .60 2.0 10  1.1 1.8 3  .54 1.2 5", 0.63),
+    (SMOL, 12, 1, "26 32 2  10 20 4  4.6 12 6  8.1 12 3  4.1 8.2 5", 0.08),
+    (QWEN2_5, 60, None, ".93 1.2 2  .36 .71 4  .16 .44 7  .22 .27 2  .13 .20 3", 5.5),
+    (QWEN2_5, 60, 8, "2.9 3.4 2  1.2 2.1 4  .56 1.4 6  .75 .91 2  .44 .69 3", 1.6),
+    (QWEN2_5, 60, 1, "10 10 1  6.4 7.9 2  3.6 5.9 3  4.6 5.1 1  3.0 4.0 2", 0.20),
 ]
 
 
-@pytest.mark.parametrize("config, forward, layers, speeds, megabytes, prompt", TABLE)
-def test_estimate_of_a_link(capsys, tmp_path, config, forward, layers, speeds, megabytes, prompt):
+@pytest.mark.parametrize("config, forward, layers, speeds, megabytes", TABLE)
+def test_estimate_of_a_link(capsys, tmp_path, config, forward, layers, speeds, megabytes):
     options = [f"--forward={forward}", *([f"--layers={layers}"] if layers else [])]
     values = list(map(float, speeds.split()))
     for at, (round_trip, rate) in enumerate(LINKS):
@@ -93,17 +92,24 @@ def test_estimate_of_a_link(capsys, tmp_path, config, forward, layers, speeds, m
         assert got["tokens_a_second"] == pytest.approx(max(speed[:5]), rel=0.01)
         assert got["bytes_a_token"] == pytest.approx(
             got["positions_a_token"] * (got["position_up"] + got["position_down"]), rel=0.01)
-        if (round_trip, rate) == (20, 100):
-            assert got["prompt_seconds"] == pytest.approx(prompt, rel=0.2)
+
+
+# Measured at 20 ms and 100 Mbit/s: docs/benchmarks.md.
+@pytest.mark.parametrize("options, forward, tokens_a_second, prompt", [
+    (["--layers=1"], 62, 5.56, 3.74), (["--layers=8", "--sites=q_proj,k_proj,v_proj"], 59, 3.84, 10.26),
+    ([], 75, 0.33, 82.7)])
+def test_estimate_of_what_was_measured(capsys, tmp_path, options, forward, tokens_a_second, prompt):
+    got = costs(capsys, tmp_path, SMOL, *options, f"--forward={forward}", "--acceptance=0")
+    assert got["tokens_a_second"] == pytest.approx(tokens_a_second, rel=0.22)
+    assert got["prompt_seconds"] == pytest.approx(prompt, rel=0.15)
 
 
 def test_estimate_of_a_link_with_other_sites(capsys, tmp_path):
-    # The same source: 11 tokens a second of SmolLM2 and 6.0 of Qwen2.5, with prompts of 7 to 10 s.
+    # The same source: 11 tokens a second of SmolLM2 and 6.0 of Qwen2.5.
     for config, forward, speed in ((SMOL, 12, 11), (QWEN2_5, 60, 6.0)):
         options = ["--layers=8", "--sites=v_proj,q_proj,k_proj", f"--forward={forward}"]
         got = costs(capsys, tmp_path, config, *options, "--tokens-ahead=32")
         assert got["inputs"] == 8 and got["tokens_a_second"] == pytest.approx(speed, rel=0.05)
-        assert 7 * 0.8 < got["prompt_seconds"] < 10 * 1.2
         assert costs(capsys, tmp_path, config, *options, "--acceptance=0")["drafts"] == 0
         best = costs(capsys, tmp_path, config, *options)
         assert best["tokens_ahead"] == 38 and best["bytes_a_token"] < got["bytes_a_token"]

@@ -154,19 +154,10 @@ def test_the_number_of_drafts_is_the_best_for_the_link(model, adapter, monkeypat
     with tensafe.torch.attach(model, adapter) as attached:
         assert attached.base_model().generation_config.num_assistant_tokens == 0  # in process nothing is to be saved
         assert attached.base_model(round_trip=1).generation_config.num_assistant_tokens == 4
-        attached.session._server = "wss://127.0.0.1:8443", "certificate.pem"
-        monkeypatch.setattr(tensafe.torch, "round_trip_to", lambda url, ca: {attached.session._server: 2}[url, ca])
+        monkeypatch.setattr(tensafe.Session, "round_trip", 2)
         assert attached.base_model().generation_config.num_assistant_tokens == 4
         assert attached.base_model(acceptance=0).generation_config.num_assistant_tokens == 0
-
-        def gone(url, ca):
-            raise ConnectionRefusedError("refused")
-
-        monkeypatch.setattr(tensafe.torch, "round_trip_to", gone)
-        with pytest.warns(RuntimeWarning, match="the round trip is not known .refused.: give round_trip= or drafts="):
-            assert attached.base_model().generation_config.num_assistant_tokens == 0
-        assert attached.base_model(round_trip=2, forward=0).generation_config.num_assistant_tokens == 4
-        monkeypatch.setattr(tensafe.torch, "round_trip_to", lambda *_: 2)
+        assert attached.base_model(round_trip=0).generation_config.num_assistant_tokens == 0
         monkeypatch.setattr(tensafe.torch, "best_drafts", lambda **link: asked.update(link) or 3)
         assert attached.base_model(rate=1e6).generation_config.num_assistant_tokens == 3
     cost = tensafe.estimate(adapter, tokens_ahead=32)

@@ -1,12 +1,9 @@
 """The number of drafts for a link."""
 
-import http.server
-import threading
-
 import pytest
 
 import tensafe
-from tensafe.link import best_drafts, round_trip_to, seconds_a_pass, tokens_a_pass
+from tensafe.link import best_drafts, seconds_a_pass, tokens_a_pass
 
 # SmolLM2-135M with its last 8 layers adapted, rank 16: four inputs a layer, 0.63 MB a position, 12 ms forward.
 LAST_8 = dict(groups=32, bytes_a_position=0.63e6, forward=0.012)
@@ -47,27 +44,3 @@ def test_best_number_of_drafts(link, expected):
 def test_bad_numbers(bad):
     with pytest.raises(tensafe.ParameterError, match="got"):
         best_drafts(**{**LAST_8, "round_trip": 0.02, "rate": 1e6, **bad})
-
-
-def test_round_trips_are_of_requests_on_one_connection():
-    seen = []
-
-    class Health(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_HEAD(self):
-            seen.append((self.path, self.client_address))
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
-        threading.Thread(target=server.serve_forever).start()
-        assert 0 < round_trip_to(f"ws://127.0.0.1:{server.server_port}/")
-        server.shutdown()
-    assert len(seen) == 3 and set(seen) == {("/healthz", seen[0][1])}
-    with pytest.raises(OSError):
-        round_trip_to(f"ws://127.0.0.1:{server.server_port}")

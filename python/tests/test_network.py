@@ -1,11 +1,13 @@
 """tensafe.connect against tensafe-server, which TENSAFE_SPLIT_SERVER names."""
 
+import contextlib
 import os
 import re
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 
@@ -13,8 +15,7 @@ import numpy as np
 import pytest
 
 import tensafe
-import tensafe.link
-from conftest import QWEN, error, states
+from conftest import QWEN, ROOT, error, states
 
 SERVER = os.environ.get("TENSAFE_SPLIT_SERVER", "")
 os.environ["no_proxy"] = "*"  # the servers are here
@@ -32,9 +33,9 @@ class Service:
         assert line.startswith("listening on wss://"), line
         self.port = int(line.split(",")[0].rsplit(":", 1)[1])
 
-    def connect(self, adapter="qwen", **options):
+    def connect(self, adapter="qwen", port=0, **options):
         options.setdefault("ca", self.folder / "state" / "certificate.pem")
-        return tensafe.connect(f"wss://localhost:{self.port}", adapter, **options)
+        return tensafe.connect(f"wss://localhost:{port or self.port}", adapter, **options)
 
     def stop(self, how=signal.SIGKILL):
         self.process.send_signal(how)
@@ -217,5 +218,16 @@ def test_server_that_comes_back(tmp_path):
 
 
 def test_round_trip(service):
-    with service.connect() as session:
-        assert 0 < tensafe.link.round_trip_to(*session._server) < 10
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    link = subprocess.Popen([sys.executable, ROOT / "bench/slow_link.py", str(port), str(service.port), "--delay", "50"])
+    try:
+        for _ in range(500):
+            with contextlib.suppress(OSError), socket.create_connection(("localhost", port)):
+                break
+            time.sleep(0.01)
+        with service.connect() as near, service.connect(port=port) as far:
+            assert 0 < near.round_trip < far.round_trip < 5 and far.round_trip >= 0.1
+    finally:
+        link.kill()
+        link.wait()

@@ -271,8 +271,10 @@ class websocket_connection final : public client_connection {
             shake_hands(to);
         }
         error_code failed;
+        const auto began = std::chrono::steady_clock::now();
         stream_.handshake(to.host_and_port(), net::websocket_path, failed);
         check("open a WebSocket", failed);
+        round_trip_ = std::chrono::steady_clock::now() - began;
         stream_.next_layer().most = std::numeric_limits<std::size_t>::max();
         lowest().busy_wait = options.busy_wait;
     }
@@ -319,6 +321,7 @@ class websocket_connection final : public client_connection {
     }
 
     traffic bytes() const noexcept override { return stream_.next_layer().socket.bytes; }
+    std::chrono::nanoseconds round_trip() const noexcept override { return round_trip_; }
 
     std::array<std::byte, 32> tls_exporter() const override { return exporter_; }
 

@@ -66,6 +66,9 @@ class client_connection {
 
     virtual traffic bytes() const noexcept = 0;
 
+    /// Of the upgrade, on which a server computes nothing: also through a proxy; 0 if it was not measured.
+    virtual std::chrono::nanoseconds round_trip() const noexcept { return {}; }
+
     /// As net::tls_exporter; zeros where there is no TLS.
     virtual std::array<std::byte, 32> tls_exporter() const { return {}; }
 };

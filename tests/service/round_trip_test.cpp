@@ -134,7 +134,7 @@ struct both_sides {
     std::optional<server> of;
     direct_connection* last = nullptr;
     line log;
-    split::limits allowed{.shares = {}};
+    split::limits allowed{.shares = {}, .tokens_ahead = 32};
 
     explicit both_sides(split::of_each_scope<double> shares = {}) {
         allowed.shares = shares;

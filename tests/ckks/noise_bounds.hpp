@@ -73,6 +73,32 @@ noise_bound rescale(noise_bound a) noexcept {
     return noise_bound{a.worst / q, a.deviation / q} + rounding;
 }
 
+/// A key switch at `Level` with a key for ciphertexts up to KeyLevel: digits of uniform residues times the
+/// key's errors, divided by P, and the rounding of that division.
+template <tensafe::ckks::parameter_set P, int Level, int KeyLevel>
+noise_bound key_switch_noise() noexcept {
+    constexpr auto n = static_cast<double>(P::degree);
+    double special = 1;
+    for (std::size_t j = 0; j < static_cast<std::size_t>(P::template special_limbs<KeyLevel>); ++j) {
+        special *= static_cast<double>(P::special_primes[j]);
+    }
+    const noise_bound e = secret_key_noise();
+    double worst = 0;
+    double variance = 0;
+    for (int first = 0; first <= Level; first += P::primes_per_digit) {
+        double digit = 1;
+        double primes = 0;
+        for (int i = first; i < std::min(first + P::primes_per_digit, Level + 1); ++i, ++primes) {
+            digit *= static_cast<double>(P::basis::primes[static_cast<std::size_t>(i)]);
+        }
+        // The integer of a digit is a sum of one centred term for each prime, each up to half the digit.
+        worst += n * e.worst * primes * digit / 2 / special;
+        variance += n * e.deviation * e.deviation * primes * digit * digit / 12 / special / special;
+    }
+    const auto k = static_cast<double>(P::template special_limbs<KeyLevel>);
+    return {worst + k * (1 + n) / 2, std::sqrt(variance + k * (1 + n * (2.0 / 3.0)) / 12)};
+}
+
 /// What that noise does to a decoded slot: a bound of the error's magnitude, and its root mean square over
 /// slots and randomness.
 template <tensafe::ckks::parameter_set P>

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <tensafe/ckks/encrypt.hpp>
+#include <tensafe/ckks/multiply.hpp>
+#include <tensafe/ckks/rotate.hpp>
 #include <tensafe/ckks/sanitize/rerandomization.hpp>
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/encoding/norm.hpp>
@@ -11,6 +13,10 @@ namespace tests {
 
 /// Both kinds of primes in one chain: 45 bits and 60.
 using general = ckks::parameters<10, ckks::limb_bits<60, 45>, 40, ckks::insecure_for_tests>;
+
+/// The same kinds, with a special prime.
+using switching = ckks::parameters<10, ckks::limb_bits<60, 45>, 40, ckks::insecure_for_tests,
+                                   ckks::key_switching<1, ckks::special_bits<61>>>;
 
 template <class Basis, class Form, class R>
 bool poly_secret(const rns::poly<Basis, Form, memory::host_space, R>& p) {
@@ -36,6 +42,15 @@ inline void check_encryption(program& p) {
     p.check("public_key", [&] {
         const ckks::public_key<general> pair(key, generator);
         return poly_secret(pair.b());
+    });
+    const ckks::secret_key<switching> switched(generator);
+    p.check("relinearization_key and galois_keys", [&] {
+        const ckks::relinearization_key<switching> relinearization(switched, generator);
+        const ckks::galois_keys<switching, ckks::rotations<3>, ckks::conjugation> galois(switched, generator);
+        // The first block of b; that of a, behind it, is public.
+        return all_secret(relinearization.key().words().words.first(8)) &&
+               all_secret(galois.find(3)->key.words().words.first(8)) &&
+               all_secret(galois.of_conjugation().key.words().words.first(8));
     });
 
     p.check("sum_of_squares", [] {

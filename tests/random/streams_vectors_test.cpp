@@ -84,6 +84,7 @@ TEST_CASE("the numbers of the stream domains are those of the page") {
     CHECK(static_cast<int>(stream_domain::zero) == 5);
     CHECK(static_cast<int>(stream_domain::flood) == 6);
     CHECK(static_cast<int>(stream_domain::derive) == 7);
+    CHECK(static_cast<int>(stream_domain::evaluation_key) == 13);
 }
 
 BACKEND_TEST_CASE("the stream's blocks are those of the page") {

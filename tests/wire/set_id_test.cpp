@@ -64,6 +64,20 @@ TEST_CASE("the identifier of a set is FNV-1a of its numbers") {
     CHECK(wire::set_id<ckks::private_n4096> == hash);
 }
 
+TEST_CASE("sets that switch keys by other primes or digits have other identifiers") {
+    using chain = ckks::limb_bits<41, 41, 40>;
+    const auto id = []<class KeySwitching>() {
+        return wire::set_id<ckks::parameters<11, chain, 40, ckks::insecure_for_tests, KeySwitching>>;
+    };
+    const std::set<std::uint64_t> ids{
+        id.template operator()<ckks::no_key_switching>(),
+        id.template operator()<ckks::key_switching<1, ckks::special_bits<50, 50>>>(),
+        id.template operator()<ckks::key_switching<2, ckks::special_bits<50, 50>>>(),
+        id.template operator()<ckks::key_switching<1, ckks::special_bits<50>>>(),
+        id.template operator()<ckks::key_switching<1, ckks::special_bits<51>>>()};
+    CHECK(ids.size() == 5);
+}
+
 TEST_CASE("the sets of the library have identifiers of their own, which have names and are on the page") {
     const std::string text = page();
     REQUIRE(!text.empty());

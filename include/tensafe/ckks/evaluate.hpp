@@ -18,7 +18,7 @@
 
 namespace tensafe::ckks {
 
-// Everything a server computes: no key appears here, and there are no products of ciphertexts. Functions
+// What a server computes without keys; multiply.hpp and rotate.hpp have what takes evaluation keys. Functions
 // without a result work in place, do not allocate, and leave their first argument unchanged when they throw.
 
 namespace detail {
@@ -73,24 +73,23 @@ void check_range(const char* operation, double largest, double scale) {
 }
 
 /// The bound of a result, checked, where both operands have one, and NaN where none has.
-template <parameter_set P, int Level, class Operand, class Combine>
-double combined_bound(const char* operation, const ciphertext<P, Level>& a, const Operand& b, double scale,
-                      Combine combine) {
-    const bool has_one = !std::isnan(a.largest);
-    if (has_one == std::isnan(b.largest)) {
+template <parameter_set P, int Level, class Combine>
+double combined_bound(const char* operation, double a, double b, double scale, Combine combine) {
+    const bool has_one = !std::isnan(a);
+    if (has_one == std::isnan(b)) {
         throw parameter_error(
             std::string(operation) + ": the " + (has_one ? "first" : "second") +
             " operand has a bound on its values and the other has none; set `largest` before "
             "encode_like or encode_factor, or of both ciphertexts");
     }
     if (!has_one) {
-        return a.largest;
+        return a;
     }
-    if (!(a.largest >= 0 && b.largest >= 0 && std::isfinite(a.largest + b.largest))) {
-        throw parameter_error({operation, ": got a `largest` of ", a.largest, " and one of ", b.largest,
+    if (!(a >= 0 && b >= 0 && std::isfinite(a + b))) {
+        throw parameter_error({operation, ": got a `largest` of ", a, " and one of ", b,
                                ", expected finite numbers that are not negative"});
     }
-    const double largest = combine(a.largest, b.largest);
+    const double largest = combine(a, b);
     check_range<P, Level>(operation, largest, scale);
     return largest;
 }
@@ -133,7 +132,7 @@ plaintext<P, rns::evaluation_form, Level> constant_operand(const ciphertext<P, L
 template <parameter_set P, int Level>
 void add(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     detail::check_scales("add", a.scale, b.scale);
-    a.largest = detail::combined_bound("add", a, b, a.scale, std::plus());
+    a.largest = detail::combined_bound<P, Level>("add", a.largest, b.largest, a.scale, std::plus());
     rns::add(a.c0, b.c0);
     rns::add(a.c1, b.c1);
 }
@@ -143,7 +142,7 @@ void add(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
 template <parameter_set P, int Level>
 void subtract(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     detail::check_scales("subtract", a.scale, b.scale);
-    a.largest = detail::combined_bound("subtract", a, b, a.scale, std::plus());
+    a.largest = detail::combined_bound<P, Level>("subtract", a.largest, b.largest, a.scale, std::plus());
     rns::subtract(a.c0, b.c0);
     rns::subtract(a.c1, b.c1);
 }
@@ -158,7 +157,7 @@ void subtract(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_re
 template <parameter_set P, int Level>
 void add_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
     detail::check_scales("add_plain", a.scale, p.scale);
-    a.largest = detail::combined_bound("add_plain", a, p, a.scale, std::plus());
+    a.largest = detail::combined_bound<P, Level>("add_plain", a.largest, p.largest, a.scale, std::plus());
     rns::add(a.c0, p.value);
 }
 
@@ -167,7 +166,8 @@ void add_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form,
 template <parameter_set P, int Level>
 void subtract_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
     detail::check_scales("subtract_plain", a.scale, p.scale);
-    a.largest = detail::combined_bound("subtract_plain", a, p, a.scale, std::plus());
+    a.largest =
+        detail::combined_bound<P, Level>("subtract_plain", a.largest, p.largest, a.scale, std::plus());
     rns::subtract(a.c0, p.value);
 }
 
@@ -175,7 +175,8 @@ void subtract_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_
 /// @throws encoding_error if a bound is set and values could wrap
 template <parameter_set P, int Level>
 void multiply_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
-    a.largest = detail::combined_bound("multiply_plain", a, p, a.scale * p.scale, std::multiplies());
+    a.largest = detail::combined_bound<P, Level>("multiply_plain", a.largest, p.largest, a.scale * p.scale,
+                                                 std::multiplies());
     rns::multiply(a.c0, a.c0, p.value);
     rns::multiply(a.c1, a.c1, p.value);
     a.scale *= p.scale;
@@ -221,7 +222,7 @@ void multiply_integer(ciphertext<P, Level>& a, std::int32_t x) {
 /// Multiplies every slot by one real number, encoded as by encode_factor.  @throws as encode_constant
 template <parameter_set P, int Level>
 requires(Level >= 1) void multiply_scalar(ciphertext<P, Level>& a, double x) {
-    multiply_plain(a, detail::constant_operand(a, x, P::template rescale_factor<Level>));
+    multiply_plain(a, detail::constant_operand(a, x, P::template factor_scale<Level>));
 }
 template <parameter_set P>
 void multiply_scalar(ciphertext<P, 0>&, double) = delete;  // no level left: use a longer modulus chain
@@ -234,13 +235,14 @@ plaintext<P, rns::evaluation_form, Level> encode_like(const ciphertext<P, Level>
     return detail::encode_operand(c, slots, c.scale);
 }
 
-/// Encodes slots as factors of a ciphertext of this level: at the scale of the prime that the next rescale
-/// drops, which then brings the product's scale back to that of the ciphertext.
+/// Encodes slots as factors of a ciphertext of this level: at about the scale of the prime that the next
+/// rescale drops, so that the product is then at the scale of the next level; without key switching that is
+/// the ciphertext's own.
 /// @param slots  up to N/2 values, double or std::complex<double>
 template <parameter_set P, int Level, class Values>
 requires(Level >= 1) plaintext<P, rns::evaluation_form, Level> encode_factor(const ciphertext<P, Level>& c,
                                                                              const Values& slots) {
-    return detail::encode_operand(c, slots, P::template rescale_factor<Level>);
+    return detail::encode_operand(c, slots, P::template factor_scale<Level>);
 }
 template <parameter_set P, class Values>
 void encode_factor(const ciphertext<P, 0>&, const Values&) = delete;  // no level left: use a longer chain

@@ -30,7 +30,7 @@ struct plaintext {
 /// Encodes up to N/2 complex slots.  @throws as encoding::encode_slots
 template <parameter_set P, int Level = P::max_level>
 plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const std::complex<double>> slots,
-                                                        double scale = P::scale) {
+                                                        double scale = P::template scale_at<Level>) {
     plaintext<P, rns::coefficient_form, Level> result;
     result.scale = scale;
     encoding::encode_slots(slots, scale, result.value);
@@ -41,7 +41,8 @@ plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const std::com
 /// @param slots  whatever a std::span<const double> can be made of
 /// @throws as encoding::encode_slots
 template <parameter_set P, int Level = P::max_level, std::convertible_to<std::span<const double>> Reals>
-plaintext<P, rns::coefficient_form, Level> encode_slots(const Reals& slots, double scale = P::scale) {
+plaintext<P, rns::coefficient_form, Level> encode_slots(const Reals& slots,
+                                                        double scale = P::template scale_at<Level>) {
     const std::span<const double> reals = slots;
     memory::secret_buffer<std::complex<double>> values(reals.size(), memory::uninitialized);
     std::copy(reals.begin(), reals.end(), values.begin());
@@ -51,7 +52,8 @@ plaintext<P, rns::coefficient_form, Level> encode_slots(const Reals& slots, doub
 /// Encodes one real number in every slot, ready for a sum or a product: a constant polynomial, which is its
 /// own evaluation form. No NTT.  @throws as encoding::encode_coefficients
 template <parameter_set P, int Level = P::max_level>
-plaintext<P, rns::evaluation_form, Level> encode_constant(double value, double scale = P::scale) {
+plaintext<P, rns::evaluation_form, Level> encode_constant(double value,
+                                                          double scale = P::template scale_at<Level>) {
     plaintext<P, rns::coefficient_form, Level> constant;
     encoding::encode_coefficients(std::span<const double>(&value, 1), scale, constant.value);
     rns::for_each_limb<typename P::template basis_at<Level>>([&]<int I>() {
@@ -66,7 +68,7 @@ plaintext<P, rns::evaluation_form, Level> encode_constant(double value, double s
 /// Encodes up to N coefficients.  @throws as encoding::encode_coefficients
 template <parameter_set P, int Level = P::max_level>
 plaintext<P, rns::coefficient_form, Level> encode_coefficients(std::span<const double> coefficients,
-                                                               double scale = P::scale) {
+                                                               double scale = P::template scale_at<Level>) {
     plaintext<P, rns::coefficient_form, Level> result;
     result.scale = scale;
     encoding::encode_coefficients(coefficients, scale, result.value);

@@ -62,6 +62,8 @@ class poly {
     }
 
     std::span<const arith::word> words() const noexcept { return words_.span(); }
+    /// All limbs, to be written by code that does not know their number: each word below its prime.
+    std::span<arith::word> mutable_words() noexcept { return words_.span(); }
     void set_zero() noexcept { std::fill(words_.begin(), words_.end(), arith::word{0}); }
     /// Gives the memory away; the polynomial may then only be assigned to or destroyed.
     storage take() && noexcept { return std::move(words_); }

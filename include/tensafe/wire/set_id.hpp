@@ -53,7 +53,8 @@ inline std::string identifier_text(std::uint64_t id) {
 }
 
 /// The identifier of a parameter set in messages, of log_n (4 bytes), the number of primes (4), each
-/// prime (8), scale_bits (4). The security tag is not part of it.
+/// prime (8), scale_bits (4), and where keys are switched primes_per_digit (4), the number of special primes
+/// (4) and each of them (8). The security tag is not part of it.
 template <ckks::parameter_set P>
 inline constexpr std::uint64_t set_id = [] {
     identifier id;
@@ -63,6 +64,13 @@ inline constexpr std::uint64_t set_id = [] {
         id.add(std::uint64_t{q});
     }
     id.add(static_cast<std::uint32_t>(P::scale_bits));
+    if constexpr (P::switches_keys) {
+        id.add(static_cast<std::uint32_t>(P::primes_per_digit));
+        id.add(static_cast<std::uint32_t>(P::special_primes.size()));
+        for (const arith::word p : P::special_primes) {
+            id.add(std::uint64_t{p});
+        }
+    }
     return id.value();
 }();
 

@@ -531,9 +531,10 @@ def write(name, known):
 
 
 SETS = {"private_n4096": (12, (45, 44), 40), "minimal_n2048": (11, (41,), 20)}
-for name, *rest in (("private_n4096", (6, 1500, 4), None, 1.2e-4),
-                    ("minimal_n2048", (17, 600, 4), 5, 2.7e-4)):
-    write(name, exchange(name, *SETS[name], *rest))
-for name, *rest in (("private_n4096", (3, 300, 16), None, 1.2e-4, 3),
-                    ("minimal_n2048", (5, 200, 8), 5, 2.7e-4, 2)):
-    write(f"block_{name}", block_exchange(name, *SETS[name], *rest))
+if __name__ == "__main__":
+    for name, *rest in (("private_n4096", (6, 1500, 4), None, 1.2e-4),
+                        ("minimal_n2048", (17, 600, 4), 5, 2.7e-4)):
+        write(name, exchange(name, *SETS[name], *rest))
+    for name, *rest in (("private_n4096", (3, 300, 16), None, 1.2e-4, 3),
+                        ("minimal_n2048", (5, 200, 8), 5, 2.7e-4, 2)):
+        write(f"block_{name}", block_exchange(name, *SETS[name], *rest))

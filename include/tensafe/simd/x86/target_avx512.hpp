@@ -45,6 +45,11 @@ struct avx512 {
         return to_lanes(
             _mm512_maskz_cvtepu32_epi64(0xff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
     }
+    /// Lane t of the result is lane order[t] of x, for an order below 8.
+    TENSAFE_AVX512 static vector<std::uint64_t> permute(const vector<std::uint64_t>& x,
+                                                        const vector<std::uint64_t>& order) noexcept {
+        return to_lanes(_mm512_maskz_permutexvar_epi64(0xff, raw(order), raw(x)));
+    }
     /// Loads eight numbers of six bytes; reads 64.
     TENSAFE_AVX512 static vector<std::uint64_t> load_48_bits(const std::uint8_t* from) noexcept {
         constexpr auto byte = [](long long k) { return 0x050403020100 + 0x060606060606 * k; };

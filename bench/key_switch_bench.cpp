@@ -1,0 +1,79 @@
+// Rotations and products of ciphertexts at the top level, and what they are made of: transforms of a limb,
+// and products of a residue with a pair of the key.
+
+#include <tensafe/ckks/multiply.hpp>
+#include <tensafe/ckks/rotate.hpp>
+
+#include "common.hpp"
+
+namespace {
+
+namespace ckks = tensafe::ckks;
+
+template <class P>
+struct client {
+    tensafe::random::generator generator;
+    ckks::secret_key<P> secret{generator};
+    ckks::relinearization_key<P> relinearization{secret, generator};
+    ckks::galois_keys<P, ckks::rotations<1>> galois{secret, generator};
+    ckks::ciphertext<P> a =
+        ckks::expand(ckks::encrypt(secret, ckks::encode_slots<P>(bench::random_slots<P>()), generator));
+};
+
+template <class P>
+void rotate(benchmark::State& state) {
+    const client<P> c;
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(ckks::rotate<1>(c.a, c.galois));
+    }
+}
+
+template <class P>
+void multiply_rescale(benchmark::State& state) {
+    const client<P> c;
+    for (auto _ : state) {
+        if constexpr (P::max_level > 0) {
+            benchmark::DoNotOptimize(ckks::multiply_rescale(c.a, c.a, c.relinearization));
+        } else {
+            benchmark::DoNotOptimize(ckks::relinearize(ckks::multiply(c.a, c.a), c.relinearization));
+        }
+    }
+}
+
+/// The limit: all transforms of a rotation one after the other, each of one limb in cache, and the products
+/// of all digits with the key, of one limb again and again.
+template <class P>
+void limit(benchmark::State& state) {
+    constexpr std::size_t limbs = P::basis::primes.size() + P::special_primes.size();
+    constexpr std::size_t digits = (P::basis::primes.size() + P::primes_per_digit - 1) / P::primes_per_digit;
+    const auto all = ckks::detail::key_limbs<P>();
+    auto x = bench::mixed_residues(P::degree, all[0]->prime());
+    const auto key = bench::mixed_residues(2 * digits * P::degree, all[0]->prime());
+    tensafe::memory::buffer<tensafe::arith::word> sums(2 * P::degree);
+    const std::vector<const tensafe::arith::word*> rows(digits, x.data());
+    const tensafe::rns::limb::pair_sums pairs{{sums.span().first(P::degree), sums.span().subspan(P::degree)},
+                                              rows.data(),
+                                              digits,
+                                              key.data(),
+                                              digits};
+    for (auto _ : state) {
+        for (std::size_t i = 0; i < (digits + 2) * limbs; ++i) {
+            all[0]->forward(x.span());
+        }
+        for (std::size_t i = 0; i < limbs; ++i) {
+            all[0]->sum_pairs(pairs);
+        }
+        benchmark::DoNotOptimize(sums.data());
+    }
+}
+
+#define TENSAFE_BENCH_KEY_SWITCHING(f)                                \
+    BENCHMARK(f<ckks::n4096_depth0>)->Unit(benchmark::kMicrosecond);  \
+    BENCHMARK(f<ckks::n8192_depth2>)->Unit(benchmark::kMicrosecond);  \
+    BENCHMARK(f<ckks::n16384_depth5>)->Unit(benchmark::kMicrosecond); \
+    BENCHMARK(f<ckks::n32768_depth10>)->Unit(benchmark::kMicrosecond)
+TENSAFE_BENCH_KEY_SWITCHING(rotate);
+TENSAFE_BENCH_KEY_SWITCHING(multiply_rescale);
+TENSAFE_BENCH_KEY_SWITCHING(limit);
+
+}  // namespace

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/evaluate.hpp>
+#include <tensafe/ckks/evaluation_key.hpp>
+#include <tensafe/ckks/key_switch.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/rns/pointwise.hpp>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <span>
+
+namespace tensafe::ckks {
+
+/// The product of two ciphertexts, (c0, c1, c2): c0 + c1*s + c2*s^2 = m * scale + noise. It can be added to
+/// others; `relinearize` makes a ciphertext of it.
+template <parameter_set P, int Level = P::max_level>
+struct ciphertext_product {
+    using basis = typename P::template basis_at<Level>;
+
+    rns::poly<basis, rns::evaluation_form> c0;
+    rns::poly<basis, rns::evaluation_form> c1;
+    rns::poly<basis, rns::evaluation_form> c2;
+    double scale = P::scale;
+    /// As that of a ciphertext.
+    double largest = std::numeric_limits<double>::quiet_NaN();
+};
+
+/// The key for products of ciphertexts of up to `Level`: from s^2 to s. Immutable; thread-safe.
+template <parameter_set P, int Level = P::max_level>
+class relinearization_key {
+  public:
+    relinearization_key(const secret_key<P>& s, random::generator& generator)
+        : key_(s, 0, s.coefficients(), generator,
+               [&](const rns::limb_operations& limb, std::span<arith::word> out) {
+                   detail::lift_secret(limb, s.coefficients(), out);
+                   limb.multiply(out, out.data(), out.data());
+               }) {}
+
+    const evaluation_key<P, Level>& key() const noexcept { return key_; }
+
+  private:
+    evaluation_key<P, Level> key_;
+};
+
+/// Multiplies ciphertexts, slot by slot; the scales multiply. No transform.
+/// @throws encoding_error if a bound is set and values could wrap
+template <parameter_set P, int Level>
+ciphertext_product<P, Level> multiply(const ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
+    using form = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
+    const double scale = a.scale * b.scale;
+    ciphertext_product<P, Level> result{
+        form(memory::uninitialized), form(memory::uninitialized), form(memory::uninitialized), scale,
+        detail::combined_bound<P, Level>("multiply", a.largest, b.largest, scale, std::multiplies())};
+    rns::multiply(result.c0, a.c0, b.c0);
+    rns::multiply(result.c1, a.c0, b.c1);
+    rns::multiply_accumulate(result.c1, a.c1, b.c0);
+    rns::multiply(result.c2, a.c1, b.c1);
+    return result;
+}
+template <parameter_set P, int A, int B>
+void multiply(const ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // adjust_level() one first
+
+/// Multiplies a ciphertext by itself.  @throws as multiply
+template <parameter_set P, int Level>
+ciphertext_product<P, Level> square(const ciphertext<P, Level>& a) {
+    return multiply(a, a);
+}
+
+/// Adds products: a += b, so that a sum of many is relinearized once.  @throws as add of ciphertexts
+template <parameter_set P, int Level>
+void add(ciphertext_product<P, Level>& a, const ciphertext_product<P, Level>& b) {
+    detail::check_scales("add", a.scale, b.scale);
+    a.largest = detail::combined_bound<P, Level>("add", a.largest, b.largest, a.scale, std::plus());
+    rns::add(a.c0, b.c0);
+    rns::add(a.c1, b.c1);
+    rns::add(a.c2, b.c2);
+}
+
+/// Makes a ciphertext of a product, at its level and scale. Costs a key switch.
+template <parameter_set P, int Level, int KeyLevel>
+ciphertext<P, Level> relinearize(const ciphertext_product<P, Level>& a,
+                                 const relinearization_key<P, KeyLevel>& key) {
+    using form = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
+    const auto& to_s = detail::shared_key_switch<P, KeyLevel, Level>();
+    auto sums = to_s.multiply(a.c2.words(), to_s.decompose(a.c2.words()), key.key().words());
+    ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), a.scale, a.largest};
+    const auto divide = [&](auto& sum, form& out, const form& more) {
+        const auto words = out.mutable_words();
+        to_s.divide(sum, words, [&](const auto& limb, std::size_t i, std::span<arith::word> quotient) {
+            limb.add(words.subspan(i * P::degree, P::degree), quotient.data(),
+                     more.words().data() + i * P::degree);
+        });
+    };
+    divide(sums[0], result.c0, a.c0);
+    divide(sums[1], result.c1, a.c1);
+    return result;
+}
+
+/// Makes a ciphertext of a product and drops the last prime, as rescale(relinearize(a, key)) would but for
+/// rounding, which is done once: 2 * limbs transforms fewer.
+/// @throws parameter_error if the scale would fall below least_scale
+template <parameter_set P, int Level, int KeyLevel>
+requires(Level >= 1) ciphertext<P, Level - 1> relinearize_rescale(
+    const ciphertext_product<P, Level>& a, const relinearization_key<P, KeyLevel>& key,
+    double least_scale = P::template scale_at<Level - 1> / 2) {
+    using form = rns::poly<typename P::template basis_at<Level - 1>, rns::evaluation_form>;
+    detail::check_rescaled(a.scale, P::template rescale_factor<Level>, least_scale);
+    const auto& to_s = detail::shared_key_switch<P, KeyLevel, Level>();
+    const detail::key_switch::addends rest{{a.c0.words(), a.c1.words()}};
+    auto sums = to_s.multiply(a.c2.words(), to_s.decompose(a.c2.words()), key.key().words(), &rest);
+    ciphertext<P, Level - 1> result{form(memory::uninitialized), form(memory::uninitialized),
+                                    a.scale / P::template rescale_factor<Level>, a.largest};
+    to_s.divide_and_rescale(sums[0], result.c0.mutable_words());
+    to_s.divide_and_rescale(sums[1], result.c1.mutable_words());
+    return result;
+}
+template <parameter_set P, int KeyLevel>
+void relinearize_rescale(  // no level left; take a deeper set
+    const ciphertext_product<P, 0>&, const relinearization_key<P, KeyLevel>&, double = 0) = delete;
+
+/// Multiplies ciphertexts and rescales: at the scale of their level, the result is at that of the next one.
+/// Costs a key switch less 2 * limbs transforms of its own and of the rescale's.
+/// @throws encoding_error if a bound is set and values could wrap; parameter_error if the scale would fall
+///         below half of the next level's
+template <parameter_set P, int Level, int KeyLevel>
+requires(Level >= 1) ciphertext<P, Level - 1> multiply_rescale(const ciphertext<P, Level>& a,
+                                                               const ciphertext<P, Level>& b,
+                                                               const relinearization_key<P, KeyLevel>& key) {
+    return relinearize_rescale(multiply(a, b), key);
+}
+template <parameter_set P, int KeyLevel>
+void multiply_rescale(  // no level left; take a deeper set
+    const ciphertext<P, 0>&, const ciphertext<P, 0>&, const relinearization_key<P, KeyLevel>&) = delete;
+template <parameter_set P, int A, int B, int KeyLevel>
+void multiply_rescale(  // adjust_level() one first
+    const ciphertext<P, A>&, const ciphertext<P, B>&, const relinearization_key<P, KeyLevel>&) = delete;
+
+/// Drops levels, to the scale of the level that is left: what products of that level are at, so that sums
+/// with them are exact in scale. Values change by 2^-38 of themselves at most, and by the noise of a rescale.
+/// @throws parameter_error if the ciphertext's scale is so far from its level's that no factor takes it
+/// there;
+///         encoding_error if a bound is set and values could wrap
+template <int Target, parameter_set P, int Level>
+ciphertext<P, Target> adjust_level(const ciphertext<P, Level>& c) {
+    static_assert(Target >= 0 && Target <= Level, "ckks::adjust_level: a ciphertext can only lose levels");
+    constexpr double scale = P::template scale_at<Target>;
+    if constexpr (Target == Level) {
+        detail::check_scales("adjust_level", c.scale, scale);
+        return c;
+    } else {
+        auto above = level_reduce<Target + 1>(c);
+        const double factor = std::nearbyint(P::template rescale_factor<Target + 1> / above.scale * scale);
+        require<parameter_error>(factor >= 0x1p38 && factor < 0x1p62,
+                                 {"adjust_level: got a scale of ", c.scale,
+                                  ", expected about that of its level, ", P::template scale_at<Level>});
+        multiply_plain(above, detail::constant_operand(above, 1, factor));
+        // The factor is exact; the scale is taken for that of the level, by less than 2^-38 of it.
+        above.scale = P::template rescale_factor<Target + 1> * scale;
+        auto result = rescale(above, 0);
+        result.scale = scale;
+        return result;
+    }
+}
+
+}  // namespace tensafe::ckks

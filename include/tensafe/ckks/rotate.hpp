@@ -1,0 +1,218 @@
+#pragma once
+
+#include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/evaluation_key.hpp>
+#include <tensafe/ckks/key_switch.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/ntt/automorphism.hpp>
+#include <tensafe/rns/limb_table.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::ckks {
+
+/// A list of rotations: by how many slots to the left, negative ones to the right.
+template <int... Steps>
+struct rotations {};
+/// The conjugation of all slots, in the list of a set of keys.
+struct conjugation {};
+
+namespace detail {
+
+/// A rotation as one to the left, in [0, N/2).
+template <parameter_set P>
+constexpr std::size_t left_steps(long long step) noexcept {
+    const auto slots = static_cast<long long>(P::slots);
+    return static_cast<std::size_t>((step % slots + slots) % slots);
+}
+/// The exponent g of the automorphism that moves slots: 5^step modulo 2N.
+template <parameter_set P>
+constexpr arith::word rotation_exponent(std::size_t step) noexcept {
+    return arith::power_mod(5, step, 2 * P::degree);
+}
+
+template <class List>
+struct steps_of;
+template <int... Steps>
+struct steps_of<rotations<Steps...>> {
+    static constexpr std::array<long long, sizeof...(Steps)> list{Steps...};
+    static constexpr bool conjugates = false;
+};
+template <>
+struct steps_of<conjugation> {
+    static constexpr std::array<long long, 0> list{};
+    static constexpr bool conjugates = true;
+};
+
+template <parameter_set P, std::size_t... I>
+auto powers_of_two(std::index_sequence<I...>) -> rotations<(1 << I)...>;
+
+}  // namespace detail
+
+/// The rotations by 1, 2, 4, ..., N/4, by which all slots are added up.
+template <parameter_set P>
+using inner_sum_rotations =
+    decltype(detail::powers_of_two<P>(std::make_index_sequence<static_cast<std::size_t>(P::log_n - 1)>()));
+
+/// The keys of some rotations, and of the conjugation if the list has it, for ciphertexts of up to `Level`.
+/// Immutable; thread-safe.
+/// @tparam Lists  rotations<...> and conjugation
+template <parameter_set P, int Level, class... Lists>
+class galois_keys_at {
+  public:
+    /// Draws a key for each rotation that is no whole turn, in the order of the lists, then the
+    /// conjugation's.
+    galois_keys_at(const secret_key<P>& s, random::generator& generator) {
+        const auto add = [&](const std::size_t step) {
+            if (step != 0 && find(step) == nullptr) {
+                steps_.push_back(step);
+                keys_.emplace_back(s, detail::rotation_exponent<P>(step), generator);
+            }
+        };
+        const auto add_all = [&](const auto& list) {
+            for (const long long step : list) {
+                add(detail::left_steps<P>(step));
+            }
+        };
+        (add_all(detail::steps_of<Lists>::list), ...);
+        if (conjugates) {
+            keys_.emplace_back(s, 2 * P::degree - 1, generator);
+        }
+    }
+
+    static constexpr bool conjugates = (detail::steps_of<Lists>::conjugates || ...);
+    /// Whether there is a key for this rotation, or none is needed.
+    static constexpr bool rotates_by(long long step) noexcept {
+        const auto has = [&](const auto& list) {
+            for (const long long each : list) {
+                if (detail::left_steps<P>(each) == detail::left_steps<P>(step)) {
+                    return true;
+                }
+            }
+            return false;
+        };
+        return detail::left_steps<P>(step) == 0 || (has(detail::steps_of<Lists>::list) || ...);
+    }
+
+    /// The key of X -> X^g: from s to the secret that the automorphism makes s of.
+    struct galois_key {
+        galois_key(const secret_key<P>& s, arith::word exponent, random::generator& generator)
+            : move(P::log_n, exponent), key(switched(s, exponent, generator)) {}
+
+        ntt::automorphism move;
+        evaluation_key<P, Level> key;
+    };
+    /// The key of a rotation, in [1, N/2), or null.
+    const galois_key* find(std::size_t step) const noexcept {
+        const auto place = std::find(steps_.begin(), steps_.end(), step);
+        return place == steps_.end() ? nullptr : &keys_[static_cast<std::size_t>(place - steps_.begin())];
+    }
+    const galois_key& of_conjugation() const noexcept requires(conjugates) { return keys_.back(); }
+    const std::vector<std::size_t>& steps() const noexcept { return steps_; }
+
+  private:
+    static evaluation_key<P, Level> switched(const secret_key<P>& s, arith::word exponent,
+                                             random::generator& generator) {
+        // The coefficients of s at X^h, h the inverse of g modulo 2N: place and sign are public.
+        const arith::word inverse = arith::power_mod(exponent, P::degree / 2 - 1, 2 * P::degree);
+        memory::secret_buffer<std::int8_t> moved(P::degree, memory::uninitialized);
+        for (std::size_t i = 0; i < P::degree; ++i) {
+            const std::size_t place = i * inverse % (2 * P::degree);
+            const std::int8_t t = s.coefficients()[i];
+            moved[place % P::degree] = place < P::degree ? t : static_cast<std::int8_t>(-t);
+        }
+        return evaluation_key<P, Level>(s, exponent, moved.span(), generator,
+                                        [&](const rns::limb_operations& limb, std::span<arith::word> out) {
+                                            detail::lift_secret(limb, s.coefficients(), out);
+                                        });
+    }
+
+    std::vector<std::size_t> steps_;
+    std::vector<galois_key> keys_;  ///< of the steps, then of the conjugation
+};
+
+/// The keys of some rotations for ciphertexts of all levels.
+template <parameter_set P, class... Lists>
+using galois_keys = galois_keys_at<P, P::max_level, Lists...>;
+
+namespace detail {
+
+/// Applies an automorphism: values move, and the key leads back to s.
+template <parameter_set P, int Level, int KeyLevel>
+ciphertext<P, Level> apply(const ciphertext<P, Level>& c, const ntt::automorphism& move,
+                           const evaluation_key<P, KeyLevel>& key) {
+    using form = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
+    const auto& switched = shared_key_switch<P, KeyLevel, Level>();
+    auto sums = switched.multiply(c.c1.words(), switched.decompose(c.c1.words()), key.words());
+    ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), c.scale, c.largest};
+    const auto divide = [&](auto& sum, form& out, const form* more) {
+        const auto words = out.mutable_words();
+        switched.divide(sum, words, [&](const auto& limb, std::size_t i, std::span<arith::word> quotient) {
+            if (more != nullptr) {
+                limb.add(quotient, quotient.data(), more->words().data() + i * P::degree);
+            }
+            move.apply(quotient.data(), words.data() + i * P::degree);
+        });
+    };
+    divide(sums[0], result.c0, &c.c0);
+    divide(sums[1], result.c1, nullptr);
+    return result;
+}
+
+}  // namespace detail
+
+/// Rotates the slots to the left: slot j of the result is slot j + Step. Costs a key switch.
+template <int Step, parameter_set P, int Level, int KeyLevel, class... Lists>
+ciphertext<P, Level> rotate(const ciphertext<P, Level>& c,
+                            const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    static_assert(galois_keys_at<P, KeyLevel, Lists...>::rotates_by(Step),
+                  "ckks::rotate: no key for this step; add it to the keys' rotations<...>");
+    constexpr std::size_t step = detail::left_steps<P>(Step);
+    if constexpr (step == 0) {
+        return c;
+    } else {
+        const auto& with = *keys.find(step);
+        return detail::apply(c, with.move, with.key);
+    }
+}
+
+/// Rotates the slots to the left by a number of steps that is known at run time.
+/// @throws parameter_error if there is no key for it; the message lists those there are
+template <parameter_set P, int Level, int KeyLevel, class... Lists>
+ciphertext<P, Level> rotate(const ciphertext<P, Level>& c, long long step,
+                            const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    const std::size_t left = detail::left_steps<P>(step);
+    if (left == 0) {
+        return c;
+    }
+    const auto* const with = keys.find(left);
+    if (with == nullptr) {
+        std::string known;
+        for (const std::size_t each : keys.steps()) {
+            known += (known.empty() ? "" : ", ") + std::to_string(each);
+        }
+        throw parameter_error("rotate: got a step of " + std::to_string(step) + ", which is " +
+                              std::to_string(left) + " to the left, expected one with a key: " + known);
+    }
+    return detail::apply(c, with->move, with->key);
+}
+
+/// Conjugates all slots. Costs a key switch.
+template <parameter_set P, int Level, int KeyLevel, class... Lists>
+ciphertext<P, Level> conjugate(const ciphertext<P, Level>& c,
+                               const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    static_assert(galois_keys_at<P, KeyLevel, Lists...>::conjugates,
+                  "ckks::conjugate: no key; add conjugation to the keys' lists");
+    const auto& with = keys.of_conjugation();
+    return detail::apply(c, with.move, with.key);
+}
+
+}  // namespace tensafe::ckks

@@ -260,7 +260,7 @@ class Session(_Secret):
 
     @property
     def round_trip(self) -> Optional[float]:
-        """The seconds of a round trip to the server, measured when the newest connection began; None as of `traffic`."""
+        """The seconds of the newest connection's first round trip, more if the server is busy; None as of `traffic`."""
         return self._core.round_trip
 
     def delta(self, site: str, x: Any, *, overflow_margin: float = 1.0, zeros_for_nan: bool = False) -> Any:

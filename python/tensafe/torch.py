@@ -262,10 +262,10 @@ class Attachment(contextlib.AbstractContextManager):
         groups = [(sum(rank for _, rank, *_ in sites), d, sum(d_out for *_, d_out, _ in sites))
                   for _, d, sites in self.session._core.groups
                   if any(layer.site == name for *_, layer in self._places for name, *_ in sites)]
-        costs = [estimate(shape, tokens_ahead=32) for shape in groups]
+        costs = [estimate(shape, tokens_ahead=_BLOCK) for shape in groups]
         result = {"groups": len(groups), "rate": 12.5e6, "budget": self.session.queries_left,
                   "round_trip": self.session.round_trip or 0.0,
-                  "bytes_a_position": sum(cost["bytes_up"] + cost["bytes_down"] for cost in costs) / 32, **known}
+                  "bytes_a_position": sum(cost["bytes_up"] + cost["bytes_down"] for cost in costs) / _BLOCK, **known}
         if "forward" not in known:
             with torch.no_grad():
                 for _ in range(2):  # of which the first is slow
@@ -354,6 +354,7 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
     return Attachment(adapter, ours, model, invocation)
 
 
+_BLOCK = 38  # tokens, as tensafe-server has them by default
 _READ_WEIGHTS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)  # and may not call the layers
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # parts that they put into paths
 

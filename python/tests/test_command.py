@@ -59,8 +59,8 @@ def costs(capsys, tmp_path, config, *options):
 
 
 # Tokens a second without drafts and with so many, for milliseconds of a round trip and Mbit/s, and MB of a position: the
-# table of the cost model when drafts were designed, which allowed more than four. It has rank 16, an acceptance of 0.8, and 12 and 60 ms for a forward of the two models; its two digits are
-# off by up to 5 %.
+# table of the cost model when drafts were designed, which allowed more than four. It has rank 16, an acceptance of 0.8,
+# and 12 and 60 ms for a forward of the two models; its two digits are off by up to 5 %.
 LINKS = ((5, 100), (20, 100), (50, 100), (20, 20), (50, 20))
 TABLE = [
     (SMOL, 12, None, "1.2 2.1 4  .38 1.0 7  .16 .57 10  .30 .48 3  .14 .32 6", 2.4),
@@ -94,7 +94,7 @@ def test_estimate_of_a_link(capsys, tmp_path, config, forward, layers, speeds, m
             got["positions_a_token"] * (got["position_up"] + got["position_down"]), rel=0.01)
 
 
-# Measured at 20 ms and 100 Mbit/s: docs/benchmarks.md.
+# Measured at 20 ms and 100 Mbit/s (docs/benchmarks.md), which the numbers of link.py were fitted to.
 @pytest.mark.parametrize("options, forward, tokens_a_second, prompt", [
     (["--layers=1"], 62, 5.56, 3.74), (["--layers=8", "--sites=q_proj,k_proj,v_proj"], 59, 3.84, 10.26),
     ([], 75, 0.33, 82.7)])

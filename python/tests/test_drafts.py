@@ -160,10 +160,10 @@ def test_the_number_of_drafts_is_the_best_for_the_link(model, adapter, monkeypat
         assert attached.base_model(round_trip=0).generation_config.num_assistant_tokens == 0
         monkeypatch.setattr(tensafe.torch, "best_drafts", lambda **link: asked.update(link) or 3)
         assert attached.base_model(rate=1e6).generation_config.num_assistant_tokens == 3
-    cost = tensafe.estimate(adapter, tokens_ahead=32)
+    cost = tensafe.estimate(adapter, tokens_ahead=38)
     assert asked.pop("forward") > 0 and asked == {
         "groups": GROUPS, "rate": 1e6, "round_trip": 2, "budget": None,
-        "bytes_a_position": (cost["bytes_up"] + cost["bytes_down"]) / 32}
+        "bytes_a_position": (cost["bytes_up"] + cost["bytes_down"]) / 38}
 
 
 def test_models_that_cannot_take_drafts(model, adapter):

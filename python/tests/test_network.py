@@ -220,7 +220,8 @@ def test_server_that_comes_back(tmp_path):
 def test_round_trip(service):
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
-    link = subprocess.Popen([sys.executable, ROOT / "bench/slow_link.py", str(port), str(service.port), "--delay", "50"])
+    link = subprocess.Popen([sys.executable, ROOT / "bench/slow_link.py", str(port), str(service.port),
+                             "--delay", "50"])
     try:
         for _ in range(500):
             with contextlib.suppress(OSError), socket.create_connection(("localhost", port)):

@@ -484,6 +484,7 @@ class websocket_connection final : public client_connection {
     bool open_ = true;
     const char* step_ = "";
     std::chrono::milliseconds step_limit_{0};
+    std::chrono::nanoseconds round_trip_{0};
 };
 
 }  // namespace

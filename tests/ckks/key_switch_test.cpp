@@ -22,8 +22,10 @@ const nlohmann::json& answers() {
     return parsed;
 }
 
-using P = ckks::parameters<10, ckks::limb_bits<50, 41, 40, 39, 41>, 30, ckks::insecure_for_tests,
-                           ckks::key_switching<2, ckks::special_bits<48, 47>>>;
+using two_a_digit = ckks::parameters<10, ckks::limb_bits<50, 41, 40, 39, 41>, 30, ckks::insecure_for_tests,
+                                     ckks::key_switching<2, ckks::special_bits<48, 47>>>;
+using wide = ckks::parameters<10, ckks::limb_bits<60, 40, 51>, 30, ckks::insecure_for_tests,
+                              ckks::key_switching<1, ckks::special_bits<61>>>;
 
 tensafe::random::seed seed_of(const char* name) {
     tensafe::random::seed result;
@@ -60,7 +62,7 @@ std::string digest(const ckks::detail::key_words& key) {
     return digest({all});
 }
 
-template <int Level>
+template <class P, int Level>
 ckks::ciphertext<P, Level> uniform(const char* name) {
     ckks::ciphertext<P, Level> c;
     ckks::expand_uniform(seed_of(name), tensafe::random::stream_domain::uplink, c.c0);
@@ -68,19 +70,23 @@ ckks::ciphertext<P, Level> uniform(const char* name) {
     return c;
 }
 
-template <int Level>
-void check_level() {
-    const auto& expected = *std::find_if(answers().at("levels").begin(), answers().at("levels").end(),
-                                         [](const auto& level) { return level.at("limbs") == Level + 1; });
+template <class P, int Level, int KeyLevel = Level>
+void check_level(const char* set) {
+    CAPTURE(set);
+    CAPTURE(Level);
+    const auto& levels = answers().at(set).at("levels");
+    const auto& expected = *std::find_if(levels.begin(), levels.end(), [](const auto& level) {
+        return level.at("limbs") == Level + 1 && level.at("key_limbs") == KeyLevel + 1;
+    });
     const ckks::secret_key<P> secret(seed_of("secret"));
     tensafe::random::generator first(seed_of("relinearization"));
-    const ckks::relinearization_key<P, Level> relinearization(secret, first);
+    const ckks::relinearization_key<P, KeyLevel> relinearization(secret, first);
     tensafe::random::generator second(seed_of("galois"));
-    const ckks::galois_keys_at<P, Level, ckks::rotations<3>> galois(secret, second);
+    const ckks::galois_keys_at<P, KeyLevel, ckks::rotations<3>> galois(secret, second);
     CHECK(digest(relinearization.key().words()) == expected.at("relinearization_key"));
     CHECK(digest(galois.find(3)->key.words()) == expected.at("galois_key"));
-    const auto x = uniform<Level>("x");
-    const auto y = uniform<Level>("y");
+    const auto x = uniform<P, Level>("x");
+    const auto y = uniform<P, Level>("y");
     const auto rotated = ckks::rotate<3>(x, galois);
     CHECK(digest({rotated.c0.words(), rotated.c1.words()}) == expected.at("rotated_by_3"));
     const auto product = ckks::multiply(x, y);
@@ -95,14 +101,21 @@ void check_level() {
 }  // namespace
 
 TEST_CASE("the primes are those of the known answers") {
-    CHECK(std::vector<word>(P::basis::primes.begin(), P::basis::primes.end()) ==
-          answers().at("chain").get<std::vector<word>>());
-    CHECK(std::vector<word>(P::special_primes.begin(), P::special_primes.end()) ==
-          answers().at("special").get<std::vector<word>>());
+    const auto check = [](const char* set, const auto& chain, const auto& special) {
+        CHECK(std::vector<word>(chain.begin(), chain.end()) ==
+              answers().at(set).at("chain").get<std::vector<word>>());
+        CHECK(std::vector<word>(special.begin(), special.end()) ==
+              answers().at(set).at("special").get<std::vector<word>>());
+    };
+    check("two_a_digit", two_a_digit::basis::primes, two_a_digit::special_primes);
+    check("wide", wide::basis::primes, wide::special_primes);
 }
 
 BACKEND_TEST_CASE("keys, rotations, relinearizations and rescaled products are those of the integers") {
-    check_level<4>();
-    check_level<2>();
-    check_level<0>();
+    check_level<two_a_digit, 4>("two_a_digit");
+    check_level<two_a_digit, 2>("two_a_digit");
+    check_level<two_a_digit, 0>("two_a_digit");
+    check_level<two_a_digit, 2, 4>("two_a_digit");
+    check_level<wide, 2>("wide");
+    check_level<wide, 1, 2>("wide");
 }

@@ -112,10 +112,14 @@ BACKEND_TEST_CASE("a conversion keeps residues, and the integer is centred, in a
 }
 
 BACKEND_TEST_CASE("the most primes that are converted from at once give the residues of their sum") {
-    // Of ones, whose integer is 1, and of the largest residues, whose integer is -1.
-    const auto from = limbs<prime<40>, prime<40, 1>, prime<40, 2>, prime<40, 3>, prime<40, 4>, prime<40, 5>,
-                            prime<40, 6>, prime<40, 7>, prime<40, 8>, prime<40, 9>, prime<40, 10>,
-                            prime<40, 11>, prime<40, 12>, prime<40, 13>, prime<40, 14>, prime<40, 15>>();
+    // Of ones, whose integer is 1 and a multiple of D, and of the largest residues, whose is its negative.
+    const auto from = []<int... I>(std::integer_sequence<int, I...>) {
+        return limbs<prime<40, I>..., prime<39, I>...>();
+    }
+    (std::make_integer_sequence<int, 16>());
+    CHECK(from.size() == rns::base_conversion::most_primes);
+    CHECK_THROWS_WITH_AS(rns::base_conversion({}, limbs<prime<36>>()),
+                         "base_conversion: got 0 primes, expected 1 to 32", parameter_error);
     const auto to = limbs<prime<36>, prime<50>, prime<60>>();
     const rns::base_conversion convert(from, to);
     std::vector<std::vector<word>> rows;
@@ -133,7 +137,6 @@ BACKEND_TEST_CASE("the most primes that are converted from at once give the resi
         std::vector<word*> places(to.size());  // the others are left out
         places[j] = out.data();
         convert.convert(prepared, places);
-        // The integer is 1 and a multiple of D, the same for all ones, and its negative for the other.
         CHECK(out[0] == out[15]);
         CHECK(out[3] == to[j]->prime() - out[0]);
     }

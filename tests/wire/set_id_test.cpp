@@ -24,7 +24,8 @@ struct sets {
     }
 };
 using named = sets<ckks::n16384_l4, ckks::n16384_l5, ckks::n32768_l4, ckks::n32768_l5, ckks::n8192_l4,
-                   ckks::private_n4096, ckks::quantum_n4096, ckks::compact_n4096, ckks::minimal_n2048>;
+                   ckks::private_n4096, ckks::quantum_n4096, ckks::compact_n4096, ckks::minimal_n2048,
+                   ckks::n4096_depth0, ckks::n8192_depth2, ckks::n16384_depth5, ckks::n32768_depth10>;
 
 }  // namespace
 

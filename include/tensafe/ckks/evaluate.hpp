@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -34,26 +35,30 @@ inline void check_scales(const char* operation, double a, double b) {
     }
 }
 
-inline void check_rescaled(double scale, double prime, double least_scale) {
+inline void check_rescaled(const char* operation, double scale, double prime, double least_scale,
+                           const char* way_out) {
     if (!(scale / prime >= least_scale)) {
         std::array<char, 128> numbers{};
         std::snprintf(
             numbers.data(), numbers.size(),
             "got a scale of 2^%.1f and a prime of 2^%.1f, which leaves 2^%.1f, expected at least 2^%.1f",
             std::log2(scale), std::log2(prime), std::log2(scale / prime), std::log2(least_scale));
-        throw parameter_error(
-            std::string("rescale: ") + numbers.data() +
-            ": encode the factor by encode_factor(), at the prime that this rescale drops, or "
-            "name a smaller least_scale");
+        throw parameter_error(std::string(operation) + ": " + numbers.data() + ": " + way_out);
     }
 }
 
-/// Half the modulus of a level.
+/// Half the modulus of a level, which may be wider than a double.
+struct wide_real {
+    double mantissa = 0.5;
+    int exponent = 0;
+};
 template <parameter_set P, int Level>
-inline constexpr double half_modulus = [] {
-    double half = 0.5;
+inline constexpr wide_real half_modulus = [] {
+    wide_real half;
     for (const arith::word q : P::template basis_at<Level>::primes) {
-        half *= static_cast<double>(q);
+        const int bits = static_cast<int>(std::bit_width(q));
+        half.mantissa *= static_cast<double>(q) / static_cast<double>(arith::word{1} << bits);
+        half.exponent += bits;
     }
     return half;
 }();
@@ -61,15 +66,25 @@ inline constexpr double half_modulus = [] {
 /// Refuses a bound with which coefficients, at most as large times the scale, could wrap modulo Q.
 template <parameter_set P, int Level>
 void check_range(const char* operation, double largest, double scale) {
-    if (largest * scale >= half_modulus<P, Level>) {
+    constexpr wide_real half = half_modulus<P, Level>;
+    if (std::ldexp(largest, -half.exponent) * scale >= half.mantissa) {
         std::array<char, 128> numbers{};
         std::snprintf(numbers.data(), numbers.size(),
                       "could reach %.3g, expected less than %.3g at a scale of 2^%.1f", largest,
-                      half_modulus<P, Level> / scale, std::log2(scale));
+                      std::ldexp(half.mantissa / scale, half.exponent), std::log2(scale));
         throw encoding_error(
             std::string(operation) + ": values " + numbers.data() +
             ", or they wrap modulo Q; take smaller values, a longer modulus chain or a tighter `largest`");
     }
+}
+
+/// The scale after a rescale from `Level`: exactly that of the next level, where rounding alone keeps it from
+/// that and keys are switched.
+template <parameter_set P, int Level>
+double scale_after(double scale) noexcept {
+    const double result = scale / P::template rescale_factor<Level>;
+    constexpr double exact = P::template scale_at<Level - 1>;
+    return P::switches_keys && std::fabs(result - exact) <= 1e-12 * exact ? exact : result;
 }
 
 /// The bound of a result, checked, where both operands have one, and NaN where none has.
@@ -148,9 +163,11 @@ void subtract(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
 }
 // Compilers show the line of the overload that they refuse, so the way out stands on it.
 template <parameter_set P, int A, int B>
-void add(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
+void add(ciphertext<P, A>&,
+         const ciphertext<P, B>&) = delete;  // level_reduce one first; adjust_level where keys are switched
 template <parameter_set P, int A, int B>
-void subtract(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
+void subtract(ciphertext<P, A>&, const ciphertext<P, B>&) =
+    delete;  // level_reduce one first; adjust_level where keys are switched
 
 /// Adds a plaintext: a += p.  @throws parameter_error if the scales differ; encoding_error
 /// if a bound is set and values could wrap
@@ -253,8 +270,10 @@ void encode_factor(const ciphertext<P, 0>&, const Values&) = delete;  // no leve
 template <parameter_set P, int Level>
 requires(Level >= 1) ciphertext<P, Level - 1> rescale(const ciphertext<P, Level>& c,
                                                       double least_scale = P::scale / 2) {
-    detail::check_rescaled(c.scale, P::template rescale_factor<Level>, least_scale);
-    return {rns::rescale(c.c0), rns::rescale(c.c1), c.scale / P::template rescale_factor<Level>, c.largest};
+    detail::check_rescaled("rescale", c.scale, P::template rescale_factor<Level>, least_scale,
+                           "encode the factor by encode_factor(), at the prime that this rescale drops, or "
+                           "name a smaller least_scale");
+    return {rns::rescale(c.c0), rns::rescale(c.c1), detail::scale_after<P, Level>(c.scale), c.largest};
 }
 template <parameter_set P>
 void rescale(const ciphertext<P, 0>&, double = 0) = delete;  // no level left: use a longer modulus chain

@@ -2,11 +2,13 @@
 
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/samplers.hpp>
 #include <tensafe/rns/limb_table.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -49,7 +51,7 @@ struct key_words {
     }
 };
 
-/// What makes an evaluation key. Secret, so it is wiped.
+/// What makes an evaluation key.
 struct key_recipe {
     rns::limb_table chain;
     rns::limb_table special;
@@ -67,7 +69,7 @@ inline void lift_secret(const rns::limb_operations& limb, std::span<const std::i
 
 /// Writes b = e + g s' - a s for each digit, and a beside it: g is P modulo the primes of the digit, else 0.
 /// @param seed  of a: lane d * (limbs of the set) + limb of its evaluation_key stream
-/// @param from  calls f(limb, out, scratch) to write s' modulo a limb of the chain, in evaluation form
+/// @param from  called as from(limb, out): writes s' modulo a limb of the chain, in evaluation form
 template <class From>
 void write_key(const key_recipe& of, const random::seed& seed, std::size_t limbs_of_set,
                random::generator& generator, std::span<arith::word> out, From from) {
@@ -133,15 +135,16 @@ class evaluation_key {
   public:
     /// Makes a key from s' to the secret with the coefficients `to`, with seeds of `generator`: one, and one
     /// for each digit.
-    /// @param purpose  a number of s' and `to`, for keys of one `key`: no two share their randomness
+    /// @param purpose  a number that says what s' and `to` are, another one for other secrets of one `key`
     /// @param from     called as from(limb, out) for each limb of the chain: writes s' modulo its prime, in
     ///        evaluation form
     template <class From>
     evaluation_key(const secret_key<P>& key, arith::word purpose, std::span<const std::int8_t> to,
                    random::generator& generator, From from)
         : words_(2 * digits * limbs * P::degree, memory::uninitialized) {
-        const std::array<arith::word, 2> input{purpose, Level};
-        const auto hedging = generator.hedge(input, key.identity());
+        check_count("evaluation_key: got ", to.size(),
+                    " coefficients of the secret, expected N = ", P::degree);
+        const auto hedging = generator.hedge(distinction(purpose), key.identity());
         seed_ = generator.next_nonce();
         const rns::limb_table all = detail::key_limbs<P>();
         detail::write_key({all.first(Level + 1), all.subspan(P::limbs, special), P::limbs,
@@ -156,6 +159,16 @@ class evaluation_key {
   private:
     static constexpr std::size_t special = static_cast<std::size_t>(P::template special_limbs<Level>);
     static constexpr std::size_t limbs = static_cast<std::size_t>(Level + 1) + special;
+
+    /// What tells this key from all others of a secret: no two may share their randomness.
+    static auto distinction(arith::word purpose) noexcept {
+        constexpr std::size_t chain = P::basis::primes.size();
+        std::array<arith::word, 3 + chain + P::special_primes.size()> result{
+            purpose, static_cast<arith::word>(Level), static_cast<arith::word>(P::primes_per_digit)};
+        std::copy(P::basis::primes.begin(), P::basis::primes.end(), result.begin() + 3);
+        std::copy(P::special_primes.begin(), P::special_primes.end(), result.begin() + 3 + chain);
+        return result;
+    }
     static constexpr std::size_t digits =
         static_cast<std::size_t>((Level + P::primes_per_digit) / P::primes_per_digit);
 

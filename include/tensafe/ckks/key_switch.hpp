@@ -78,54 +78,50 @@ class key_switch {
         std::span<const word> of[2];
     };
 
-    /// The sums of the digits of x times the key: two polynomials of the chain and the special primes.
-    /// @param raised  by `decompose` of x; is transformed in its place
-    std::array<buffer, 2> multiply(std::span<const word> x, buffer raised, const key_words& key,
-                                   const addends* more = nullptr) const {
-        std::array<buffer, 2> sums{buffer(limbs_.size() * degree_, memory::uninitialized),
-                                   buffer(limbs_.size() * degree_, memory::uninitialized)};
-        std::vector<const word*> rows(digits_.size());
-        for (std::size_t m = 0; m < limbs_.size(); ++m) {
-            for (std::size_t d = 0; d < digits_.size(); ++d) {
-                if (is_of_digit(m, d)) {
-                    rows[d] = x.data() + m * degree_;  // the digit is x, modulo its own primes
-                } else {
-                    const auto limb = row(raised, d * limbs_.size() + m);
-                    limbs_[m]->forward(limb);
-                    rows[d] = limb.data();
-                }
+    /// Switches: sums up the digits of x times the key and divides by P, and where it rescales also by the
+    /// last prime of the chain, which is gone then. Rounds each coefficient to within half a unit for each
+    /// prime that is divided by. Everything that needs a limb's factors is done one after the other.
+    /// @param raised     by `decompose` of x; is transformed in its place
+    /// @param converted  two times memory for the limbs that are left
+    /// @param write      called as write(operations of a limb, its number, half, words): takes the N words of
+    /// a
+    ///        limb of half 0 or 1 of the result, which it may change; that limb of converted[half] is free
+    /// @pre  the chain has two limbs at least where it rescales
+    template <bool rescales, class Write>
+    void run(std::span<const word> x, buffer raised, const key_words& key, const addends* more,
+             const std::array<std::span<word>, 2>& converted, Write write) const {
+        const std::size_t left = chain_ - (rescales ? 1 : 0);
+        const rns::base_conversion& division = rescales ? *rescaling_ : division_;
+        const std::size_t divided = limbs_.size() - left;
+        buffer rows(2 * divided * degree_, memory::uninitialized);
+        for (std::size_t j = 0; j < divided; ++j) {
+            const std::array<std::span<word>, 2> halves{row(rows, j), row(rows, divided + j)};
+            sum_products(left + j, x, raised, key, more, halves);
+            for (const auto& limb : halves) {
+                limbs_[left + j]->inverse(limb);
+                division.prepare(j, limb);
             }
-            rns::limb::pair_sums of{{row(sums[0], m), row(sums[1], m)},
-                                    rows.data(),
-                                    rows.size(),
-                                    key.row(m < chain_ ? m : key.chain + m - chain_),
-                                    key.digits};
-            if (more != nullptr && m < chain_) {
-                of.addends[0] = more->of[0].data() + m * degree_;
-                of.addends[1] = more->of[1].data() + m * degree_;
-                of.w = special_[m];
-            }
-            limbs_[m]->sum_pairs(of);
         }
-        return sums;
-    }
-
-    /// Divides by P: what is left is a polynomial of the chain. Rounds each coefficient to within
-    /// (special primes + 1) / 2.
-    /// @param converted  memory for the limbs of the chain
-    /// @param write      called as write(limb operations, its number, limb): takes the N words of each limb,
-    ///        which it may change, while they are in cache
-    template <class Write>
-    void divide(buffer& sum, std::span<word> converted, Write write) const {
-        finish(division_, sum, chain_, converted, write);
-    }
-    /// Divides by P and by the last prime of the chain, which is gone then.
-    /// @pre  the chain has two limbs at least
-    void divide_and_rescale(buffer& sum, std::span<word> out) const {
-        TENSAFE_PRECONDITION(rescaling_.has_value());
-        finish(*rescaling_, sum, chain_ - 1, out, [&](const auto&, std::size_t i, std::span<word> limb) {
-            std::copy(limb.begin(), limb.end(), out.data() + i * degree_);
-        });
+        std::vector<const word*> from(divided);
+        std::vector<word*> to(left);
+        for (const std::size_t half : {0U, 1U}) {
+            for (std::size_t j = 0; j < divided; ++j) {
+                from[j] = row(rows, half * divided + j).data();
+            }
+            for (std::size_t i = 0; i < left; ++i) {
+                to[i] = converted[half].data() + i * degree_;
+            }
+            division.convert(from, to);
+        }
+        for (std::size_t i = 0; i < left; ++i) {
+            const std::array<std::span<word>, 2> halves{row(rows, 0), row(rows, 1)};
+            sum_products(i, x, raised, key, more, halves);
+            for (const std::size_t half : {0U, 1U}) {
+                division.divide(i, halves[half].data(), converted[half].subspan(i * degree_, degree_),
+                                halves[half]);
+                write(*limbs_[i], i, half, halves[half]);
+            }
+        }
     }
 
   private:
@@ -145,28 +141,30 @@ class key_switch {
         return limb < chain_ && limb / per_digit_ == d;
     }
 
-    /// Divides the first limbs by the product of those from number `limbs` on.
-    /// @param converted  memory for `limbs` limbs; limb i is free when `write` takes limb i
-    template <class Write>
-    void finish(const rns::base_conversion& from, buffer& sum, std::size_t limbs, std::span<word> converted,
-                Write write) const {
-        std::vector<const word*> rows(from.sources());
-        for (std::size_t j = 0; j < rows.size(); ++j) {
-            const auto limb = row(sum, limbs + j);
-            limbs_[limbs + j]->inverse(limb);
-            from.prepare(j, limb);
-            rows[j] = limb.data();
+    /// The sums of one limb.
+    void sum_products(std::size_t m, std::span<const word> x, buffer& raised, const key_words& key,
+                      const addends* more, const std::array<std::span<word>, 2>& sums) const {
+        std::vector<const word*> rows(digits_.size());
+        for (std::size_t d = 0; d < digits_.size(); ++d) {
+            if (is_of_digit(m, d)) {
+                rows[d] = x.data() + m * degree_;  // the digit is x, modulo its own primes
+            } else {
+                const auto limb = row(raised, d * limbs_.size() + m);
+                limbs_[m]->forward(limb);
+                rows[d] = limb.data();
+            }
         }
-        std::vector<word*> to(limbs);
-        for (std::size_t i = 0; i < limbs; ++i) {
-            to[i] = converted.data() + i * degree_;
+        rns::limb::pair_sums of{{sums[0], sums[1]},
+                                rows.data(),
+                                rows.size(),
+                                key.row(m < chain_ ? m : key.chain + m - chain_),
+                                key.digits};
+        if (more != nullptr && m < chain_) {
+            of.addends[0] = more->of[0].data() + m * degree_;
+            of.addends[1] = more->of[1].data() + m * degree_;
+            of.w = special_[m];
         }
-        from.convert(rows, to);
-        buffer quotient(degree_, memory::uninitialized);
-        for (std::size_t i = 0; i < limbs; ++i) {
-            from.divide(i, sum.data() + i * degree_, std::span(to[i], degree_), quotient.span());
-            write(*limbs_[i], i, quotient.span());
-        }
+        limbs_[m]->sum_pairs(of);
     }
 
     std::vector<const rns::limb_operations*> limbs_;  ///< of the chain, then special ones

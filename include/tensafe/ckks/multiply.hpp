@@ -7,7 +7,10 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/rns/pointwise.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <span>
@@ -23,7 +26,7 @@ struct ciphertext_product {
     rns::poly<basis, rns::evaluation_form> c0;
     rns::poly<basis, rns::evaluation_form> c1;
     rns::poly<basis, rns::evaluation_form> c2;
-    double scale = P::scale;
+    double scale = P::scale * P::scale;
     /// As that of a ciphertext.
     double largest = std::numeric_limits<double>::quiet_NaN();
 };
@@ -79,23 +82,24 @@ void add(ciphertext_product<P, Level>& a, const ciphertext_product<P, Level>& b)
     rns::add(a.c2, b.c2);
 }
 
+template <parameter_set P, int A, int B>
+void add(ciphertext_product<P, A>&, const ciphertext_product<P, B>&) = delete;  // of ciphertexts of one level
+
 /// Makes a ciphertext of a product, at its level and scale. Costs a key switch.
 template <parameter_set P, int Level, int KeyLevel>
 ciphertext<P, Level> relinearize(const ciphertext_product<P, Level>& a,
                                  const relinearization_key<P, KeyLevel>& key) {
     using form = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
     const auto& to_s = detail::shared_key_switch<P, KeyLevel, Level>();
-    auto sums = to_s.multiply(a.c2.words(), to_s.decompose(a.c2.words()), key.key().words());
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), a.scale, a.largest};
-    const auto divide = [&](auto& sum, form& out, const form& more) {
-        const auto words = out.mutable_words();
-        to_s.divide(sum, words, [&](const auto& limb, std::size_t i, std::span<arith::word> quotient) {
-            limb.add(words.subspan(i * P::degree, P::degree), quotient.data(),
-                     more.words().data() + i * P::degree);
+    const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
+    const std::array<std::span<const arith::word>, 2> more{a.c0.words(), a.c1.words()};
+    to_s.template run<false>(
+        a.c2.words(), to_s.decompose(a.c2.words()), key.key().words(), nullptr, to,
+        [&](const auto& limb, std::size_t i, std::size_t half, std::span<arith::word> words) {
+            const std::size_t place = i * P::degree;
+            limb.add(to[half].subspan(place, P::degree), words.data(), more[half].data() + place);
         });
-    };
-    divide(sums[0], result.c0, a.c0);
-    divide(sums[1], result.c1, a.c1);
     return result;
 }
 
@@ -107,14 +111,19 @@ requires(Level >= 1) ciphertext<P, Level - 1> relinearize_rescale(
     const ciphertext_product<P, Level>& a, const relinearization_key<P, KeyLevel>& key,
     double least_scale = P::template scale_at<Level - 1> / 2) {
     using form = rns::poly<typename P::template basis_at<Level - 1>, rns::evaluation_form>;
-    detail::check_rescaled(a.scale, P::template rescale_factor<Level>, least_scale);
+    detail::check_rescaled(
+        "relinearize_rescale", a.scale, P::template rescale_factor<Level>, least_scale,
+        "bring both factors to the scale of their level by adjust_level(), or name a smaller "
+        "least_scale");
     const auto& to_s = detail::shared_key_switch<P, KeyLevel, Level>();
     const detail::key_switch::addends rest{{a.c0.words(), a.c1.words()}};
-    auto sums = to_s.multiply(a.c2.words(), to_s.decompose(a.c2.words()), key.key().words(), &rest);
     ciphertext<P, Level - 1> result{form(memory::uninitialized), form(memory::uninitialized),
-                                    a.scale / P::template rescale_factor<Level>, a.largest};
-    to_s.divide_and_rescale(sums[0], result.c0.mutable_words());
-    to_s.divide_and_rescale(sums[1], result.c1.mutable_words());
+                                    detail::scale_after<P, Level>(a.scale), a.largest};
+    const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
+    to_s.template run<true>(a.c2.words(), to_s.decompose(a.c2.words()), key.key().words(), &rest, to,
+                            [&](const auto&, std::size_t i, std::size_t half, std::span<arith::word> words) {
+                                std::copy(words.begin(), words.end(), to[half].data() + i * P::degree);
+                            });
     return result;
 }
 template <parameter_set P, int KeyLevel>
@@ -122,7 +131,7 @@ void relinearize_rescale(  // no level left; take a deeper set
     const ciphertext_product<P, 0>&, const relinearization_key<P, KeyLevel>&, double = 0) = delete;
 
 /// Multiplies ciphertexts and rescales: at the scale of their level, the result is at that of the next one.
-/// Costs a key switch less 2 * limbs transforms of its own and of the rescale's.
+/// Costs a key switch, with which the rescale comes for nothing.
 /// @throws encoding_error if a bound is set and values could wrap; parameter_error if the scale would fall
 ///         below half of the next level's
 template <parameter_set P, int Level, int KeyLevel>
@@ -139,26 +148,31 @@ void multiply_rescale(  // adjust_level() one first
     const ciphertext<P, A>&, const ciphertext<P, B>&, const relinearization_key<P, KeyLevel>&) = delete;
 
 /// Drops levels, to the scale of the level that is left: what products of that level are at, so that sums
-/// with them are exact in scale. Values change by 2^-38 of themselves at most, and by the noise of a rescale.
-/// @throws parameter_error if the ciphertext's scale is so far from its level's that no factor takes it
-/// there;
-///         encoding_error if a bound is set and values could wrap
+/// with them are exact in scale. Values change by a part of at most 1 / q, q the prime of the level above it,
+/// and by the noise of a rescale.
+/// @throws parameter_error if the ciphertext's scale is not within a factor of four of its level's, and at
+/// its
+///         own level if it is another one; encoding_error if a bound is set and values could wrap
 template <int Target, parameter_set P, int Level>
 ciphertext<P, Target> adjust_level(const ciphertext<P, Level>& c) {
     static_assert(Target >= 0 && Target <= Level, "ckks::adjust_level: a ciphertext can only lose levels");
     constexpr double scale = P::template scale_at<Target>;
+    const auto check = [&](bool holds) {
+        require<parameter_error>(
+            holds, {"adjust_level: got a scale of ", c.scale, ", expected about that of its level, ",
+                    P::template scale_at<Level>});
+    };
     if constexpr (Target == Level) {
-        detail::check_scales("adjust_level", c.scale, scale);
+        check(std::fabs(c.scale - scale) <= 1e-12 * scale);
         return c;
     } else {
         auto above = level_reduce<Target + 1>(c);
-        const double factor = std::nearbyint(P::template rescale_factor<Target + 1> / above.scale * scale);
-        require<parameter_error>(factor >= 0x1p38 && factor < 0x1p62,
-                                 {"adjust_level: got a scale of ", c.scale,
-                                  ", expected about that of its level, ", P::template scale_at<Level>});
+        constexpr double prime = P::template rescale_factor<Target + 1>;
+        const double factor = std::nearbyint(prime / above.scale * scale);
+        check(factor >= prime / 4 && factor <= prime * 4);
         multiply_plain(above, detail::constant_operand(above, 1, factor));
-        // The factor is exact; the scale is taken for that of the level, by less than 2^-38 of it.
-        above.scale = P::template rescale_factor<Target + 1> * scale;
+        // The factor is an integer; the scale is taken for that of the level.
+        above.scale = prime * scale;
         auto result = rescale(above, 0);
         result.scale = scale;
         return result;

@@ -120,21 +120,22 @@ struct chain_traits<LogN, limb_bits<Bits...>> {
     static constexpr int total_bits = (Bits + ...);
 };
 
-/// The NTT prime for degree 2^log_n nearest to `target` that is none of `used`.
+/// The NTT prime for degree 2^log_n nearest to `target` that is none of `used`; 0 if none is near.
 template <std::size_t Size>
 constexpr arith::word nearest_ntt_prime(double target, int log_n, const std::array<arith::word, Size>& used) {
     const arith::word step = arith::word{2} << log_n;
     const arith::word below = static_cast<arith::word>(target) / step * step + 1;
-    for (arith::word k = 0;; ++k) {
+    for (arith::word k = 0; k < 4096; ++k) {
         // Two candidates at a time, of which the one on the side of the target is nearer.
         const bool above_first = target - static_cast<double>(below) > static_cast<double>(step) / 2;
         for (const bool above : {above_first, !above_first}) {
-            const arith::word p = above ? below + (k + 1) * step : below - k * step;
+            const arith::word p = above ? below + (k + 1) * step : below > k * step ? below - k * step : 0;
             if (std::find(used.begin(), used.end(), p) == used.end() && arith::is_prime(p)) {
                 return p;
             }
         }
     }
+    return 0;
 }
 
 /// The scale after a product of two ciphertexts at `scale` and the rescale by q.
@@ -177,27 +178,46 @@ struct special_traits<Basis, no_key_switching> {
 };
 template <class Basis, int PrimesPerDigit, arith::word... Primes>
 struct special_traits<Basis, key_switching<PrimesPerDigit, special_primes<Primes...>>> {
-    static_assert(sizeof...(Primes) >= 1, "ckks::key_switching: there must be a special prime");
-    static constexpr int total_bits = (static_cast<int>(std::bit_width(Primes)) + ...);
+    static_assert(sizeof...(Primes) >= 1 && sizeof...(Primes) <= 31,
+                  "ckks::key_switching: the number of special primes must be in [1, 31]");
+    static constexpr int total_bits = (static_cast<int>(std::bit_width(Primes)) + ... + 0);
+    template <std::size_t... I>
+    static auto with_chain(std::index_sequence<I...>)
+        -> rns::basis<Basis::log_n, Basis::primes[I]..., Primes...>;
+    // All primes together are a chain: they are distinct, and each has a transform.
+    static_assert(decltype(with_chain(std::make_index_sequence<Basis::primes.size()>{}))::limbs > 0);
     static constexpr int primes_per_digit = PrimesPerDigit;
     static constexpr std::array<arith::word, sizeof...(Primes)> primes{Primes...};
 
     /// The product of the first `count` special primes, over that of the widest digit of the first `limbs`
-    /// limbs of the chain.
+    /// limbs of the chain. Beyond 2^1000 either way it is that.
     static constexpr double room(int count, int limbs) noexcept {
-        double product = 1;
-        for (int k = 0; k < count; ++k) {
-            product *= static_cast<double>(primes[static_cast<std::size_t>(k)]);
-        }
-        double widest = 0;
+        double least = 0x1p1000;
         for (int first = 0; first < limbs; first += PrimesPerDigit) {
-            double digit = 1;
-            for (int i = first; i < std::min(first + PrimesPerDigit, limbs); ++i) {
-                digit *= static_cast<double>(Basis::primes[static_cast<std::size_t>(i)]);
+            // Mantissas and exponents: products of primes are wider than a double.
+            double ratio = 1;
+            int exponent = 0;
+            for (int k = 0; k < count; ++k) {
+                const arith::word prime = primes[static_cast<std::size_t>(k)];
+                const int bits = static_cast<int>(std::bit_width(prime));
+                ratio *= static_cast<double>(prime) / static_cast<double>(arith::word{1} << bits);
+                exponent += bits;
             }
-            widest = std::max(widest, digit);
+            for (int i = first; i < std::min(first + PrimesPerDigit, limbs); ++i) {
+                const arith::word prime = Basis::primes[static_cast<std::size_t>(i)];
+                const int bits = static_cast<int>(std::bit_width(prime));
+                ratio /= static_cast<double>(prime) / static_cast<double>(arith::word{1} << bits);
+                exponent -= bits;
+            }
+            for (; exponent > 0 && ratio < 0x1p900; --exponent) {
+                ratio *= 2;
+            }
+            for (; exponent < 0 && ratio > 0x1p-900; ++exponent) {
+                ratio /= 2;
+            }
+            least = std::min(least, ratio);
         }
-        return product / widest;
+        return least;
     }
     /// The special primes that `limbs` limbs need: so many that their product is three bits wider than the
     /// widest digit, or all.
@@ -208,26 +228,40 @@ struct special_traits<Basis, key_switching<PrimesPerDigit, special_primes<Primes
         }
         return count;
     }
-    static_assert(room(static_cast<int>(sizeof...(Primes)), Basis::limbs) >= 1,
+    // Neighbouring primes of one width are as good as equal.
+    static_assert(room(static_cast<int>(sizeof...(Primes)), Basis::limbs) >= 0.99,
                   "ckks::key_switching: the special primes are narrower than the widest digit; take more or "
                   "wider ones, or fewer primes in a digit");
 };
 template <class Basis, int PrimesPerDigit, int... Bits>
 struct special_traits<Basis, key_switching<PrimesPerDigit, special_bits<Bits...>>> {
+    static_assert(
+        ((Bits > Basis::log_n + 1 && Bits <= arith::max_modulus_bits) && ...),
+        "ckks::key_switching: each special prime must be wider than log_n + 1 bits and at most 61 bits");
+
     static constexpr std::array<arith::word, sizeof...(Bits)> found = [] {
         std::array<arith::word, sizeof...(Bits)> result{};
         constexpr std::array<int, sizeof...(Bits)> widths{Bits...};
         for (std::size_t k = 0; k < widths.size(); ++k) {
-            arith::word p = arith::word{1} << widths[k];
-            const auto& chain = Basis::primes;
-            do {
+            const auto taken = [&](arith::word p) {
+                return std::find(Basis::primes.begin(), Basis::primes.end(), p) != Basis::primes.end() ||
+                       std::find(result.begin(), result.begin() + k, p) != result.begin() + k;
+            };
+            arith::word p = arith::ntt_prime_below(arith::word{1} << widths[k], Basis::log_n);
+            while (p != 0 && taken(p)) {
                 p = arith::ntt_prime_below(p, Basis::log_n);
-            } while (std::find(chain.begin(), chain.end(), p) != chain.end() ||
-                     std::find(result.begin(), result.end(), p) != result.end());
+            }
             result[k] = p;
         }
         return result;
     }();
+    template <std::size_t... I>
+    static constexpr bool widths_exist(std::index_sequence<I...>) noexcept {
+        return ((static_cast<int>(std::bit_width(found[I])) == Bits) && ...);
+    }
+    static_assert(widths_exist(std::make_index_sequence<sizeof...(Bits)>{}),
+                  "ckks::key_switching: there are fewer NTT primes of this width; use wider special primes");
+
     template <std::size_t... I>
     static auto find(std::index_sequence<I...>)
         -> special_traits<Basis, key_switching<PrimesPerDigit, special_primes<found[I]...>>>;
@@ -247,7 +281,7 @@ struct special_of<Basis, key_switching<PrimesPerDigit, special_bits<Bits...>>> {
 /// A CKKS parameter set as a type. Everything else in this namespace takes it as its first template argument.
 ///
 /// @tparam LogN       the ring is Z[X] / (X^N + 1) with N = 2^LogN; there are N/2 slots
-/// @tparam Chain      limb_bits<...> or limb_primes<...>
+/// @tparam Chain      limb_bits<...>, limb_primes<...> or scaled_limbs<...>
 /// @tparam ScaleBits  messages are encoded at the scale Delta = 2^ScaleBits
 /// @tparam Security   secure_128 or quantum_128; insecure_for_tests switches the security check off
 /// @tparam KeySwitching  key_switching<...>, for sets with products of ciphertexts and rotations
@@ -319,6 +353,10 @@ struct parameters {
         }
         return result;
     }();
+    static_assert(!switches_keys || std::is_same_v<Security, insecure_for_tests> ||
+                      (scale_at<0> <= 2 * scale && scale_at<0> >= scale / 2),
+                  "ckks::parameters: with these primes products do not keep the scale; take "
+                  "scaled_limbs<first_bits, depth, scale_bits> with the scale of the set");
     /// The scale at which to encode a plaintext factor so that the product, rescaled, is at the scale of the
     /// next level where the ciphertext was at that of its own.
     template <int Level>
@@ -354,7 +392,7 @@ using compact_n4096 = parameters<12, limb_bits<35, 35>, 30>;
 using minimal_n2048 = parameters<11, limb_bits<41>, 20>;
 
 // Sets with products of ciphertexts and rotations: values stay below q_0 / 2^(scale bits + 1).
-/// The set without a product: rotations and products with plaintexts.
+/// The set without a product: sums and rotations.
 using n4096_depth0 =
     parameters<12, scaled_limbs<47, 0, 40>, 40, secure_128, key_switching<1, special_bits<50>>>;
 /// The set of two products one after the other.

@@ -40,7 +40,9 @@ constexpr arith::word rotation_exponent(std::size_t step) noexcept {
 }
 
 template <class List>
-struct steps_of;
+struct steps_of {
+    static_assert(sizeof(List) == 0, "ckks::galois_keys: the lists are rotations<...> and conjugation");
+};
 template <int... Steps>
 struct steps_of<rotations<Steps...>> {
     static constexpr std::array<long long, sizeof...(Steps)> list{Steps...};
@@ -151,19 +153,16 @@ ciphertext<P, Level> apply(const ciphertext<P, Level>& c, const ntt::automorphis
                            const evaluation_key<P, KeyLevel>& key) {
     using form = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
     const auto& switched = shared_key_switch<P, KeyLevel, Level>();
-    auto sums = switched.multiply(c.c1.words(), switched.decompose(c.c1.words()), key.words());
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), c.scale, c.largest};
-    const auto divide = [&](auto& sum, form& out, const form* more) {
-        const auto words = out.mutable_words();
-        switched.divide(sum, words, [&](const auto& limb, std::size_t i, std::span<arith::word> quotient) {
-            if (more != nullptr) {
-                limb.add(quotient, quotient.data(), more->words().data() + i * P::degree);
+    const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
+    switched.template run<false>(
+        c.c1.words(), switched.decompose(c.c1.words()), key.words(), nullptr, to,
+        [&](const auto& limb, std::size_t i, std::size_t half, std::span<arith::word> words) {
+            if (half == 0) {
+                limb.add(words, words.data(), c.c0.words().data() + i * P::degree);
             }
-            move.apply(quotient.data(), words.data() + i * P::degree);
+            move.apply(words.data(), to[half].data() + i * P::degree);
         });
-    };
-    divide(sums[0], result.c0, &c.c0);
-    divide(sums[1], result.c1, nullptr);
     return result;
 }
 
@@ -200,7 +199,8 @@ ciphertext<P, Level> rotate(const ciphertext<P, Level>& c, long long step,
             known += (known.empty() ? "" : ", ") + std::to_string(each);
         }
         throw parameter_error("rotate: got a step of " + std::to_string(step) + ", which is " +
-                              std::to_string(left) + " to the left, expected one with a key: " + known);
+                              std::to_string(left) +
+                              " to the left, expected one with a key: " + (known.empty() ? "none" : known));
     }
     return detail::apply(c, with->move, with->key);
 }

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/core/precondition.hpp>
+#include <tensafe/core/error.hpp>
 #include <tensafe/rns/limb_table.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace tensafe::rns {
@@ -21,9 +22,12 @@ class base_conversion {
     using word = arith::word;
     static constexpr std::size_t most_primes = 32;  ///< to convert from
 
-    /// @pre  both have a limb at least, all of one degree; `from` has most_primes at most
+    /// @pre  all limbs are of one degree, and those of `from` of distinct primes
+    /// @throws parameter_error unless `from` has a limb and at most most_primes
     base_conversion(limb_table from, limb_table to) {
-        TENSAFE_PRECONDITION(!from.empty() && from.size() <= most_primes);
+        require<parameter_error>(
+            !from.empty() && from.size() <= most_primes,
+            {"base_conversion: got ", from.size(), " primes, expected 1 to ", most_primes});
         for (const limb_operations* const limb : from) {
             const word q = limb->prime();
             sources_.push_back({limb, arith::inverse_mod(cofactor(from, limb, q), q), q / 2});
@@ -56,26 +60,17 @@ class base_conversion {
     /// @param prepared  of all primes, in order, what `prepare` left
     /// @param outs      for each target where they go, N words, or null
     void convert(std::span<const word* const> prepared, std::span<word* const> outs) const noexcept {
-        word reduced[most_primes][chunk];
         const word* rows[most_primes];
         const std::size_t degree = sources_.front().limb->degree();
         for (std::size_t k = 0; k < degree; k += chunk) {
             const std::size_t size = std::min(chunk, degree - k);
+            for (std::size_t i = 0; i < sources_.size(); ++i) {
+                rows[i] = prepared[i] + k;
+            }
             for (std::size_t j = 0; j < targets_.size(); ++j) {
-                if (outs[j] == nullptr) {
-                    continue;
+                if (outs[j] != nullptr) {
+                    sum_up(targets_[j], rows, std::span(outs[j] + k, size));
                 }
-                const target& to = targets_[j];
-                // Kernels of narrow primes take narrow words.
-                const bool reduces = widest_ >= narrow && to.limb->prime() < narrow;
-                for (std::size_t i = 0; i < sources_.size(); ++i) {
-                    rows[i] = prepared[i] + k;
-                    if (reduces) {
-                        to.limb->reduce(std::span(reduced[i], size), rows[i]);
-                        rows[i] = reduced[i];
-                    }
-                }
-                to.limb->sum_multiples(std::span(outs[j] + k, size), rows, to.factors, to.offset);
             }
         }
     }
@@ -107,6 +102,25 @@ class base_conversion {
     };
 
     static word inverse_of(word x, word q) noexcept { return x == 0 ? 0 : arith::inverse_mod(x, q); }
+    void sum_up(const target& to, const word* const* rows, std::span<word> out) const noexcept {
+        if (widest_ < narrow || to.limb->prime() >= narrow) {
+            to.limb->sum_multiples(out, rows, to.factors, to.offset);
+            return;
+        }
+        // Kernels of narrow primes take narrow words.
+        constexpr std::size_t few = 64;
+        word reduced[most_primes][few];
+        const word* narrow_rows[most_primes];
+        for (std::size_t k = 0; k < out.size(); k += few) {
+            const auto part = out.subspan(k, std::min(few, out.size() - k));
+            for (std::size_t i = 0; i < sources_.size(); ++i) {
+                to.limb->reduce(std::span(reduced[i], part.size()), rows[i] + k);
+                narrow_rows[i] = reduced[i];
+            }
+            to.limb->sum_multiples(part, narrow_rows, to.factors, to.offset);
+        }
+    }
+
     /// The product of all primes but one, modulo q.
     static word cofactor(limb_table of, const limb_operations* but, word q) noexcept {
         word product = 1 % q;

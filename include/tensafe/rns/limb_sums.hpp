@@ -1,13 +1,17 @@
 #pragma once
 
+#include <tensafe/arith/word.hpp>
 #include <tensafe/rns/limb_loops.hpp>
 #include <tensafe/simd/dispatch.hpp>
 
 #include <cstddef>
 #include <span>
+#include <utility>
 
 /// Sums of several limbs modulo one prime, reduced once: what key switching is made of.
 namespace tensafe::rns::limb {
+
+using arith::word;
 
 /// The number of residues that lie together where two polynomials are interleaved.
 inline constexpr std::size_t interleaved_pairs = 8;
@@ -38,29 +42,42 @@ TENSAFE_INLINE auto reduce_wide_sum(const Arithmetic& mod, const typename Arithm
     }
 }
 
-template <class Arithmetic, class Policy>
-TENSAFE_INLINE std::size_t sum_multiples_from(std::size_t k, Policy p, std::span<word> out,
-                                              const word* const* from, std::span<const word> factors,
-                                              word offset) noexcept {
+/// Sums of as many vectors as there are v, beginning at k.
+template <class Arithmetic, std::size_t... v>
+TENSAFE_INLINE void sum_multiples_at(const Arithmetic& mod, std::size_t k, std::span<word> out,
+                                     const word* const* from, std::span<const word> factors, word offset,
+                                     std::index_sequence<v...>) noexcept {
     constexpr std::size_t width = Arithmetic::words::width;
     // Sums of 128 bits hold all that there can be.
     constexpr std::size_t room = requires(Arithmetic a, typename Arithmetic::sum s) {
         a.reduce_any(s);
     }
     ? std::size_t{63} : Arithmetic::terms;
-    const auto mod = arithmetic_for<Arithmetic>(p);
-    for (; k + width <= out.size(); k += width) {
-        auto s = mod.zero();
-        mod.add_residue(s, mod.as_operand(mod.spread(offset)));
-        std::size_t left = room;
-        for (std::size_t i = 0; i < factors.size(); ++i) {
-            if (--left == 0) {
-                mod.normalize(s);
-                left = room - 1;
-            }
-            mod.add_product(s, load_operand(mod, from[i] + k), mod.as_operand(mod.spread(factors[i])));
+    typename Arithmetic::sum s[] = {(static_cast<void>(v), mod.zero())...};
+    (mod.add_residue(s[v], mod.as_operand(mod.spread(offset))), ...);
+    std::size_t left = room;
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+        if (--left == 0) {
+            (mod.normalize(s[v]), ...);
+            left = room - 1;
         }
-        reduce_wide_sum(mod, s).store(&out[k]);
+        const typename Arithmetic::operand factor = mod.as_operand(mod.spread(factors[i]));
+        const word* const x = from[i] + k;
+        (mod.add_product(s[v], load_operand(mod, x + v * width), factor), ...);
+    }
+    (reduce_wide_sum(mod, s[v]).store(&out[k + v * width]), ...);
+}
+template <class Arithmetic, class Policy>
+TENSAFE_INLINE std::size_t sum_multiples_from(std::size_t k, Policy p, std::span<word> out,
+                                              const word* const* from, std::span<const word> factors,
+                                              word offset) noexcept {
+    constexpr std::size_t width = Arithmetic::words::width;
+    const auto mod = arithmetic_for<Arithmetic>(p);
+    for (; k + 4 * width <= out.size(); k += 4 * width) {
+        sum_multiples_at(mod, k, out, from, factors, offset, std::make_index_sequence<4>());
+    }
+    for (; k + width <= out.size(); k += width) {
+        sum_multiples_at(mod, k, out, from, factors, offset, std::make_index_sequence<1>());
     }
     return k;
 }

@@ -5,7 +5,6 @@
 #include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/limb_sums.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>

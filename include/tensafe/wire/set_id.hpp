@@ -84,7 +84,7 @@ struct named_set {
 
 /// The sets that ckks/parameters.hpp names, as numbers: every program that reads a message would otherwise
 /// look for the primes of all of them.
-inline constexpr std::array<named_set, 9> named_sets{{
+inline constexpr std::array<named_set, 13> named_sets{{
     {0x6D96'194A'39AD'A232U, "n16384_l4", "N = 16384, primes of 60, 40, 40 and 60 bits, scale 2^40"},
     {0xA605'84D9'E453'0F1CU, "n16384_l5", "N = 16384, primes of 60, 40, 40, 40 and 60 bits, scale 2^40"},
     {0x5FB2'CAE6'5677'D82EU, "n32768_l4", "N = 32768, primes of 60, 40, 40 and 60 bits, scale 2^40"},
@@ -94,6 +94,12 @@ inline constexpr std::array<named_set, 9> named_sets{{
     {0x407D'5152'E067'2B4DU, "quantum_n4096", "N = 4096, primes of 45 and 35 bits, scale 2^40"},
     {0x17A2'0302'8A3D'5FD1U, "compact_n4096", "N = 4096, primes of 35 and 35 bits, scale 2^30"},
     {0xEECA'A516'9EFC'5C14U, "minimal_n2048", "N = 2048, a prime of 41 bits, scale 2^20"},
+    {0xD92E'5F1C'7602'AA4AU, "n4096_depth0", "N = 4096, a prime of 47 bits, scale 2^40"},
+    {0x97D0'9F92'F222'474DU, "n8192_depth2", "N = 8192, primes of 47, 41 and 40 bits, scale 2^40"},
+    {0x4032'1740'F57D'BB43U, "n16384_depth5",
+     "N = 16384, primes of 50, 40, 41, 41, 40 and 41 bits, scale 2^40"},
+    {0x329D'F23F'F073'11ADU, "n32768_depth10",
+     "N = 32768, primes of 50, 45, 44, 45, 44, 45, 45, 44, 45, 45 and 45 bits, scale 2^44"},
 }};
 
 }  // namespace detail

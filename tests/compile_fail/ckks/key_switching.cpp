@@ -72,3 +72,43 @@ using wide = ckks::parameters<13, ckks::scaled_limbs<47, 3, 40>, 40, ckks::secur
                               ckks::key_switching<1, ckks::special_bits<60>>>;
 constexpr auto limbs_of_wide = wide::limbs;
 #endif
+#ifdef SPECIAL_PRIME_OF_THE_CHAIN
+// expect: rns::basis: the primes of a chain must be distinct
+using doubled = ckks::parameters<13, ckks::scaled_limbs<47, 2, 40>, 40, ckks::secure_128,
+                                 ckks::key_switching<1, ckks::special_primes<P::basis::primes[0]>>>;
+constexpr auto limbs_of_doubled = doubled::limbs;
+#endif
+#ifdef SPECIAL_PRIME_THAT_IS_NONE
+// expect: rns::basis: every modulus must be a prime that is 1 modulo 2N
+using composite = ckks::parameters<13, ckks::scaled_limbs<47, 2, 40>, 40, ckks::secure_128,
+                                   ckks::key_switching<1, ckks::special_primes<(1ULL << 48) + 1>>>;
+constexpr auto limbs_of_composite = composite::limbs;
+#endif
+#ifdef NO_SPECIAL_PRIME
+// expect: ckks::key_switching: the number of special primes must be in [1, 31]
+using none = ckks::parameters<13, ckks::scaled_limbs<47, 2, 40>, 40, ckks::secure_128,
+                              ckks::key_switching<1, ckks::special_primes<>>>;
+constexpr auto limbs_of_none = none::limbs;
+#endif
+#ifdef SPECIAL_PRIMES_TOO_NARROW_FOR_THE_DEGREE
+// expect: ckks::key_switching: each special prime must be wider than log_n + 1 bits and at most 61 bits
+using flat = ckks::parameters<13, ckks::scaled_limbs<47, 2, 40>, 40, ckks::secure_128,
+                              ckks::key_switching<1, ckks::special_bits<13>>>;
+constexpr auto limbs_of_flat = flat::limbs;
+#endif
+#ifdef CHAIN_THAT_LOSES_THE_SCALE
+// expect: ckks::parameters: with these primes products do not keep the scale
+using losing = ckks::parameters<14, ckks::limb_bits<60, 40, 40, 60>, 40, ckks::secure_128,
+                                ckks::key_switching<1, ckks::special_bits<61>>>;
+constexpr auto limbs_of_losing = losing::limbs;
+#endif
+#ifdef NO_LIST_OF_ROTATIONS
+// expect: ckks::galois_keys: the lists are rotations<...> and conjugation
+constexpr bool turns = ckks::galois_keys<P, int>::rotates_by(1);
+#endif
+#ifdef SUM_OF_PRODUCTS_OF_TWO_LEVELS
+// expect: of ciphertexts of one level
+void add(ckks::ciphertext_product<P, 1>& a, const ckks::ciphertext_product<P, 2>& b) {
+    ckks::add(a, b);
+}
+#endif

@@ -22,7 +22,9 @@ exchange = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(exchange)
 
 DEGREE, EVALUATION_KEY = 1024, 13
-WIDTHS, SPECIAL, PER_DIGIT = (50, 41, 40, 39, 41), (48, 47), 2  # the last digit is not whole
+# Chain, special primes, primes of a digit, and limbs of ciphertexts and of the keys that they are switched with.
+SETS = {"two_a_digit": ((50, 41, 40, 39, 41), (48, 47), 2, ((5, 5), (3, 3), (1, 1), (3, 5))),  # a last digit of one
+        "wide": ((60, 40, 51), (61,), 1, ((3, 3), (2, 3)))}
 SEEDS = {name: bytes([i + 1]) * 32 for i, name in enumerate(("secret", "relinearization", "galois", "x", "y"))}
 
 
@@ -58,11 +60,11 @@ def moved(a, exponent, modulus):
 class Keys:
     """Keys for ciphertexts of the first `limbs` primes."""
 
-    def __init__(self, chain, special, limbs):
+    def __init__(self, chain, special, per_digit, limbs):
         self.chain, self.special, self.limbs = chain, special, limbs
         self.q, self.qp = Ring(chain[:limbs]), Ring(chain[:limbs] + special)
         self.p = math.prod(special)
-        self.digits = [chain[i:min(i + PER_DIGIT, limbs)] for i in range(0, limbs, PER_DIGIT)]
+        self.digits = [chain[i:min(i + per_digit, limbs)] for i in range(0, limbs, per_digit)]
 
     def make(self, seed, secret, source):
         """b and a of each digit, from the seed of a generator."""
@@ -99,12 +101,9 @@ class Keys:
         return result
 
 
-def main():
-    primes = exchange.primes_of(WIDTHS + SPECIAL, DEGREE)
-    chain, special = primes[:len(WIDTHS)], primes[len(WIDTHS):]
-    answers = {"from": "tests/data/key_switch/make.py, which says what the fields are", "chain": chain,
-               "special": special, "primes_per_digit": PER_DIGIT,
-               "seeds": {name: seed.hex() for name, seed in SEEDS.items()}, "levels": []}
+def known(widths, special_widths, per_digit, levels):
+    primes = exchange.primes_of(widths + special_widths, DEGREE)
+    chain, special = primes[:len(widths)], primes[len(widths):]
     secret = exchange.ternary(SEEDS["secret"], exchange.SECRET_KEY, DEGREE)
     exponent = pow(5, 3, 2 * DEGREE)
     inverse = pow(exponent, -1, 2 * DEGREE)
@@ -112,28 +111,37 @@ def main():
     def digest(ring, *polynomials):
         return exchange.digest(*(limb for p in polynomials for limb in ring.evaluate(p)))
 
-    for limbs in (5, 3, 1):
-        of = Keys(chain, special, limbs)
-        square = of.qp.multiply(secret, secret)
-        relinearization = of.make(SEEDS["relinearization"], secret, square)
-        galois = of.make(SEEDS["galois"], moved(secret, inverse, of.qp.modulus), secret)
-        ciphertexts = [[of.q.interpolate([exchange.uniform(SEEDS[name], exchange.UPLINK, half * limbs + i, q, DEGREE)
-                                          for i, q in enumerate(of.q.primes)]) for half in (0, 1)] for name in "xy"]
-        (x0, x1), (y0, y1) = ciphertexts
+    def level(limbs, key_limbs):
+        made = Keys(chain, special, per_digit, key_limbs)
+        relinearization = made.make(SEEDS["relinearization"], secret, made.qp.multiply(secret, secret))
+        galois = made.make(SEEDS["galois"], moved(secret, inverse, made.qp.modulus), secret)
+        of = Keys(chain, special, per_digit, limbs)  # a product with keys of more limbs is modulo these
+        (x0, x1), (y0, y1) = [
+            [of.q.interpolate([exchange.uniform(SEEDS[name], exchange.UPLINK, half * limbs + i, q, DEGREE)
+                               for i, q in enumerate(of.q.primes)]) for half in (0, 1)] for name in "xy"]
         u = of.switch(x1, galois)
-        rotated = [moved(of.q.add(x0, u[0]), exponent, of.q.modulus), moved(u[1], exponent, of.q.modulus)]
         product = [of.q.multiply(x0, y0), of.q.add(of.q.multiply(x0, y1), of.q.multiply(x1, y0)),
                    of.q.multiply(x1, y1)]
         v = of.switch(product[2], relinearization)
-        level = {"limbs": limbs,
-                 "relinearization_key": digest(of.qp, *(half for key in relinearization for half in key)),
-                 "galois_key": digest(of.qp, *(half for key in galois for half in key)),
-                 "rotated_by_3": digest(of.q, *rotated),
-                 "relinearized": digest(of.q, of.q.add(product[0], v[0]), of.q.add(product[1], v[1]))}
+        answers = {
+            "limbs": limbs, "key_limbs": key_limbs,
+            "relinearization_key": digest(made.qp, *(half for key in relinearization for half in key)),
+            "galois_key": digest(made.qp, *(half for key in galois for half in key)),
+            "rotated_by_3": digest(of.q, moved(of.q.add(x0, u[0]), exponent, of.q.modulus),
+                                   moved(u[1], exponent, of.q.modulus)),
+            "relinearized": digest(of.q, of.q.add(product[0], v[0]), of.q.add(product[1], v[1]))}
         if limbs > 1:
-            level["multiplied_and_rescaled"] = digest(
+            answers["multiplied_and_rescaled"] = digest(
                 Ring(chain[:limbs - 1]), *of.switch(product[2], relinearization, product[:2], rescales=True))
-        answers["levels"].append(level)
+        return answers
+
+    return {"chain": chain, "special": special, "levels": [level(*limbs) for limbs in levels]}
+
+
+def main():
+    answers = {"from": "tests/data/key_switch/make.py, which says what the fields are",
+               "seeds": {name: seed.hex() for name, seed in SEEDS.items()},
+               **{name: known(*of) for name, of in SETS.items()}}
     (HERE / "answers.json").write_text(json.dumps(answers, indent=1) + "\n")
 
 

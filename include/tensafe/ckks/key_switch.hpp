@@ -83,9 +83,8 @@ class key_switch {
     /// prime that is divided by. Everything that needs a limb's factors is done one after the other.
     /// @param raised     by `decompose` of x; is transformed in its place
     /// @param converted  two times memory for the limbs that are left
-    /// @param write      called as write(operations of a limb, its number, half, words): takes the N words of
-    /// a
-    ///        limb of half 0 or 1 of the result, which it may change; that limb of converted[half] is free
+    /// @param write      called as write(operations of a limb, its number, half, words): takes that limb of
+    ///        half 0 or 1 of the result, which it may change; converted[half] has room for it
     /// @pre  the chain has two limbs at least where it rescales
     template <bool rescales, class Write>
     void run(std::span<const word> x, buffer raised, const key_words& key, const addends* more,

@@ -150,9 +150,8 @@ void multiply_rescale(  // adjust_level() one first
 /// Drops levels, to the scale of the level that is left: what products of that level are at, so that sums
 /// with them are exact in scale. Values change by a part of at most 1 / q, q the prime of the level above it,
 /// and by the noise of a rescale.
-/// @throws parameter_error if the ciphertext's scale is not within a factor of four of its level's, and at
-/// its
-///         own level if it is another one; encoding_error if a bound is set and values could wrap
+/// @throws parameter_error if the scale is not within a factor of four of its level's, or at its own level
+///         another one; encoding_error if a bound is set and values could wrap
 template <int Target, parameter_set P, int Level>
 ciphertext<P, Target> adjust_level(const ciphertext<P, Level>& c) {
     static_assert(Target >= 0 && Target <= Level, "ckks::adjust_level: a ciphertext can only lose levels");

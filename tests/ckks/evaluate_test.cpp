@@ -129,7 +129,9 @@ TEST_CASE_FIXTURE(client<four_limbs>,
     auto close = encrypt(z);
     close.scale = near;
     const auto p = encode<four_limbs>(z, 0x1p30);
-    const std::string ending = "; encode the plaintext at the ciphertext's scale, or bring both to one level";
+    const std::string ending =
+        "; encode the plaintext at the ciphertext's scale, or bring both to one level, "
+        "by adjust_level where keys are switched";
     CHECK(refusal<parameter_error>([&] { ckks::add(a, b); }) ==
           "add: the scales differ, got 2^40.000000000000 and 2^30.000000000000" + ending);
     CHECK(refusal<parameter_error>([&] { ckks::subtract(a, b); }) ==

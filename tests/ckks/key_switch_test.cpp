@@ -65,6 +65,7 @@ std::string digest(const ckks::detail::key_words& key) {
 template <class P, int Level>
 ckks::ciphertext<P, Level> uniform(const char* name) {
     ckks::ciphertext<P, Level> c;
+    c.scale = 0x1p20;  // whose square is below Q at each level
     ckks::expand_uniform(seed_of(name), tensafe::random::stream_domain::uplink, c.c0);
     ckks::expand_uniform(seed_of(name), tensafe::random::stream_domain::uplink, c.c1, Level + 1);
     return c;

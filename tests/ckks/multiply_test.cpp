@@ -83,9 +83,13 @@ TEST_CASE("a key for a level serves all below it, and needs fewer special primes
     CHECK(P::special_limbs<P::max_level> == 3);
     CHECK(P::special_limbs<0> == 2);  // a digit of 50 bits, special primes of 48
     const ckks::relinearization_key<P, 0> lowest(c.key, c.source);
-    const auto last =
-        ckks::relinearize(ckks::square(c.encrypt<0>(random_slots(P::slots, 5, 0x1p-32))), lowest);
-    CHECK(bits(c, slot_vector(P::slots), last) > 30);  // so small that the product fits one prime
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(ckks::square(c.encrypt<0>(z))),
+        Contains("multiply: got a scale of 2^80.0, expected less than Q = 2^50.0: rescale first"),
+        parameter_error);
+    // At a scale whose square the last prime holds.
+    const auto coarse = ckks::expand(ckks::encrypt(c.key, ckks::encode_slots<P, 0>(z, 0x1p22), c.source));
+    CHECK(bits(c, expected, ckks::relinearize(ckks::square(coarse), lowest)) > 8);
 }
 
 TEST_CASE_TEMPLATE("adjusting the level keeps the values and takes the scale to that of the level", P,
@@ -176,16 +180,16 @@ TEST_CASE_TEMPLATE("the noise of a key switch keeps to its bound and to its devi
         const ckks::secret_key<P> secret(source);
         const ckks::relinearization_key<P> relinearization(secret, source);
         // (0, 0, c2): all that there is comes from the switch.
-        ckks::ciphertext_product<P, level> product;
-        ckks::expand_uniform(source.next_seed(), tensafe::random::stream_domain::uplink, product.c2);
-        auto switched = ckks::decrypt(secret, ckks::relinearize(product, relinearization));
+        ckks::ciphertext_product<P, level> third;
+        ckks::expand_uniform(source.next_seed(), tensafe::random::stream_domain::uplink, third.c2);
+        auto switched = ckks::decrypt(secret, ckks::relinearize(third, relinearization));
         rns::for_each_limb<typename P::template basis_at<level>>([&]<int I>() {
             constexpr auto policy = rns::variable_arithmetic<P::basis::template prime<I>>;
             const auto s = secret.value().template limb<I>();
             std::vector<tensafe::arith::word> squared(P::degree);
             rns::limb::multiply(policy, squared, s, s);
             rns::limb::subtract_product(policy, switched.value.template limb<I>(),
-                                        product.c2.template limb<I>(), squared,
+                                        third.c2.template limb<I>(), squared,
                                         switched.value.template limb<I>());
         });
         for (const std::int64_t e : small_coefficients(ckks::inverse(std::move(switched)).value)) {

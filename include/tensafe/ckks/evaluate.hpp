@@ -31,7 +31,8 @@ inline void check_scales(const char* operation, double a, double b) {
         std::array<char, 64> scales{};
         std::snprintf(scales.data(), scales.size(), "2^%.12f and 2^%.12f", std::log2(a), std::log2(b));
         throw parameter_error(std::string(operation) + ": the scales differ, got " + scales.data() +
-                              "; encode the plaintext at the ciphertext's scale, or bring both to one level");
+                              "; encode the plaintext at the ciphertext's scale, or bring both to one level, "
+                              "by adjust_level where keys are switched");
     }
 }
 
@@ -62,6 +63,19 @@ inline constexpr wide_real half_modulus = [] {
     }
     return half;
 }();
+
+/// Refuses a scale that has reached Q: no number would be left of what it scales.
+template <parameter_set P, int Level>
+void check_room(const char* operation, double scale) {
+    constexpr wide_real half = half_modulus<P, Level>;
+    if (std::ldexp(scale, -half.exponent) >= 2 * half.mantissa) {
+        std::array<char, 96> numbers{};
+        std::snprintf(numbers.data(), numbers.size(), "got a scale of 2^%.1f, expected less than Q = 2^%.1f",
+                      std::log2(scale), std::log2(2 * half.mantissa) + half.exponent);
+        throw parameter_error(std::string(operation) + ": " + numbers.data() +
+                              ": rescale first, or take a longer modulus chain");
+    }
+}
 
 /// Refuses a bound with which coefficients, at most as large times the scale, could wrap modulo Q.
 template <parameter_set P, int Level>
@@ -189,9 +203,10 @@ void subtract_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_
 }
 
 /// Multiplies by a plaintext, entry by entry in the slots: a *= p. The scales multiply. No NTT.
-/// @throws encoding_error if a bound is set and values could wrap
+/// @throws parameter_error if the scale would reach Q; encoding_error if a bound is set and values could wrap
 template <parameter_set P, int Level>
 void multiply_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
+    detail::check_room<P, Level>("multiply_plain", a.scale * p.scale);
     a.largest = detail::combined_bound<P, Level>("multiply_plain", a.largest, p.largest, a.scale * p.scale,
                                                  std::multiplies());
     rns::multiply(a.c0, a.c0, p.value);
@@ -268,8 +283,8 @@ void encode_factor(const ciphertext<P, 0>&, const Values&) = delete;  // no leve
 /// @param least_scale  the least scale of the result: below it, precision is lost without notice
 /// @throws parameter_error if the scale would fall below it
 template <parameter_set P, int Level>
-requires(Level >= 1) ciphertext<P, Level - 1> rescale(const ciphertext<P, Level>& c,
-                                                      double least_scale = P::scale / 2) {
+requires(Level >= 1) [[nodiscard]] ciphertext<P, Level - 1> rescale(const ciphertext<P, Level>& c,
+                                                                    double least_scale = P::scale / 2) {
     detail::check_rescaled("rescale", c.scale, P::template rescale_factor<Level>, least_scale,
                            "encode the factor by encode_factor(), at the prime that this rescale drops, or "
                            "name a smaller least_scale");
@@ -279,10 +294,12 @@ template <parameter_set P>
 void rescale(const ciphertext<P, 0>&, double = 0) = delete;  // no level left: use a longer modulus chain
 
 /// Drops primes until `Target` rescales are left; value and scale stay.
-/// @throws encoding_error if a bound is set and values could wrap
+/// @throws parameter_error if the scale is not below what is left of Q; encoding_error if a bound is set and
+///         values could wrap
 template <int Target, parameter_set P, int Level>
-ciphertext<P, Target> level_reduce(const ciphertext<P, Level>& c) {
+[[nodiscard]] ciphertext<P, Target> level_reduce(const ciphertext<P, Level>& c) {
     static_assert(Target >= 0 && Target <= Level, "ckks::level_reduce: a ciphertext can only lose levels");
+    detail::check_room<P, Target>("level_reduce", c.scale);
     detail::check_range<P, Target>("level_reduce", c.largest, c.scale);
     return {rns::level_reduce<Target + 1>(c.c0), rns::level_reduce<Target + 1>(c.c1), c.scale, c.largest};
 }

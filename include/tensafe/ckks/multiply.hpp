@@ -49,11 +49,13 @@ class relinearization_key {
 };
 
 /// Multiplies ciphertexts, slot by slot; the scales multiply. No transform.
-/// @throws encoding_error if a bound is set and values could wrap
+/// @throws parameter_error if the scale would reach Q; encoding_error if a bound is set and values could wrap
 template <parameter_set P, int Level>
-ciphertext_product<P, Level> multiply(const ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
+[[nodiscard]] ciphertext_product<P, Level> multiply(const ciphertext<P, Level>& a,
+                                                    const ciphertext<P, Level>& b) {
     using form = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
     const double scale = a.scale * b.scale;
+    detail::check_room<P, Level>("multiply", scale);
     ciphertext_product<P, Level> result{
         form(memory::uninitialized), form(memory::uninitialized), form(memory::uninitialized), scale,
         detail::combined_bound<P, Level>("multiply", a.largest, b.largest, scale, std::multiplies())};
@@ -68,7 +70,7 @@ void multiply(const ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // ad
 
 /// Multiplies a ciphertext by itself.  @throws as multiply
 template <parameter_set P, int Level>
-ciphertext_product<P, Level> square(const ciphertext<P, Level>& a) {
+[[nodiscard]] ciphertext_product<P, Level> square(const ciphertext<P, Level>& a) {
     return multiply(a, a);
 }
 
@@ -85,10 +87,13 @@ void add(ciphertext_product<P, Level>& a, const ciphertext_product<P, Level>& b)
 template <parameter_set P, int A, int B>
 void add(ciphertext_product<P, A>&, const ciphertext_product<P, B>&) = delete;  // of ciphertexts of one level
 
+template <parameter_set P, int Level>
+void rescale(const ciphertext_product<P, Level>&, double = 0) = delete;  // relinearize_rescale() it
+
 /// Makes a ciphertext of a product, at its level and scale. Costs a key switch.
 template <parameter_set P, int Level, int KeyLevel>
-ciphertext<P, Level> relinearize(const ciphertext_product<P, Level>& a,
-                                 const relinearization_key<P, KeyLevel>& key) {
+[[nodiscard]] ciphertext<P, Level> relinearize(const ciphertext_product<P, Level>& a,
+                                               const relinearization_key<P, KeyLevel>& key) {
     using form = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
     const auto& to_s = detail::shared_key_switch<P, KeyLevel, Level>();
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), a.scale, a.largest};
@@ -107,7 +112,7 @@ ciphertext<P, Level> relinearize(const ciphertext_product<P, Level>& a,
 /// rounding, which is done once: 2 * limbs transforms fewer.
 /// @throws parameter_error if the scale would fall below least_scale
 template <parameter_set P, int Level, int KeyLevel>
-requires(Level >= 1) ciphertext<P, Level - 1> relinearize_rescale(
+requires(Level >= 1) [[nodiscard]] ciphertext<P, Level - 1> relinearize_rescale(
     const ciphertext_product<P, Level>& a, const relinearization_key<P, KeyLevel>& key,
     double least_scale = P::template scale_at<Level - 1> / 2) {
     using form = rns::poly<typename P::template basis_at<Level - 1>, rns::evaluation_form>;
@@ -135,9 +140,10 @@ void relinearize_rescale(  // no level left; take a deeper set
 /// @throws encoding_error if a bound is set and values could wrap; parameter_error if the scale would fall
 ///         below half of the next level's
 template <parameter_set P, int Level, int KeyLevel>
-requires(Level >= 1) ciphertext<P, Level - 1> multiply_rescale(const ciphertext<P, Level>& a,
-                                                               const ciphertext<P, Level>& b,
-                                                               const relinearization_key<P, KeyLevel>& key) {
+requires(Level >= 1)
+    [[nodiscard]] ciphertext<P, Level - 1> multiply_rescale(const ciphertext<P, Level>& a,
+                                                            const ciphertext<P, Level>& b,
+                                                            const relinearization_key<P, KeyLevel>& key) {
     return relinearize_rescale(multiply(a, b), key);
 }
 template <parameter_set P, int KeyLevel>
@@ -153,7 +159,7 @@ void multiply_rescale(  // adjust_level() one first
 /// @throws parameter_error if the scale is not within a factor of four of its level's, or at its own level
 ///         another one; encoding_error if a bound is set and values could wrap
 template <int Target, parameter_set P, int Level>
-ciphertext<P, Target> adjust_level(const ciphertext<P, Level>& c) {
+[[nodiscard]] ciphertext<P, Target> adjust_level(const ciphertext<P, Level>& c) {
     static_assert(Target >= 0 && Target <= Level, "ckks::adjust_level: a ciphertext can only lose levels");
     constexpr double scale = P::template scale_at<Target>;
     const auto check = [&](bool holds) {

@@ -143,6 +143,15 @@ constexpr double scale_of_product(double scale, arith::word q) noexcept {
     return scale * scale / static_cast<double>(q);
 }
 
+/// The scale of a level where products of each level are rescaled to the next, from the highest on.
+template <class Basis>
+constexpr double scale_of_level(double scale, int level) noexcept {
+    for (int above = Basis::limbs - 1; above > level; --above) {
+        scale = scale_of_product(scale, Basis::primes[static_cast<std::size_t>(above)]);
+    }
+    return scale;
+}
+
 template <int LogN, int FirstBits, int Depth, int ScaleBits>
 struct chain_traits<LogN, scaled_limbs<FirstBits, Depth, ScaleBits>> {
     static_assert(Depth >= 0 && Depth <= 63, "ckks::scaled_limbs: the depth must be in [0, 63]");
@@ -346,15 +355,11 @@ struct parameters {
     /// The scale of ciphertexts of a level. Where keys are switched, two at the scale of their level have a
     /// product that is rescaled to the scale of the next one: scale^2 over the prime that is dropped.
     template <int Level>
-    requires(Level >= 0 && Level <= max_level) static constexpr double scale_at = [] {
-        double result = scale;
-        for (int level = max_level; switches_keys && level > Level; --level) {
-            result = detail::scale_of_product(result, basis::primes[static_cast<std::size_t>(level)]);
-        }
-        return result;
-    }();
+    requires(Level >= 0 && Level <= max_level) static constexpr double scale_at =
+        switches_keys ? detail::scale_of_level<basis>(scale, Level) : scale;
     static_assert(!switches_keys || std::is_same_v<Security, insecure_for_tests> ||
-                      (scale_at<0> <= 2 * scale && scale_at<0> >= scale / 2),
+                      (detail::scale_of_level<basis>(scale, 0) <= 2 * scale &&
+                       detail::scale_of_level<basis>(scale, 0) >= scale / 2),
                   "ckks::parameters: with these primes products do not keep the scale; take "
                   "scaled_limbs<first_bits, depth, scale_bits> with the scale of the set");
     /// The scale at which to encode a plaintext factor so that the product, rescaled, is at the scale of the

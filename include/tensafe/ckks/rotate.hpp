@@ -170,8 +170,8 @@ ciphertext<P, Level> apply(const ciphertext<P, Level>& c, const ntt::automorphis
 
 /// Rotates the slots to the left: slot j of the result is slot j + Step. Costs a key switch.
 template <int Step, parameter_set P, int Level, int KeyLevel, class... Lists>
-ciphertext<P, Level> rotate(const ciphertext<P, Level>& c,
-                            const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+[[nodiscard]] ciphertext<P, Level> rotate(const ciphertext<P, Level>& c,
+                                          const galois_keys_at<P, KeyLevel, Lists...>& keys) {
     static_assert(galois_keys_at<P, KeyLevel, Lists...>::rotates_by(Step),
                   "ckks::rotate: no key for this step; add it to the keys' rotations<...>");
     constexpr std::size_t step = detail::left_steps<P>(Step);
@@ -186,8 +186,8 @@ ciphertext<P, Level> rotate(const ciphertext<P, Level>& c,
 /// Rotates the slots to the left by a number of steps that is known at run time.
 /// @throws parameter_error if there is no key for it; the message lists those there are
 template <parameter_set P, int Level, int KeyLevel, class... Lists>
-ciphertext<P, Level> rotate(const ciphertext<P, Level>& c, long long step,
-                            const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+[[nodiscard]] ciphertext<P, Level> rotate(const ciphertext<P, Level>& c, long long step,
+                                          const galois_keys_at<P, KeyLevel, Lists...>& keys) {
     const std::size_t left = detail::left_steps<P>(step);
     if (left == 0) {
         return c;
@@ -207,8 +207,8 @@ ciphertext<P, Level> rotate(const ciphertext<P, Level>& c, long long step,
 
 /// Conjugates all slots. Costs a key switch.
 template <parameter_set P, int Level, int KeyLevel, class... Lists>
-ciphertext<P, Level> conjugate(const ciphertext<P, Level>& c,
-                               const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+[[nodiscard]] ciphertext<P, Level> conjugate(const ciphertext<P, Level>& c,
+                                             const galois_keys_at<P, KeyLevel, Lists...>& keys) {
     static_assert(galois_keys_at<P, KeyLevel, Lists...>::conjugates,
                   "ckks::conjugate: no key; add conjugation to the keys' lists");
     const auto& with = keys.of_conjugation();

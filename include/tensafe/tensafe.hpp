@@ -9,9 +9,11 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/keys.hpp>
+#include <tensafe/ckks/multiply.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/ckks/precision.hpp>
+#include <tensafe/ckks/rotate.hpp>
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/version.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>

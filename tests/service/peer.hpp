@@ -117,8 +117,9 @@ inline bytes request_message(std::uint64_t number, std::uint32_t group = 0, std:
 inline constexpr auto scheme_of_blocks =
     tensafe::wire::scheme_id<tensafe::lora::token_blocks, split::protection>;
 inline bytes block_request_message(std::uint64_t number, std::uint32_t group = 0) {
-    return message_of(tensafe::wire::kind::block_request, body_of({64, 32, 0}, 32, 9), number, group, own_set,
-                      scheme_of_blocks);
+    const auto tokens = static_cast<std::uint32_t>(split::limits{}.tokens_ahead);
+    return message_of(tensafe::wire::kind::block_request, body_of({64, tokens, 0}, 32, 9), number, group,
+                      own_set, scheme_of_blocks);
 }
 inline bytes token_request_message(std::uint64_t number, std::uint32_t block, std::uint32_t position,
                                    std::uint32_t group = 0) {

@@ -177,11 +177,9 @@ void subtract(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
 }
 // Compilers show the line of the overload that they refuse, so the way out stands on it.
 template <parameter_set P, int A, int B>
-void add(ciphertext<P, A>&,
-         const ciphertext<P, B>&) = delete;  // level_reduce one first; adjust_level where keys are switched
+void add(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // adjust_level() one first
 template <parameter_set P, int A, int B>
-void subtract(ciphertext<P, A>&, const ciphertext<P, B>&) =
-    delete;  // level_reduce one first; adjust_level where keys are switched
+void subtract(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // adjust_level() one first
 
 /// Adds a plaintext: a += p.  @throws parameter_error if the scales differ; encoding_error
 /// if a bound is set and values could wrap

@@ -58,13 +58,13 @@ void subtract(ckks::ciphertext<P, 1>& a, const ckks::ciphertext<P, 1>& b) {
     ckks::subtract(a, b);
 }
 #ifdef ADD_DIFFERENT_LEVELS
-// expect: level_reduce one first
+// expect: adjust_level() one first
 void add_levels(ckks::ciphertext<P, 1>& a, const ckks::ciphertext<P, 2>& b) {
     ckks::add(a, b);
 }
 #endif
 #ifdef SUBTRACT_DIFFERENT_LEVELS
-// expect: level_reduce one first
+// expect: adjust_level() one first
 void subtract_levels(ckks::ciphertext<P, 2>& a, const ckks::ciphertext<P, 1>& b) {
     ckks::subtract(a, b);
 }

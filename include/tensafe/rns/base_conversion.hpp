@@ -14,7 +14,8 @@ namespace tensafe::rns {
 
 /// Converts coefficients from residues modulo some primes, whose product is D, to residues modulo others:
 /// those of an integer that is x modulo D and at most n D / 2 in magnitude, n the number of the primes. For
-/// one prime it is x in (-D/2, D/2) itself. Exact in integers, without floating point: docs/design/rns.md.
+/// one prime it is x in (-D/2, D/2) itself. Exact in integers, without floating point:
+/// docs/design/key-switching.md.
 ///
 /// Immutable; thread-safe.
 class base_conversion {

@@ -9,6 +9,7 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/keys.hpp>
+#include <tensafe/ckks/linear_transform.hpp>
 #include <tensafe/ckks/multiply.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/ckks/plaintext.hpp>

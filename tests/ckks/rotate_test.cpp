@@ -72,16 +72,43 @@ TEST_CASE("rotations work at every level, with keys for the top one") {
     CHECK(bits(c, rotated(z, 2), ckks::rotate<2>(c.encrypt<0>(z), c.galois)) > 18);
 }
 
-TEST_CASE("the rotations of an inner sum leave the sum of all slots in each") {
+TEST_CASE_TEMPLATE("rotations of a hoisted ciphertext are those of the ciphertext, bit for bit", P,
+                   KEY_SWITCHING_SETS) {
+    client<P, ckks::rotations<1, -7>, ckks::conjugation> c;
+    const auto check = [&](const auto& a) {
+        const auto hoisted = ckks::hoist(a, c.galois);
+        const auto same = [](const auto& x, const auto& y) {
+            CHECK(x.c0 == y.c0);
+            CHECK(x.c1 == y.c1);
+            CHECK(x.scale == y.scale);
+        };
+        same(ckks::rotate<1>(hoisted, c.galois), ckks::rotate<1>(a, c.galois));
+        same(ckks::rotate<-7>(hoisted, c.galois), ckks::rotate<-7>(a, c.galois));
+        same(ckks::rotate(hoisted, -7, c.galois), ckks::rotate(a, -7, c.galois));
+        same(ckks::rotate<0>(hoisted, c.galois), a);
+        same(ckks::rotate(hoisted, 0, c.galois), a);
+        same(ckks::conjugate(hoisted, c.galois), ckks::conjugate(a, c.galois));
+        CHECK_THROWS_AS(static_cast<void>(ckks::rotate(hoisted, 3, c.galois)), parameter_error);
+    };
+    check(c.encrypt(random_slots(P::slots, 5)));
+    check(c.template encrypt<1>(random_slots(P::slots, 6)));
+}
+
+TEST_CASE("an inner sum leaves the sum of all slots in each, or of those a stride apart") {
     using P = one_a_digit;
     client<P, ckks::inner_sum_rotations<P>> c;
     const slot_vector z = random_slots(P::slots, 3, 1.0 / static_cast<double>(P::slots));
-    auto a = c.encrypt(z);
-    for (std::size_t step = 1; step < P::slots; step *= 2) {
-        ckks::add(a, ckks::rotate(a, static_cast<long long>(step), c.galois));
-    }
     const auto total = std::accumulate(z.begin(), z.end(), std::complex<double>());
-    CHECK(bits(c, slot_vector(P::slots, total), a) > 14);
+    CHECK(bits(c, slot_vector(P::slots, total), ckks::inner_sum(c.encrypt(z), c.galois)) > 14);
+    slot_vector of_four(P::slots);
+    for (std::size_t j = 0; j < P::slots; ++j) {
+        for (std::size_t k = 0; k < 64; k += 16) {
+            of_four[j] += z[(j + k) % P::slots];
+        }
+    }
+    CHECK(bits(c, of_four, ckks::inner_sum<16, 64>(c.encrypt(z), c.galois)) > 18);
+    CHECK(bits(c, z, ckks::inner_sum<16, 16>(c.encrypt(z), c.galois)) > 18);
+    CHECK(std::is_same_v<ckks::inner_sum_rotations<P, 16, 64>, ckks::rotations<16, 32>>);
 }
 
 TEST_CASE("a step without a key is refused, and those with one are listed") {

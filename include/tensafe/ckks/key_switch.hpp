@@ -73,55 +73,125 @@ class key_switch {
         return raised;
     }
 
-    /// What is multiplied by P and added to the sums: two polynomials of the chain.
+    /// The digits of x in evaluation form, for many sums.
+    buffer raise(std::span<const word> x) const {
+        buffer raised = decompose(x);
+        for (std::size_t m = 0; m < limbs_.size(); ++m) {
+            transform(m, raised);
+        }
+        return raised;
+    }
+
+    /// Transforms limb m of all digits, of which `decompose` left coefficients.
+    void transform(std::size_t m, buffer& raised) const noexcept {
+        for (std::size_t d = 0; d < digits_.size(); ++d) {
+            if (!is_of_digit(m, d)) {
+                limbs_[m]->forward(row(raised, d * limbs_.size() + m));
+            }
+        }
+    }
+
+    /// What is multiplied by P and added to the sums: polynomials of the chain, or nothing.
     struct addends {
         std::span<const word> of[2];
     };
 
-    /// Switches: sums up the digits of x times the key and divides by P, and where it rescales also by the
-    /// last prime of the chain, which is gone then. Rounds each coefficient to within half a unit for each
-    /// prime that is divided by. Everything that needs a limb's factors is done one after the other.
-    /// @param raised     by `decompose` of x; is transformed in its place
-    /// @param converted  two times memory for the limbs that are left
-    /// @param write      called as write(operations of a limb, its number, half, words): takes that limb of
-    ///        half 0 or 1 of the result, which it may change; converted[half] has room for it
+    /// Writes limb m of the sums of the digits of x times the key, modulo Q P.
+    /// @param raised  the digits of x, limb m of them transformed
+    void sum_products(std::size_t m, std::span<const word> x, const buffer& raised, const key_words& key,
+                      const addends& more, const std::array<std::span<word>, 2>& sums) const {
+        std::vector<const word*> rows(digits_.size());
+        for (std::size_t d = 0; d < digits_.size(); ++d) {
+            // Modulo its own primes the digit is x.
+            rows[d] = is_of_digit(m, d) ? x.data() + m * degree_
+                                        : raised.data() + (d * limbs_.size() + m) * degree_;
+        }
+        rns::limb::pair_sums of{{sums[0], sums[1]},
+                                rows.data(),
+                                digits_.size(),
+                                key.row(m < chain_ ? m : key.chain + m - chain_),
+                                key.digits};
+        if (m < chain_) {
+            for (const std::size_t half : {0U, 1U}) {
+                of.addends[half] = more.of[half].empty() ? nullptr : more.of[half].data() + m * degree_;
+            }
+            of.w = special_[m];
+        }
+        limbs_[m]->sum_pairs(of);
+    }
+
+    /// Divides polynomials modulo Q P by P, and where it rescales also by the last prime of the chain, which
+    /// is gone then. Rounds each coefficient to within half a unit for each prime that is divided by.
+    /// Everything that needs a limb's factors is done one after the other.
+    /// @param converted  memory for the limbs that are left, of each polynomial
+    /// @param read       called once as read(limb, rows) for each limb, those that are divided by first:
+    ///        writes it, in evaluation form
+    /// @param write      called as write(operations of a limb, its number, polynomial, words): takes that
+    ///        limb of the result, which it may change; converted[polynomial] has room for it
     /// @pre  the chain has two limbs at least where it rescales
-    template <bool rescales, class Write>
-    void run(std::span<const word> x, buffer raised, const key_words& key, const addends* more,
-             const std::array<std::span<word>, 2>& converted, Write write) const {
+    template <bool rescales, std::size_t Polynomials, class Read, class Write>
+    void divide(const std::array<std::span<word>, Polynomials>& converted, Read read, Write write) const {
         const std::size_t left = chain_ - (rescales ? 1 : 0);
         const rns::base_conversion& division = rescales ? *rescaling_ : division_;
         const std::size_t divided = limbs_.size() - left;
-        buffer rows(2 * divided * degree_, memory::uninitialized);
+        buffer words(Polynomials * divided * degree_, memory::uninitialized);
+        const auto rows_of = [&](std::size_t j) {
+            std::array<std::span<word>, Polynomials> rows;
+            for (std::size_t each = 0; each < Polynomials; ++each) {
+                rows[each] = row(words, each * divided + j);
+            }
+            return rows;
+        };
         for (std::size_t j = 0; j < divided; ++j) {
-            const std::array<std::span<word>, 2> halves{row(rows, j), row(rows, divided + j)};
-            sum_products(left + j, x, raised, key, more, halves);
-            for (const auto& limb : halves) {
+            const auto rows = rows_of(j);
+            read(left + j, rows);
+            for (const auto& limb : rows) {
                 limbs_[left + j]->inverse(limb);
                 division.prepare(j, limb);
             }
         }
         std::vector<const word*> from(divided);
         std::vector<word*> to(left);
-        for (const std::size_t half : {0U, 1U}) {
+        for (std::size_t each = 0; each < Polynomials; ++each) {
             for (std::size_t j = 0; j < divided; ++j) {
-                from[j] = row(rows, half * divided + j).data();
+                from[j] = rows_of(j)[each].data();
             }
             for (std::size_t i = 0; i < left; ++i) {
-                to[i] = converted[half].data() + i * degree_;
+                to[i] = converted[each].data() + i * degree_;
             }
             division.convert(from, to);
         }
         for (std::size_t i = 0; i < left; ++i) {
-            const std::array<std::span<word>, 2> halves{row(rows, 0), row(rows, 1)};
-            sum_products(i, x, raised, key, more, halves);
-            for (const std::size_t half : {0U, 1U}) {
-                division.divide(i, halves[half].data(), converted[half].subspan(i * degree_, degree_),
-                                halves[half]);
-                write(*limbs_[i], i, half, halves[half]);
+            const auto rows = rows_of(0);
+            read(i, rows);
+            for (std::size_t each = 0; each < Polynomials; ++each) {
+                division.divide(i, rows[each].data(), converted[each].subspan(i * degree_, degree_),
+                                rows[each]);
+                write(*limbs_[i], i, each, rows[each]);
             }
         }
     }
+
+    /// Switches x: the sums of its digits times the key, divided as by `divide`.
+    template <bool rescales, class Write>
+    void run(std::span<const word> x, const key_words& key, const addends& more,
+             const std::array<std::span<word>, 2>& converted, Write write) const {
+        buffer raised = decompose(x);
+        divide<rescales>(
+            converted,
+            [&](std::size_t m, const std::array<std::span<word>, 2>& sums) {
+                transform(m, raised);
+                sum_products(m, x, raised, key, more, sums);
+            },
+            write);
+    }
+
+    /// The limbs of the chain, then the special ones.
+    rns::limb_table limbs() const noexcept { return limbs_; }
+    /// The number of those of the chain.
+    std::size_t chain() const noexcept { return chain_; }
+    /// P modulo prime i of the chain.
+    word special(std::size_t i) const noexcept { return special_[i]; }
 
   private:
     std::span<word> row(buffer& of, std::size_t limb) const noexcept {
@@ -138,32 +208,6 @@ class key_switch {
 
     bool is_of_digit(std::size_t limb, std::size_t d) const noexcept {
         return limb < chain_ && limb / per_digit_ == d;
-    }
-
-    /// The sums of one limb.
-    void sum_products(std::size_t m, std::span<const word> x, buffer& raised, const key_words& key,
-                      const addends* more, const std::array<std::span<word>, 2>& sums) const {
-        std::vector<const word*> rows(digits_.size());
-        for (std::size_t d = 0; d < digits_.size(); ++d) {
-            if (is_of_digit(m, d)) {
-                rows[d] = x.data() + m * degree_;  // the digit is x, modulo its own primes
-            } else {
-                const auto limb = row(raised, d * limbs_.size() + m);
-                limbs_[m]->forward(limb);
-                rows[d] = limb.data();
-            }
-        }
-        rns::limb::pair_sums of{{sums[0], sums[1]},
-                                rows.data(),
-                                rows.size(),
-                                key.row(m < chain_ ? m : key.chain + m - chain_),
-                                key.digits};
-        if (more != nullptr && m < chain_) {
-            of.addends[0] = more->of[0].data() + m * degree_;
-            of.addends[1] = more->of[1].data() + m * degree_;
-            of.w = special_[m];
-        }
-        limbs_[m]->sum_pairs(of);
     }
 
     std::vector<const rns::limb_operations*> limbs_;  ///< of the chain, then special ones

@@ -100,7 +100,7 @@ template <parameter_set P, int Level, int KeyLevel>
     const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
     const std::array<std::span<const arith::word>, 2> more{a.c0.words(), a.c1.words()};
     to_s.template run<false>(
-        a.c2.words(), to_s.decompose(a.c2.words()), key.key().words(), nullptr, to,
+        a.c2.words(), key.key().words(), {}, to,
         [&](const auto& limb, std::size_t i, std::size_t half, std::span<arith::word> words) {
             const std::size_t place = i * P::degree;
             limb.add(to[half].subspan(place, P::degree), words.data(), more[half].data() + place);
@@ -121,11 +121,10 @@ requires(Level >= 1) [[nodiscard]] ciphertext<P, Level - 1> relinearize_rescale(
         "bring both factors to the scale of their level by adjust_level(), or name a smaller "
         "least_scale");
     const auto& to_s = detail::shared_key_switch<P, KeyLevel, Level>();
-    const detail::key_switch::addends rest{{a.c0.words(), a.c1.words()}};
     ciphertext<P, Level - 1> result{form(memory::uninitialized), form(memory::uninitialized),
                                     detail::scale_after<P, Level>(a.scale), a.largest};
     const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
-    to_s.template run<true>(a.c2.words(), to_s.decompose(a.c2.words()), key.key().words(), &rest, to,
+    to_s.template run<true>(a.c2.words(), key.key().words(), {{a.c0.words(), a.c1.words()}}, to,
                             [&](const auto&, std::size_t i, std::size_t half, std::span<arith::word> words) {
                                 std::copy(words.begin(), words.end(), to[half].data() + i * P::degree);
                             });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/evaluation_key.hpp>
 #include <tensafe/ckks/key_switch.hpp>
 #include <tensafe/core/error.hpp>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,15 +56,21 @@ struct steps_of<conjugation> {
     static constexpr bool conjugates = true;
 };
 
-template <parameter_set P, std::size_t... I>
-auto powers_of_two(std::index_sequence<I...>) -> rotations<(1 << I)...>;
+template <std::size_t Stride, std::size_t... I>
+auto doubled_steps(std::index_sequence<I...>) -> rotations<static_cast<int>(Stride << I)...>;
+template <std::size_t Stride, std::size_t End>
+constexpr std::size_t doublings() noexcept {
+    static_assert(Stride >= 1 && Stride <= End && End % Stride == 0 && std::has_single_bit(End / Stride),
+                  "ckks::inner_sum: End must be Stride times a power of two");
+    return static_cast<std::size_t>(std::countr_zero(End / Stride));
+}
 
 }  // namespace detail
 
-/// The rotations by 1, 2, 4, ..., N/4, by which all slots are added up.
-template <parameter_set P>
+/// The rotations that inner_sum<Stride, End> takes: by Stride, 2 Stride, ..., End/2. By default 1 to N/4.
+template <parameter_set P, std::size_t Stride = 1, std::size_t End = P::slots>
 using inner_sum_rotations =
-    decltype(detail::powers_of_two<P>(std::make_index_sequence<static_cast<std::size_t>(P::log_n - 1)>()));
+    decltype(detail::doubled_steps<Stride>(std::make_index_sequence<detail::doublings<Stride, End>()>()));
 
 /// The keys of some rotations, and of the conjugation if the list has it, for ciphertexts of up to `Level`.
 /// Immutable; thread-safe.
@@ -145,50 +153,78 @@ class galois_keys_at {
 template <parameter_set P, class... Lists>
 using galois_keys = galois_keys_at<P, P::max_level, Lists...>;
 
+/// A ciphertext whose digits are raised and transformed, once for many rotations of it with keys for
+/// ciphertexts of up to KeyLevel: of the (digits + 2) (limbs + special primes) transforms of a rotation,
+/// 2 (limbs + special primes) are left to each. Immutable; thread-safe.
+template <parameter_set P, int Level, int KeyLevel>
+class hoisted_ciphertext {
+  public:
+    explicit hoisted_ciphertext(ckks::ciphertext<P, Level> c)
+        : c_(std::move(c)), digits_(detail::shared_key_switch<P, KeyLevel, Level>().raise(c_.c1.words())) {}
+
+    const ckks::ciphertext<P, Level>& ciphertext() const noexcept { return c_; }
+    /// The digits of c1, as detail::key_switch::raise leaves them.
+    const detail::key_switch::buffer& digits() const noexcept { return digits_; }
+
+  private:
+    ckks::ciphertext<P, Level> c_;
+    detail::key_switch::buffer digits_;
+};
+
+/// Prepares a ciphertext for many rotations with these keys: `rotate` and `conjugate` take the result as they
+/// take the ciphertext, and give the same, bit for bit.
+template <parameter_set P, int Level, int KeyLevel, class... Lists>
+[[nodiscard]] hoisted_ciphertext<P, Level, KeyLevel> hoist(ciphertext<P, Level> c,
+                                                           const galois_keys_at<P, KeyLevel, Lists...>&) {
+    return hoisted_ciphertext<P, Level, KeyLevel>(std::move(c));
+}
+
 namespace detail {
 
 /// Applies an automorphism: values move, and the key leads back to s.
+/// @param digits  those of a hoisted ciphertext, or null
 template <parameter_set P, int Level, int KeyLevel>
-ciphertext<P, Level> apply(const ciphertext<P, Level>& c, const ntt::automorphism& move,
-                           const evaluation_key<P, KeyLevel>& key) {
+ciphertext<P, Level> apply(const ciphertext<P, Level>& c, const key_switch::buffer* digits,
+                           const ntt::automorphism& move, const evaluation_key<P, KeyLevel>& with) {
     using form = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
-    const auto& switched = shared_key_switch<P, KeyLevel, Level>();
+    const key_switch& to_s = shared_key_switch<P, KeyLevel, Level>();
+    const key_words key = with.words();
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), c.scale, c.largest};
     const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
-    switched.template run<false>(
-        c.c1.words(), switched.decompose(c.c1.words()), key.words(), nullptr, to,
-        [&](const auto& limb, std::size_t i, std::size_t half, std::span<arith::word> words) {
-            if (half == 0) {
-                limb.add(words, words.data(), c.c0.words().data() + i * P::degree);
-            }
-            move.apply(words.data(), to[half].data() + i * P::degree);
-        });
+    const auto write = [&](const auto& limb, std::size_t i, std::size_t half, std::span<arith::word> words) {
+        if (half == 0) {
+            limb.add(words, words.data(), c.c0.words().data() + i * P::degree);
+        }
+        move.apply(words.data(), to[half].data() + i * P::degree);
+    };
+    if (digits == nullptr) {
+        to_s.template run<false>(c.c1.words(), key, {}, to, write);
+    } else {
+        const auto read = [&](std::size_t m, const auto& sums) {
+            to_s.sum_products(m, c.c1.words(), *digits, key, {}, sums);
+        };
+        to_s.template divide<false>(to, read, write);
+    }
     return result;
 }
 
-}  // namespace detail
-
-/// Rotates the slots to the left: slot j of the result is slot j + Step. Costs a key switch.
 template <int Step, parameter_set P, int Level, int KeyLevel, class... Lists>
-[[nodiscard]] ciphertext<P, Level> rotate(const ciphertext<P, Level>& c,
-                                          const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+ciphertext<P, Level> rotated(const ciphertext<P, Level>& c, const key_switch::buffer* digits,
+                             const galois_keys_at<P, KeyLevel, Lists...>& keys) {
     static_assert(galois_keys_at<P, KeyLevel, Lists...>::rotates_by(Step),
                   "ckks::rotate: no key for this step; add it to the keys' rotations<...>");
-    constexpr std::size_t step = detail::left_steps<P>(Step);
+    constexpr std::size_t step = left_steps<P>(Step);
     if constexpr (step == 0) {
         return c;
     } else {
         const auto& with = *keys.find(step);
-        return detail::apply(c, with.move, with.key);
+        return apply(c, digits, with.move, with.key);
     }
 }
-
-/// Rotates the slots to the left by a number of steps that is known at run time.
-/// @throws parameter_error if there is no key for it; the message lists those there are
 template <parameter_set P, int Level, int KeyLevel, class... Lists>
-[[nodiscard]] ciphertext<P, Level> rotate(const ciphertext<P, Level>& c, long long step,
-                                          const galois_keys_at<P, KeyLevel, Lists...>& keys) {
-    const std::size_t left = detail::left_steps<P>(step);
+ciphertext<P, Level> rotated(const ciphertext<P, Level>& c, const key_switch::buffer* digits, long long step,
+                             const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    const std::size_t left = left_steps<P>(step);
     if (left == 0) {
         return c;
     }
@@ -202,17 +238,71 @@ template <parameter_set P, int Level, int KeyLevel, class... Lists>
                               std::to_string(left) +
                               " to the left, expected one with a key: " + (known.empty() ? "none" : known));
     }
-    return detail::apply(c, with->move, with->key);
+    return apply(c, digits, with->move, with->key);
+}
+template <parameter_set P, int Level, int KeyLevel, class... Lists>
+ciphertext<P, Level> conjugated(const ciphertext<P, Level>& c, const key_switch::buffer* digits,
+                                const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    static_assert(galois_keys_at<P, KeyLevel, Lists...>::conjugates,
+                  "ckks::conjugate: no key; add conjugation to the keys' lists");
+    const auto& with = keys.of_conjugation();
+    return apply(c, digits, with.move, with.key);
+}
+
+}  // namespace detail
+
+/// Rotates the slots to the left: slot j of the result is slot j + Step. Costs a key switch.
+template <int Step, parameter_set P, int Level, int KeyLevel, class... Lists>
+[[nodiscard]] ciphertext<P, Level> rotate(const ciphertext<P, Level>& c,
+                                          const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    return detail::rotated<Step>(c, nullptr, keys);
+}
+template <int Step, parameter_set P, int Level, int KeyLevel, class... Lists>
+[[nodiscard]] ciphertext<P, Level> rotate(const hoisted_ciphertext<P, Level, KeyLevel>& c,
+                                          const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    return detail::rotated<Step>(c.ciphertext(), &c.digits(), keys);
+}
+
+/// Rotates the slots to the left by a number of steps that is known at run time.
+/// @throws parameter_error if there is no key for it; the message lists those there are
+template <parameter_set P, int Level, int KeyLevel, class... Lists>
+[[nodiscard]] ciphertext<P, Level> rotate(const ciphertext<P, Level>& c, long long step,
+                                          const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    return detail::rotated(c, nullptr, step, keys);
+}
+template <parameter_set P, int Level, int KeyLevel, class... Lists>
+[[nodiscard]] ciphertext<P, Level> rotate(const hoisted_ciphertext<P, Level, KeyLevel>& c, long long step,
+                                          const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    return detail::rotated(c.ciphertext(), &c.digits(), step, keys);
 }
 
 /// Conjugates all slots. Costs a key switch.
 template <parameter_set P, int Level, int KeyLevel, class... Lists>
 [[nodiscard]] ciphertext<P, Level> conjugate(const ciphertext<P, Level>& c,
                                              const galois_keys_at<P, KeyLevel, Lists...>& keys) {
-    static_assert(galois_keys_at<P, KeyLevel, Lists...>::conjugates,
-                  "ckks::conjugate: no key; add conjugation to the keys' lists");
-    const auto& with = keys.of_conjugation();
-    return detail::apply(c, with.move, with.key);
+    return detail::conjugated(c, nullptr, keys);
+}
+template <parameter_set P, int Level, int KeyLevel, class... Lists>
+[[nodiscard]] ciphertext<P, Level> conjugate(const hoisted_ciphertext<P, Level, KeyLevel>& c,
+                                             const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    return detail::conjugated(c.ciphertext(), &c.digits(), keys);
+}
+
+/// Adds slots up: slot j of the result is the sum of the slots j + k Stride with k Stride < End, by default
+/// of all. Costs a key switch for each doubling, log2(End / Stride).
+/// @throws as add of ciphertexts
+template <std::size_t Stride = 1, std::size_t End = 0, parameter_set P, int Level, int KeyLevel,
+          class... Lists>
+[[nodiscard]] ciphertext<P, Level> inner_sum(ciphertext<P, Level> c,
+                                             const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    constexpr std::size_t end = End == 0 ? P::slots : End;
+    [&]<int... Steps>(rotations<Steps...>) {
+        static_assert((galois_keys_at<P, KeyLevel, Lists...>::rotates_by(Steps) && ...),
+                      "ckks::inner_sum: keys are missing; add inner_sum_rotations<P> to their lists");
+        (add(c, rotate<Steps>(c, keys)), ...);
+    }
+    (inner_sum_rotations<P, Stride, end>());
+    return c;
 }
 
 }  // namespace tensafe::ckks

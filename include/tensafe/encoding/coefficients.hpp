@@ -63,10 +63,9 @@ inline void check_scale(double scale) {
 }
 
 /// Throws encoding_error for the first of `count` entries for which measure(i) < bound does not hold: there
-/// is one. The two are the same increasing function of scaled magnitude and encoding_limit; a NaN's is a NaN.
-template <class Basis, class Measure>
-[[noreturn]] void refuse_entry(std::size_t count, double scale, double bound, Measure measure) {
-    const double limit = encoding_limit<Basis>();
+/// is one. The two are the same increasing function of scaled magnitude and the limit; a NaN's is a NaN.
+template <class Measure>
+[[noreturn]] void refuse_entry(std::size_t count, double scale, double limit, double bound, Measure measure) {
     std::size_t i = 0;
     while (i + 1 < count && measure(i) < bound) {
         ++i;
@@ -118,8 +117,8 @@ void encode_coefficients(std::span<const double> values, double scale,
     const double limit = detail::encoding_limit<Basis>();
     const double largest = detail::largest_magnitude(values, scale);
     if (!(largest < limit)) {  // also for NaN
-        detail::refuse_entry<Basis>(values.size(), scale, limit,
-                                    [&](std::size_t i) { return std::fabs(values[i]) * scale; });
+        detail::refuse_entry(values.size(), scale, limit, limit,
+                             [&](std::size_t i) { return std::fabs(values[i]) * scale; });
     }
     std::array<double, detail::values_per_chunk> chunk;
     const memory::wipe_guard guard(chunk);

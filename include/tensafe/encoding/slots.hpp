@@ -15,6 +15,45 @@
 
 namespace tensafe::encoding {
 
+namespace detail {
+
+/// Writes the N coefficients of slots, scaled and not rounded yet. Returns whether all are below
+/// fixed_time_limit. Missing slots are 0.
+/// @param limit  of scaled slots, as encoding_limit
+/// @throws as encode_slots
+inline bool scaled_coefficients(std::span<const std::complex<double>> slots, double scale, double limit,
+                                int log_n, std::span<double> out) {
+    const std::size_t degree = std::size_t{1} << log_n;
+    if (slots.size() > degree / 2) {
+        throw shape_error("encode_slots: got " + std::to_string(slots.size()) +
+                          " values, expected at most N/2 = " + std::to_string(degree / 2));
+    }
+    check_count("encode_slots: got a workspace of ", out.size(), " values, expected N = ", degree);
+    check_scale(scale);
+    // Squares are compared, since a square root's time may depend on its operand. A power of two keeps that
+    // of the limit finite; squares that overflow all the same are infinite, hence refused.
+    const double unit = std::ldexp(1, std::min(0, 500 - std::ilogb(limit)));
+    const double bound = (limit * unit) * (limit * unit);
+    // The standard lets an array of std::complex be read as pairs of reals.
+    const double largest =
+        scale_pairs(reinterpret_cast<const double*>(slots.data()), slots.size(), scale, unit, out.data());
+    if (!(largest < bound)) {  // also for NaN
+        refuse_entry(slots.size(), scale, limit, bound, [&](std::size_t i) {
+            const double re = slots[i].real() * scale * unit;
+            const double im = slots[i].imag() * scale * unit;
+            return re * re + im * im;
+        });
+    }
+    std::fill(out.begin() + static_cast<std::ptrdiff_t>(2 * slots.size()), out.end(), 0.0);
+    shared_slot_transform(log_n).to_coefficients_in_place(out);
+    // A coefficient is a mean of rotated slots, so none is larger than the largest slot; a factor 2 is room
+    // for the transform's rounding.
+    const double in_fixed_time = fixed_time_limit / 2 * unit;
+    return largest < in_fixed_time * in_fixed_time;
+}
+
+}  // namespace detail
+
 /// Slot encoding: the polynomial whose value at zeta^(5^j) is slots[j] * scale, rounded to integer
 /// coefficients. Missing slots are 0. O(N log N), no allocation. Time does not depend on the values unless
 /// some |slot| * scale reaches 2^111.
@@ -25,35 +64,8 @@ namespace tensafe::encoding {
 template <class Basis, class Space, class R>
 void encode_slots(std::span<const std::complex<double>> slots, double scale,
                   rns::poly<Basis, rns::coefficient_form, Space, R>& out, std::span<double> workspace) {
-    constexpr std::size_t count = Basis::degree / 2;
-    if (slots.size() > count) {
-        throw shape_error("encode_slots: got " + std::to_string(slots.size()) +
-                          " values, expected at most N/2 = " + std::to_string(count));
-    }
-    check_count("encode_slots: got a workspace of ", workspace.size(),
-                " values, expected N = ", Basis::degree);
-    detail::check_scale(scale);
-    // Squares are compared, since a square root's time may depend on its operand. A power of two keeps that
-    // of the limit finite; squares that overflow all the same are infinite, hence refused.
-    const double limit = detail::encoding_limit<Basis>();
-    const double unit = std::ldexp(1, std::min(0, 500 - std::ilogb(limit)));
-    const double bound = (limit * unit) * (limit * unit);
-    // The standard lets an array of std::complex be read as pairs of reals.
-    const double largest = detail::scale_pairs(reinterpret_cast<const double*>(slots.data()), slots.size(),
-                                               scale, unit, workspace.data());
-    if (!(largest < bound)) {  // also for NaN
-        detail::refuse_entry<Basis>(slots.size(), scale, bound, [&](std::size_t i) {
-            const double re = slots[i].real() * scale * unit;
-            const double im = slots[i].imag() * scale * unit;
-            return re * re + im * im;
-        });
-    }
-    std::fill(workspace.begin() + static_cast<std::ptrdiff_t>(2 * slots.size()), workspace.end(), 0.0);
-    shared_slot_transform(Basis::log_n).to_coefficients_in_place(workspace);
-    // A coefficient is a mean of rotated slots, so none is larger than the largest slot; a factor 2 is room
-    // for the transform's rounding.
-    const double fixed_time_limit = detail::fixed_time_limit / 2 * unit;
-    const bool in_fixed_time = largest < fixed_time_limit * fixed_time_limit;
+    const bool in_fixed_time =
+        detail::scaled_coefficients(slots, scale, detail::encoding_limit<Basis>(), Basis::log_n, workspace);
     for (std::size_t first = 0; first < Basis::degree; first += detail::values_per_chunk) {
         const std::size_t size = std::min(detail::values_per_chunk, Basis::degree - first);
         detail::round_coefficients<Basis>(workspace.subspan(first, size), first, in_fixed_time, out);

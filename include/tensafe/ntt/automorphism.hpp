@@ -20,6 +20,8 @@ namespace tensafe::ntt {
 /// N/8 numbers of four bytes. Immutable; thread-safe.
 class automorphism {
   public:
+    static constexpr std::size_t block_size = 8;
+
     /// @param log_n     N = 2^log_n, log_n in [3, 17]
     /// @param exponent  g, odd and below 2N
     /// @throws parameter_error for others
@@ -49,30 +51,32 @@ class automorphism {
     arith::word exponent() const noexcept { return exponent_; }
 
     /// Writes the N values of a limb in their new order.
+    /// @param stride  how many words after the beginning of a block of eight the next one goes
     /// @pre  `from` and `to` do not overlap
-    void apply(const arith::word* from, arith::word* to) const noexcept {
+    void apply(const arith::word* from, arith::word* to, std::size_t stride = block_size) const noexcept {
         simd::on_active_target([&](auto target) {
-            target.template kernel<&automorphism::permute<decltype(target)>>(blocks_.data(), orders_.data(),
-                                                                             from, to, blocks_.size());
+            target.template kernel<&automorphism::permute<decltype(target)>>(
+                blocks_.data(), orders_.data(), from, to, blocks_.size(), stride);
         });
     }
 
   private:
-    static constexpr std::size_t block_size = 8;
     using order = std::array<arith::word, block_size>;
 
     template <class Target>
     static TENSAFE_INLINE void permute(const std::uint32_t* blocks, const order* orders,
-                                       const arith::word* from, arith::word* to, std::size_t count) noexcept {
+                                       const arith::word* from, arith::word* to, std::size_t count,
+                                       std::size_t stride) noexcept {
         using words = typename Target::template vector<arith::word>;
         for (std::size_t k = 0; k < count; ++k) {
             const arith::word* const block = from + (blocks[k] & ~std::uint32_t{block_size - 1});
             const order& lanes = orders[blocks[k] % block_size];
+            arith::word* const out = to + k * stride;
             if constexpr (words::width == block_size) {
-                Target::permute(words::load(block), words::load(lanes.data())).store(to + k * block_size);
+                Target::permute(words::load(block), words::load(lanes.data())).store(out);
             } else {
                 for (std::size_t lane = 0; lane < block_size; ++lane) {
-                    to[k * block_size + lane] = block[lanes[lane]];
+                    out[lane] = block[lanes[lane]];
                 }
             }
         }

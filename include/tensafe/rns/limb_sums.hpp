@@ -17,7 +17,7 @@ using arith::word;
 inline constexpr std::size_t interleaved_pairs = 8;
 
 /// Sums of products with two polynomials at a time: sums[h][k] = the sum over t < terms of x[t][k] times
-/// polynomial h of pair t, for h of 0 and 1, and where there are addends w * addends[h][k] more. Of the
+/// polynomial h of pair t, for h of 0 and 1, and w * addends[h][k] more where there are addends[h]. Of the
 /// pairs, eight residues of the first polynomial are followed by eight of the second, and those by the next
 /// pair's: block k / 8 begins at pairs + 16 * stride * (k / 8).
 struct pair_sums {
@@ -103,11 +103,11 @@ TENSAFE_INLINE void sum_pairs(arith::barrett<M> p, const pair_sums* of) noexcept
         const word* pair =
             of->pairs + k / interleaved_pairs * 2 * interleaved_pairs * of->stride + k % interleaved_pairs;
         typename arithmetic::sum sums[] = {mod.zero(), mod.zero()};
-        std::size_t left = arithmetic::terms;
-        if (of->addends[0] != nullptr) {
-            mod.add_product(sums[0], load_operand(mod, of->addends[0] + k), w);
-            mod.add_product(sums[1], load_operand(mod, of->addends[1] + k), w);
-            --left;
+        std::size_t left = arithmetic::terms - 1;
+        for (const std::size_t half : {0U, 1U}) {
+            if (of->addends[half] != nullptr) {
+                mod.add_product(sums[half], load_operand(mod, of->addends[half] + k), w);
+            }
         }
         for (std::size_t t = 0; t < of->terms; ++t) {
             if (--left == 0) {

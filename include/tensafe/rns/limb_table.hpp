@@ -39,6 +39,7 @@ class limb_operations {
                                   word w) const noexcept = 0;
     virtual void reduce(std::span<word> out, const word* words) const noexcept = 0;
     virtual void set_small(std::span<word> out, std::span<const std::int8_t> small) const noexcept = 0;
+    virtual void round_reals(std::span<word> out, std::span<const double> reals) const noexcept = 0;
     virtual void sum_multiples(std::span<word> out, const word* const* from, std::span<const word> factors,
                                word offset) const noexcept = 0;
     virtual void sum_pairs(const limb::pair_sums& sums) const noexcept = 0;
@@ -92,6 +93,9 @@ class operations_of final : public limb_operations {
     }
     void set_small(std::span<word> out, std::span<const std::int8_t> small) const noexcept override {
         limb::set_small(modulus(), out, small);
+    }
+    void round_reals(std::span<word> out, std::span<const double> reals) const noexcept override {
+        limb::round_reals(plan_.policy(), out, reals);
     }
     void sum_multiples(std::span<word> out, const word* const* from, std::span<const word> factors,
                        word offset) const noexcept override {

@@ -2,9 +2,7 @@
 // apart.
 
 #include <tensafe/ckks/encrypt.hpp>
-#include <tensafe/ckks/evaluate.hpp>
-#include <tensafe/ckks/multiply.hpp>
-#include <tensafe/ckks/rotate.hpp>
+#include <tensafe/ckks/linear_transform.hpp>
 #include <tensafe/core/error.hpp>
 
 #include <cmath>
@@ -37,16 +35,10 @@ int main() {
         const auto b = ckks::expand(ckks::encrypt(secret, ckks::encode_slots<params>(y), generator));
 
         // The server multiplies slot by slot, and adds up all slots by rotations.
-        const auto sum_of_slots = [&](auto c) {
-            for (std::size_t step = 1; step < params::slots; step *= 2) {
-                ckks::add(c, ckks::rotate(c, static_cast<long long>(step), galois));
-            }
-            return c;
-        };
-        const auto products = sum_of_slots(ckks::multiply_rescale(a, b, relinearization));
+        const auto products = ckks::inner_product(a, b, relinearization, galois);
         auto difference = a;
         ckks::subtract(difference, b);
-        const auto squares = sum_of_slots(ckks::multiply_rescale(difference, difference, relinearization));
+        const auto squares = ckks::inner_product(difference, difference, relinearization, galois);
 
         const auto error = [&](const auto& c, double expected) {
             return std::abs(ckks::decrypt_slots(secret, c)[0] - expected);

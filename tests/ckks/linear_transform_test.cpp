@@ -15,7 +15,9 @@ using namespace fixture;
 
 template <class P, class... Lists>
 struct client {
-    tensafe::random::generator source = generator(1);
+    explicit client(std::uint8_t number = 1) : source(generator(number)) {}
+
+    tensafe::random::generator source;
     ckks::secret_key<P> key{source};
     ckks::galois_keys<P, Lists...> galois{key, source};
 
@@ -175,6 +177,41 @@ TEST_CASE("a set of one prime applies a matrix at the scales that it is given") 
     CHECK_THROWS_WITH_AS(
         static_cast<void>(ckks::multiply(a, c.encrypt(repeated(x, 512, P::slots), 0x1p30), c.galois)),
         Contains("multiply: got a scale of 2^50.0, expected less than Q = 2^47.0"), parameter_error);
+}
+
+TEST_CASE_TEMPLATE("the noise of a linear transform keeps to its bound and to its deviation over many keys",
+                   P, KEY_SWITCHING_SETS) {
+    constexpr int level = P::max_level;
+    constexpr double scale = 0x1p8;
+    using transform = ckks::linear_transform<P, ckks::diagonals<0, 7>>;  // four baby steps, two giant ones
+    const auto diagonals = random_diagonals(7, P::slots, 1);
+    std::vector<coefficient_norms> norms(7);
+    for (std::size_t i = 0; i < diagonals.size(); ++i) {
+        for (const std::int64_t x : small_coefficients(ckks::encode_slots<P>(diagonals[i], scale).value)) {
+            norms[i].one += std::fabs(static_cast<double>(x));
+            norms[i].two = std::hypot(norms[i].two, static_cast<double>(x));
+        }
+    }
+    // Diagonals 0 and 4 are of the ciphertext itself; all norms are alike.
+    const noise_bound bound = linear_transform_noise<P, level, level>(secret_key_noise(), norms, 5, 2);
+    const transform a(diagonals, scale);
+    double squares = 0;
+    double largest = 0;
+    std::size_t count = 0;
+    for (std::size_t key = 0; key < trials(std::size_t{200}); ++key) {
+        client<P, typename transform::rotations> c(static_cast<std::uint8_t>(key));
+        const auto noise = ckks::decrypt(c.key, ckks::multiply(a, c.encrypt({}), c.galois));
+        for (const std::int64_t e : small_coefficients(ckks::inverse(noise).value)) {
+            largest = std::max(largest, std::fabs(static_cast<double>(e)));
+            squares += static_cast<double>(e) * static_cast<double>(e);
+            ++count;
+        }
+    }
+    CHECK(largest <= bound.worst);
+    CHECK(largest <= 6 * bound.deviation);
+    const double deviation = std::sqrt(squares / static_cast<double>(count));
+    CHECK(deviation < 1.05 * bound.deviation);
+    CHECK(deviation > 0.9 * bound.deviation);
 }
 
 TEST_CASE("all back-ends apply linear transforms bit for bit alike") {

@@ -176,7 +176,7 @@ TEST_CASE_TEMPLATE("the noise of a key switch keeps to its bound and to its devi
     auto source = generator(9);
     std::vector<double> errors;
     const noise_bound bound = key_switch_noise<P, level, level>();
-    for (std::size_t key = 0; key < trials(std::size_t{40}); ++key) {
+    for (std::size_t key = 0; key < trials(std::size_t{1000}); ++key) {
         const ckks::secret_key<P> secret(source);
         const ckks::relinearization_key<P> relinearization(secret, source);
         // (0, 0, c2): all that there is comes from the switch.
@@ -197,11 +197,13 @@ TEST_CASE_TEMPLATE("the noise of a key switch keeps to its bound and to its devi
         }
     }
     double squares = 0;
+    double largest = 0;
     for (const double e : errors) {
-        CHECK(std::fabs(e) <= bound.worst);
-        CHECK(std::fabs(e) <= 6.5 * bound.deviation);
+        largest = std::max(largest, std::fabs(e));
         squares += e * e;
     }
+    CHECK(largest <= bound.worst);
+    CHECK(largest <= 6 * bound.deviation);
     const double deviation = std::sqrt(squares / static_cast<double>(errors.size()));
     CHECK(deviation < 1.1 * bound.deviation);
     CHECK(deviation > 0.5 * bound.deviation);

@@ -73,10 +73,10 @@ noise_bound rescale(noise_bound a) noexcept {
     return noise_bound{a.worst / q, a.deviation / q} + rounding;
 }
 
-/// A key switch at `Level` with a key for ciphertexts up to KeyLevel: digits of uniform residues times the
-/// key's errors, divided by P, and the rounding of that division.
+/// What a key switch at `Level` with a key for ciphertexts up to KeyLevel adds before it is divided: digits
+/// of uniform residues times the key's errors, over P.
 template <tensafe::ckks::parameter_set P, int Level, int KeyLevel>
-noise_bound key_switch_noise() noexcept {
+noise_bound digits_noise() noexcept {
     constexpr auto n = static_cast<double>(P::degree);
     double special = 1;
     for (std::size_t j = 0; j < static_cast<std::size_t>(P::template special_limbs<KeyLevel>); ++j) {
@@ -95,8 +95,39 @@ noise_bound key_switch_noise() noexcept {
         worst += n * e.worst * primes * digit / 2 / special;
         variance += n * e.deviation * e.deviation * primes * digit * digit / 12 / special / special;
     }
+    return {worst, std::sqrt(variance)};
+}
+
+/// The division by P of both polynomials, or of the one that s multiplies.
+template <tensafe::ckks::parameter_set P, int KeyLevel>
+noise_bound division_noise(bool of_both = true) noexcept {
+    constexpr auto n = static_cast<double>(P::degree);
     const auto k = static_cast<double>(P::template special_limbs<KeyLevel>);
-    return {worst + k * (1 + n) / 2, std::sqrt(variance + k * (1 + n * (2.0 / 3.0)) / 12)};
+    const double constant = of_both ? 1 : 0;
+    return {k * (constant + n) / 2, std::sqrt(k * (constant + n * (2.0 / 3.0)) / 12)};
+}
+
+template <tensafe::ckks::parameter_set P, int Level, int KeyLevel>
+noise_bound key_switch_noise() noexcept {
+    return digits_noise<P, Level, KeyLevel>() + division_noise<P, KeyLevel>();
+}
+
+/// A linear transform before it is rescaled, of a ciphertext with noise a whose message is 0.
+/// @param p        norms of its diagonals;  @param giant  its giant steps
+/// @param rotated  how many of the diagonals, the last ones, are of rotated ciphertexts
+template <tensafe::ckks::parameter_set P, int Level, int KeyLevel>
+noise_bound linear_transform_noise(noise_bound a, const std::vector<coefficient_norms>& p,
+                                   std::size_t rotated, std::size_t giant) {
+    const noise_bound digits = digits_noise<P, Level, KeyLevel>();
+    noise_bound sum = division_noise<P, KeyLevel>();
+    for (std::size_t i = 0; i < p.size(); ++i) {
+        const noise_bound each = i + rotated < p.size() ? a : a + digits;
+        sum = sum + noise_bound{each.worst * p[i].one, each.deviation * p[i].two};
+    }
+    for (std::size_t g = 1; g < giant; ++g) {
+        sum = sum + digits + division_noise<P, KeyLevel>(false);
+    }
+    return sum;
 }
 
 /// What that noise does to a decoded slot: a bound of the error's magnitude, and its root mean square over

@@ -376,6 +376,16 @@ requires(Level >= 1) [[nodiscard]] ciphertext<P, Level - 1> multiply_rescale(
     return detail::transformed<true>(a, c, detail::scale_after<P, Level>(scale), keys);
 }
 
+template <parameter_set P, class Shape, int A, int B, class Keys>
+void multiply(const linear_transform<P, Shape, A>&, const ciphertext<P, B>&,
+              const Keys&) = delete;  // of one level
+template <parameter_set P, class Shape, int A, int B, class Keys>
+void multiply_rescale(  // of one level: adjust_level() the ciphertext to that of the transform
+    const linear_transform<P, Shape, A>&, const ciphertext<P, B>&, const Keys&) = delete;
+template <parameter_set P, class Shape, class Keys>
+void multiply_rescale(  // no level left; take a deeper set, or multiply()
+    const linear_transform<P, Shape, 0>&, const ciphertext<P, 0>&, const Keys&) = delete;
+
 /// The sum of the products of all slots, in each slot.
 /// @throws as multiply_rescale of ciphertexts
 template <parameter_set P, int Level, int KeyLevel, int GaloisLevel, class... Lists>

@@ -288,6 +288,10 @@ template <parameter_set P, int Level, int KeyLevel, class... Lists>
     return detail::conjugated(c.ciphertext(), &c.digits(), keys);
 }
 
+template <int Step, parameter_set P, int Level, int A, int B, class... Lists>
+void rotate(  // hoist() it with these keys
+    const hoisted_ciphertext<P, Level, A>&, const galois_keys_at<P, B, Lists...>&) = delete;
+
 /// Adds slots up: slot j of the result is the sum of the slots j + k Stride with k Stride < End, by default
 /// of all. Costs a key switch for each doubling, log2(End / Stride).
 /// @throws as add of ciphertexts

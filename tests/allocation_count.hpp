@@ -3,6 +3,7 @@
 // Counts the allocations of a program, and lets one fail: replaces its operators new and delete. For one unit
 // of a program, which is then no member of a group (tests/CMakeLists.txt).
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -11,6 +12,8 @@
 namespace tests {
 
 inline std::atomic<std::size_t> allocations{0};
+/// The bytes of this thread's largest one.
+inline thread_local std::size_t largest_allocation = 0;
 /// Of this thread; the one after them fails.
 inline thread_local std::size_t allocations_left = ~std::size_t{0};
 
@@ -18,6 +21,7 @@ namespace detail {
 
 inline void* counted(std::size_t size, std::size_t alignment) {
     ++allocations;
+    largest_allocation = std::max(largest_allocation, size);
     void* const p = allocations_left-- == 0
                         ? nullptr
                         : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);

@@ -11,6 +11,10 @@ using small =
 /// The same but for its scale.
 using small_of_other_scale =
     tensafe::ckks::parameters<10, tensafe::ckks::limb_bits<45, 44>, 31, tensafe::ckks::insecure_for_tests>;
+/// With a special prime, for products and rotations.
+using small_switching =
+    tensafe::ckks::parameters<10, tensafe::ckks::limb_bits<45, 44>, 30, tensafe::ckks::insecure_for_tests,
+                              tensafe::ckks::key_switching<1, tensafe::ckks::special_bits<46>>>;
 /// Four limbs and 1024 slots.
 using small_slots = tensafe::ckks::parameters<11, tensafe::ckks::limb_bits<60, 40, 40, 60>, 40,
                                               tensafe::ckks::insecure_for_tests>;

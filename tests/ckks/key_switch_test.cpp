@@ -48,14 +48,14 @@ std::string digest(std::initializer_list<std::span<const word>> parts) {
 
 /// b, then a, of each digit.
 std::string digest(const ckks::detail::key_words& key) {
-    std::vector<word> all;
+    std::vector<word> all(key.words.size());
+    auto to = std::span(all);
     const std::size_t limbs = key.words.size() / (2 * key.digits * key.degree);
     for (std::size_t d = 0; d < key.digits; ++d) {
         for (const std::size_t half : {0U, 1U}) {
             for (std::size_t m = 0; m < limbs; ++m) {
-                for (std::size_t k = 0; k < key.degree; ++k) {
-                    all.push_back(key.row(m)[((k / 8 * key.digits + d) * 2 + half) * 8 + k % 8]);
-                }
+                key.copy(d, m, half, to);
+                to = to.subspan(key.degree);
             }
         }
     }

@@ -114,7 +114,8 @@ TEST_CASE("an inner sum leaves the sum of all slots in each, or of those a strid
 TEST_CASE("a step without a key is refused, and those with one are listed") {
     client<one_a_digit, ckks::rotations<1, 4, -1, 4>> c;
     const auto a = c.encrypt(random_slots(one_a_digit::slots, 4));
-    CHECK(c.galois.steps() == std::vector<std::size_t>{1, 4, 511});
+    CHECK(std::vector<std::size_t>(c.galois.steps().begin(), c.galois.steps().end()) ==
+          std::vector<std::size_t>{1, 4, 511});
     CHECK(refusal<parameter_error>([&] { static_cast<void>(ckks::rotate(a, -3, c.galois)); }) ==
           "rotate: got a step of -3, which is 509 to the left, expected one with a key: 1, 4, 511");
 }

@@ -30,7 +30,15 @@ void put(std::span<std::uint8_t> bytes, std::size_t at, T value) {
 
 /// The ids that a reader of this kind here expects.
 std::uint64_t expected_set(kind what) {
-    return what == kind::held_adapter ? 0 : wire::set_id<fuzz::small>;
+    switch (what) {
+        case kind::held_adapter:
+            return 0;
+        case kind::relinearization_key:
+        case kind::galois_keys:
+            return wire::set_id<fuzz::switching>;
+        default:
+            return wire::set_id<fuzz::small>;
+    }
 }
 std::uint64_t expected_scheme(kind what, std::uint64_t got) {
     switch (what) {
@@ -102,10 +110,24 @@ void check_residues(const rns::poly<Basis, rns::evaluation_form>& p) {
             "residues are below their prime");
     });
 }
+template <class P, int Level>
+void check_residues(const ckks::evaluation_key<P, Level>& key) {
+    for (std::size_t d = 0; d < key.digits; ++d) {
+        check_residues(key.b(d));
+    }
+}
 /// Every polynomial of what was read.
 void check_residues_of(const auto& value) {
     if constexpr (requires { value.b(); }) {
         check_residues(value.b());
+    }
+    if constexpr (requires { value.key(); }) {
+        check_residues(value.key());
+    }
+    if constexpr (requires { value.keys(); }) {
+        for (const auto& [move, key] : value.keys()) {
+            check_residues(key);
+        }
     }
     if constexpr (requires { value.b.words(); }) {
         check_residues(value.b);
@@ -188,6 +210,18 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
             return there_and_back(
                 message, from, [&] { return wire::read_seeded_ciphertext<small>(message); },
                 [](const auto& value, const auto& e) { return wire::write_seeded_ciphertext(value, e); });
+        case kind::relinearization_key:
+            return there_and_back(
+                message, from, [&] { return wire::read_relinearization_key<fuzz::switching>(message); },
+                [](const auto& value, const auto& e) { return wire::write_relinearization_key(value, e); });
+        case kind::galois_keys:
+            return there_and_back(
+                message, from,
+                [&] {
+                    return wire::read_galois_keys<fuzz::switching, 0, ckks::rotations<1>, ckks::conjugation>(
+                        message);
+                },
+                [](const auto& value, const auto& e) { return wire::write_galois_keys(value, e); });
         case kind::request:
             return there_and_back_into(
                 message, from, fuzz::some_request(fuzz::of_tiles),
@@ -252,12 +286,11 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
     return false;
 }
 
-constexpr std::array all_kinds = {kind::public_key,    kind::rerandomization_key,
-                                  kind::ciphertext,    kind::seeded_ciphertext,
-                                  kind::request,       kind::reply,
-                                  kind::model_layout,  kind::held_adapter,
-                                  kind::block_request, kind::block_reply,
-                                  kind::token_request, kind::token_reply};
+constexpr std::array all_kinds = {
+    kind::public_key,          kind::rerandomization_key, kind::ciphertext,    kind::seeded_ciphertext,
+    kind::relinearization_key, kind::galois_keys,         kind::request,       kind::reply,
+    kind::model_layout,        kind::held_adapter,        kind::block_request, kind::block_reply,
+    kind::token_request,       kind::token_reply};
 
 }  // namespace
 

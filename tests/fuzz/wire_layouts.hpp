@@ -10,6 +10,7 @@
 namespace fuzz {
 
 using tests::small;
+using switching = tests::small_switching;
 using tiles = tensafe::lora::coefficient_tiles<4>;
 using blocks = tensafe::lora::token_blocks;
 using hidden = tensafe::lora::protects_adapter_rows<>;

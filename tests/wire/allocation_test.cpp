@@ -2,6 +2,7 @@
 
 #include "../allocation_count.hpp"
 #include "../backends.hpp"
+#include "sample_messages.hpp"
 #include "wire_messages.hpp"
 
 using namespace tests;
@@ -56,7 +57,44 @@ std::size_t allocations_of_a_token() {
     return counted;
 }
 
+/// The largest allocation of a refusal.
+template <class Error, class Read>
+std::size_t largest_of_a_refusal(Read read, std::vector<std::uint8_t> message) {
+    message = sample_messages::resealed(std::move(message));
+    largest_allocation = 0;
+    CHECK_THROWS_AS(read(message), Error);
+    return largest_allocation;
+}
+template <class Read>
+void check_refusals(const std::vector<std::uint8_t>& good, Read read) {
+    using sample_messages::with_size;
+    using tensafe::format_error;
+    constexpr std::size_t text = 2048;
+    CHECK(largest_of_a_refusal<format_error>(read, with_size(good, good.size() - 1)) < text);
+    CHECK(largest_of_a_refusal<format_error>(read, with_size(good, good.size() + 1)) < text);
+    CHECK(largest_of_a_refusal<tensafe::parameter_error>(
+              read, wire_fixture::with_number(good, 8, std::uint64_t{1})) < text);
+    for (const std::size_t at : {48U, 52U, 60U}) {  // level, zeros, and number of keys or nothing
+        if (at < 60 || good[5] == 6) {
+            CHECK(largest_of_a_refusal<format_error>(
+                      read, wire_fixture::with_number(good, at, std::uint32_t{0x10000000})) < text);
+        }
+    }
+    largest_allocation = 0;
+    read(good);
+    CHECK(largest_allocation > 10'000);
+}
+
 }  // namespace
+
+TEST_CASE("an evaluation key of another level, set, number or length is refused before memory is taken") {
+    using namespace sample_messages;
+    check_refusals(wire::write_relinearization_key(relinearization_key()),
+                   [](const bytes& m) { wire::read_relinearization_key<switching>(m); });
+    check_refusals(wire::write_galois_keys(galois_keys()), [](const bytes& m) {
+        wire::read_galois_keys<switching, 0, ckks::rotations<1>, ckks::conjugation>(m);
+    });
+}
 
 TEST_CASE("a first message allocates, and those after it allocate nothing") {
     const std::size_t before = allocations;

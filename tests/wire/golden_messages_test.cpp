@@ -16,6 +16,9 @@ using namespace sample_messages;
 
 constexpr wire::envelope sample_envelope{0x0102030405060708, 0x0A0B0C0D};
 
+/// The id of `switching`.
+constexpr std::uint64_t switching_id = 0x3b5e671217c2213f;
+
 /// A reader that shares nothing with the library's: a bit at a time, after the tables of the page.
 class page_reader {
   public:
@@ -45,35 +48,52 @@ class page_reader {
 };
 
 /// The header, and the level and scale with which each body begins.
-void check_front(page_reader& from, const bytes& message, std::uint64_t what, std::uint64_t scale_bits) {
+void check_front(page_reader& from, const bytes& message, std::uint64_t what, std::uint64_t scale_bits,
+                 std::uint64_t set = 0x95e4394a18967c8b, std::uint64_t level = 1) {
     CHECK(from.bits(32) == 0x45485354);  // TSHE
     CHECK(from.bits(8) == 1);
     CHECK(from.bits(8) == what);
     CHECK(from.bits(16) == 0);
-    CHECK(from.bits(64) == 0x95e4394a18967c8b);
+    CHECK(from.bits(64) == set);
     CHECK(from.bits(64) == 0);
     CHECK(from.bits(64) == 0x0102030405060708);
     CHECK(from.bits(64) == message.size() - 52);
     CHECK(from.bits(32) == 0x0A0B0C0D);
     CHECK(from.bits(32) == from.checksum_of(0, 44));
-    CHECK(from.bits(32) == 1);
+    CHECK(from.bits(32) == level);
     CHECK(from.bits(64) == scale_bits);
 }
+/// @param widths  of the limbs, in bits
 template <class Basis>
-void check_part(page_reader& from, const rns::poly<Basis, rns::evaluation_form>& p) {
+void check_part(page_reader& from, const rns::poly<Basis, rns::evaluation_form>& p,
+                std::initializer_list<std::size_t> widths = {45, 44}) {
+    auto left = p.words();
     bool equal = true;
-    for (std::size_t k = 0; k < 1024; ++k) {
-        equal &= from.bits(45) == p.template limb<0>()[k];
-    }
-    for (std::size_t k = 0; k < 1024; ++k) {
-        equal &= from.bits(44) == p.template limb<1>()[k];
+    for (const std::size_t width : widths) {
+        for (std::size_t k = 0; k < 1024; ++k) {
+            equal &= from.bits(width) == left[k];
+        }
+        left = left.subspan(1024);
     }
     CHECK(equal);
+    CHECK(left.empty());
 }
 void check_part(page_reader& from, const random::seed& seed) {
     for (const std::uint8_t byte : seed.bytes) {
         CHECK(from.bits(8) == byte);
     }
+}
+template <int Level>
+void check_part(page_reader& from, const ckks::evaluation_key<switching, Level>& key,
+                std::initializer_list<std::size_t> widths) {
+    check_part(from, key.seed());
+    for (std::size_t d = 0; d <= Level; ++d) {
+        check_part(from, key.b(d), widths);
+    }
+}
+void check_end(page_reader& from, const bytes& message) {
+    CHECK(from.byte() == message.size() - 4);
+    CHECK(from.bits(32) == from.checksum_of(48, message.size() - 4));
 }
 /// The front, these seeds and polynomials, and the end.
 template <class... Parts>
@@ -81,8 +101,7 @@ void check_page(const bytes& message, std::uint64_t what, std::uint64_t scale_bi
     page_reader from(message);
     check_front(from, message, what, scale_bits);
     (check_part(from, parts), ...);
-    CHECK(from.byte() == message.size() - 4);
-    CHECK(from.bits(32) == from.checksum_of(48, message.size() - 4));
+    check_end(from, message);
 }
 
 using namespace wire_fixture;
@@ -140,6 +159,15 @@ const std::vector<kept_message> all_kept = {
     {"seeded_ciphertext",
      [](const bytes& m, const auto& e) {
          return wire::write_seeded_ciphertext(wire::read_seeded_ciphertext<P>(m), e);
+     }},
+    {"relinearization_key",
+     [](const bytes& m, const auto& e) {
+         return wire::write_relinearization_key(wire::read_relinearization_key<switching>(m), e);
+     }},
+    {"galois_keys",
+     [](const bytes& m, const auto& e) {
+         return wire::write_galois_keys(
+             wire::read_galois_keys<switching, 0, ckks::rotations<1>, ckks::conjugation>(m), e);
      }},
     {"request_tiles4_n1024_d200",
      [](const bytes& m, const auto& e) {
@@ -238,6 +266,36 @@ TEST_CASE("the seeded ciphertext of version 1 is read and written as ever") {
     CHECK(read.seed == c.seed);
     CHECK(read.scale == 0.125);
     check_page(message, 4, 0x3FC0000000000000, c.seed, c.c0);
+}
+
+TEST_CASE("the relinearization key of version 1 is read and written as ever") {
+    const auto key = relinearization_key();
+    const bytes message =
+        golden("relinearization_key", wire::write_relinearization_key(key, sample_envelope));
+    REQUIRE(message.size() == 64 + 32 + 2 * 17280);
+    const auto read = wire::read_relinearization_key<switching>(message);
+    CHECK(same(read.key(), key.key()));
+    page_reader from(message);
+    check_front(from, message, 5, 0, switching_id);
+    check_part(from, key.key(), {45, 44, 46});
+    check_end(from, message);
+}
+
+TEST_CASE("the Galois keys of version 1 are read and written as ever") {
+    const auto keys = galois_keys();
+    const bytes message = golden("galois_keys", wire::write_galois_keys(keys, sample_envelope));
+    REQUIRE(message.size() == 68 + 2 * (36 + 11648));
+    const auto read = wire::read_galois_keys<switching, 0, ckks::rotations<1>, ckks::conjugation>(message);
+    page_reader from(message);
+    check_front(from, message, 6, 0, switching_id, 0);
+    CHECK(from.bits(32) == 2);
+    CHECK(from.bits(32) == 5);
+    check_part(from, keys.find(1)->key, {45, 46});
+    CHECK(same(read.find(1)->key, keys.find(1)->key));
+    CHECK(from.bits(32) == 2047);
+    check_part(from, keys.of_conjugation().key, {45, 46});
+    CHECK(same(read.of_conjugation().key, keys.of_conjugation().key));
+    check_end(from, message);
 }
 
 TEST_CASE("the header that the page shows is that of the re-randomization key") {

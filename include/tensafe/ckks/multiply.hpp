@@ -14,6 +14,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 
 namespace tensafe::ckks {
 
@@ -41,6 +42,8 @@ class relinearization_key {
                    detail::lift_secret(limb, s.coefficients(), out);
                    limb.multiply(out, out.data(), out.data());
                }) {}
+    /// Makes the key that was sent; wire::read_relinearization_key reads one from bytes.
+    explicit relinearization_key(evaluation_key<P, Level> key) noexcept : key_(std::move(key)) {}
 
     const evaluation_key<P, Level>& key() const noexcept { return key_; }
 

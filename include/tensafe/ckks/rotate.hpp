@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -65,6 +66,24 @@ constexpr std::size_t doublings() noexcept {
     return static_cast<std::size_t>(std::countr_zero(End / Stride));
 }
 
+/// The rotations of lists as ones to the left, each once and without whole turns, and their number.
+template <parameter_set P, class... Lists>
+constexpr auto distinct_steps() noexcept {
+    std::array<std::size_t, (steps_of<Lists>::list.size() + ... + 0)> steps{};
+    std::size_t count = 0;
+    const auto add = [&](const auto& list) {
+        for (const long long each : list) {
+            const std::size_t step = left_steps<P>(each);
+            const auto end = steps.begin() + count;
+            if (step != 0 && std::find(steps.begin(), end, step) == end) {
+                steps[count++] = step;
+            }
+        }
+    };
+    (add(steps_of<Lists>::list), ...);
+    return std::pair(steps, count);
+}
+
 }  // namespace detail
 
 /// The rotations that inner_sum<Stride, End> takes: by Stride, 2 Stride, ..., End/2. By default 1 to N/4.
@@ -77,56 +96,56 @@ using inner_sum_rotations =
 /// @tparam Lists  rotations<...> and conjugation
 template <parameter_set P, int Level, class... Lists>
 class galois_keys_at {
+    static constexpr auto distinct = detail::distinct_steps<P, Lists...>();
+
   public:
     /// Draws a key for each rotation that is no whole turn, in the order of the lists, then the
     /// conjugation's.
-    galois_keys_at(const secret_key<P>& s, random::generator& generator) {
-        const auto add = [&](const std::size_t step) {
-            if (step != 0 && find(step) == nullptr) {
-                steps_.push_back(step);
-                keys_.emplace_back(s, detail::rotation_exponent<P>(step), generator);
-            }
-        };
-        const auto add_all = [&](const auto& list) {
-            for (const long long step : list) {
-                add(detail::left_steps<P>(step));
-            }
-        };
-        (add_all(detail::steps_of<Lists>::list), ...);
-        if (conjugates) {
-            keys_.emplace_back(s, 2 * P::degree - 1, generator);
+    galois_keys_at(const secret_key<P>& s, random::generator& generator)
+        : galois_keys_at([&](arith::word exponent) { return switched(s, exponent, generator); }) {}
+    /// Makes the keys that were sent; wire::read_galois_keys reads them from bytes.
+    /// @param key_of  called as key_of(g) for each, in that order: returns the evaluation_key of X -> X^g
+    template <std::invocable<arith::word> KeyOf>
+    explicit galois_keys_at(KeyOf key_of) {
+        keys_.reserve(count);
+        const auto add = [&](arith::word exponent) { keys_.emplace_back(exponent, key_of(exponent)); };
+        for (const std::size_t step : steps()) {
+            add(detail::rotation_exponent<P>(step));
+        }
+        if constexpr (conjugates) {
+            add(2 * P::degree - 1);
         }
     }
 
     static constexpr bool conjugates = (detail::steps_of<Lists>::conjugates || ...);
+    /// The rotations with a key, in [1, N/2), in the order of their keys.
+    static constexpr std::span<const std::size_t> steps() noexcept {
+        return std::span(distinct.first).first(distinct.second);
+    }
+    /// The number of keys, with that of the conjugation.
+    static constexpr std::size_t count = distinct.second + (conjugates ? 1 : 0);
     /// Whether there is a key for this rotation, or none is needed.
     static constexpr bool rotates_by(long long step) noexcept {
-        const auto has = [&](const auto& list) {
-            for (const long long each : list) {
-                if (detail::left_steps<P>(each) == detail::left_steps<P>(step)) {
-                    return true;
-                }
-            }
-            return false;
-        };
-        return detail::left_steps<P>(step) == 0 || (has(detail::steps_of<Lists>::list) || ...);
+        const std::size_t left = detail::left_steps<P>(step);
+        return left == 0 || std::find(steps().begin(), steps().end(), left) != steps().end();
     }
 
     /// The key of X -> X^g: from s to the secret that the automorphism makes s of.
     struct galois_key {
-        galois_key(const secret_key<P>& s, arith::word exponent, random::generator& generator)
-            : move(P::log_n, exponent), key(switched(s, exponent, generator)) {}
+        galois_key(arith::word exponent, evaluation_key<P, Level> its_key)
+            : move(P::log_n, exponent), key(std::move(its_key)) {}
 
         ntt::automorphism move;
         evaluation_key<P, Level> key;
     };
     /// The key of a rotation, in [1, N/2), or null.
     const galois_key* find(std::size_t step) const noexcept {
-        const auto place = std::find(steps_.begin(), steps_.end(), step);
-        return place == steps_.end() ? nullptr : &keys_[static_cast<std::size_t>(place - steps_.begin())];
+        const auto place = std::find(steps().begin(), steps().end(), step);
+        return place == steps().end() ? nullptr : &keys_[static_cast<std::size_t>(place - steps().begin())];
     }
     const galois_key& of_conjugation() const noexcept requires(conjugates) { return keys_.back(); }
-    const std::vector<std::size_t>& steps() const noexcept { return steps_; }
+    /// All keys: of the rotations, then of the conjugation.
+    std::span<const galois_key> keys() const noexcept { return keys_; }
 
   private:
     static evaluation_key<P, Level> switched(const secret_key<P>& s, arith::word exponent,
@@ -145,8 +164,7 @@ class galois_keys_at {
                                         });
     }
 
-    std::vector<std::size_t> steps_;
-    std::vector<galois_key> keys_;  ///< of the steps, then of the conjugation
+    std::vector<galois_key> keys_;
 };
 
 /// The keys of some rotations for ciphertexts of all levels.

@@ -116,25 +116,32 @@ void put(byte_writer& to, const rns::poly<Basis, rns::evaluation_form>& p) {
     write_polynomial(p, to);
 }
 
-/// Writes a message with these parts behind level and scale; a scale of 0 is that of a kind without one.
-template <ckks::parameter_set P, class... Parts>
-std::vector<std::uint8_t> write_polynomials(kind what, std::size_t bytes, int level, double scale,
-                                            const envelope& e, const Parts&... parts) {
+/// Writes a message with level and scale, and what fill(byte_writer&) writes behind them; a scale of 0 is
+/// that of a kind without one.
+template <ckks::parameter_set P, class Fill>
+std::vector<std::uint8_t> write_at_level(kind what, std::size_t bytes, int level, double scale,
+                                         const envelope& e, Fill fill) {
     std::vector<std::uint8_t> message;
     write_message({what, set_id<P>, 0, e.number, e.group, bytes - header_bytes - checksum_bytes}, message,
                   [&](byte_writer& to) {
                       to.number<std::uint32_t>(static_cast<std::uint32_t>(level));
                       to.number<double>(scale);
-                      (put(to, parts), ...);
+                      fill(to);
                   });
     return message;
 }
+/// Writes a message with these parts behind level and scale.
+template <ckks::parameter_set P, class... Parts>
+std::vector<std::uint8_t> write_polynomials(kind what, std::size_t bytes, int level, double scale,
+                                            const envelope& e, const Parts&... parts) {
+    return write_at_level<P>(what, bytes, level, scale, e, [&](byte_writer& to) { (put(to, parts), ...); });
+}
 
-/// Opens a message and returns what is behind level and scale, after they and the length were found right.
+/// Opens a message and returns what is behind level and scale, after they were found right.
 /// @param scale  where the scale goes; null for a kind without one
 template <ckks::parameter_set P>
-byte_reader open_polynomials(std::span<const std::uint8_t> message, kind what, std::size_t bytes, int level,
-                             double* scale = nullptr) {
+byte_reader open_at_level(std::span<const std::uint8_t> message, kind what, int level,
+                          double* scale = nullptr) {
     byte_reader body = open_message<P>(message, what).body;
     if (const auto got = body.number<std::uint32_t>(); got != static_cast<std::uint32_t>(level)) {
         throw format_error({body.what(), ": level: got ", got, ", expected ", level});
@@ -145,6 +152,13 @@ byte_reader open_polynomials(std::span<const std::uint8_t> message, kind what, s
     } else if (const auto got = body.number<std::uint64_t>(); got != 0) {
         throw format_error({body.what(), ": bytes 4 to 11 of its body: got ", got, ", expected 0"});
     }
+    return body;
+}
+/// Does so, and checks the length as well.
+template <ckks::parameter_set P>
+byte_reader open_polynomials(std::span<const std::uint8_t> message, kind what, std::size_t bytes, int level,
+                             double* scale = nullptr) {
+    byte_reader body = open_at_level<P>(message, what, level, scale);
     body.expect(bytes - header_bytes - shape_bytes - checksum_bytes);
     return body;
 }

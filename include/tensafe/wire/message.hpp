@@ -25,6 +25,8 @@ enum class kind : std::uint8_t {
     rerandomization_key = 2,
     ciphertext = 3,
     seeded_ciphertext = 4,
+    relinearization_key = 5,
+    galois_keys = 6,
     request = 16,
     reply = 17,
     // 18 and 19 were messages of replies that show A.
@@ -38,11 +40,13 @@ enum class kind : std::uint8_t {
 
 /// The name of a kind in messages to people: "re-randomization key"; empty for a number that is no kind.
 constexpr std::string_view name(kind what) noexcept {
-    constexpr std::array<std::pair<kind, std::string_view>, 12> names{
+    constexpr std::array<std::pair<kind, std::string_view>, 14> names{
         {{kind::public_key, "public key"},
          {kind::rerandomization_key, "re-randomization key"},
          {kind::ciphertext, "ciphertext"},
          {kind::seeded_ciphertext, "seeded ciphertext"},
+         {kind::relinearization_key, "relinearization key"},
+         {kind::galois_keys, "set of Galois keys"},
          {kind::request, "request"},
          {kind::reply, "reply"},
          {kind::model_layout, "model layout"},

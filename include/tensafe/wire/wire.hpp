@@ -1,8 +1,9 @@
 #pragma once
 
-// The messages between client and server of encrypted LoRA as bytes: docs/wire-format.md.
+// Messages as bytes, those of keys and ciphertexts and those of encrypted LoRA: docs/wire-format.md.
 
 #include <tensafe/wire/ciphertext.hpp>
+#include <tensafe/wire/evaluation_key.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>

@@ -308,7 +308,8 @@ TENSAFE_FUZZ_TARGET(wire) {
     const auto again = wire::write_header(*head);
     fuzz::holds(std::equal(again.begin(), again.end(), message.begin()),
                 "a header that is written again is the same");
-    if (read_as(head->what, message, head->envelope())) {
+    const wire::envelope own{head->number, head->group, head->unanswered};
+    if (read_as(head->what, message, own)) {
         const auto form = std::find(all_kinds.begin(), all_kinds.end(), head->what) - all_kinds.begin();
         fuzz::took(static_cast<std::size_t>(form), all_kinds.size());
     }

@@ -94,6 +94,10 @@ TEST_CASE("counts and lengths that lie are refused, and no memory is taken for w
     CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(columns, count_at, 2047)), format_error);
     CHECK_THROWS_WITH_AS(read_layout(with_number<std::uint32_t>(columns, d_at, 2047)),
                          Contains("has 2048 column exponents, expected 2047 or none"), shape_error);
+    // An object has one message: no scaled columns are not announced.
+    CHECK(contains(
+        refusal<format_error>([&] { read_layout(with_number<std::uint32_t>(write({}), mode_at, 3)); }),
+        "got mode number 3 and no scaled columns, expected their exponents in a group"));
     CHECK(contains(refused(groups_at, 1), "bytes too many at the end"));
     CHECK(contains(refused(groups_at, 3), "got 0 more bytes, expected 4"));
     CHECK(contains(refused(groups_at, most), "got 0 more bytes, expected 4"));

@@ -19,6 +19,15 @@
 
 namespace tensafe::wire {
 
+namespace detail {
+
+inline bool has_scaled_columns(const lora::model_layout& layout) noexcept {
+    return std::any_of(layout.groups.begin(), layout.groups.end(),
+                       [](const auto& group) { return !group.column_exponents.empty(); });
+}
+
+}  // namespace detail
+
 /// Writes what a client has to know of a model as a message: kind model_layout, the ids of the set and of the
 /// scheme of its decode replies, so that a client of other types is told so before it sends anything. Body,
 /// in docs/wire-format.md: mode, tokens_ahead, groups with input, d, row_norm, sites and, where columns are
@@ -29,8 +38,7 @@ std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, c
     layout.check();
     const std::uint32_t tokens_ahead =
         detail::count_field("write_model_layout", "tokens_ahead", layout.tokens_ahead);
-    const bool scaled = std::any_of(layout.groups.begin(), layout.groups.end(),
-                                    [](const auto& group) { return !group.column_exponents.empty(); });
+    const bool scaled = detail::has_scaled_columns(layout);
     std::size_t bytes = 3 * 4;
     for (const auto& group : layout.groups) {
         bytes +=
@@ -110,6 +118,9 @@ lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
         layout.groups.push_back(std::move(group));
     }
     body.finish();
+    require<format_error>(scaled == detail::has_scaled_columns(layout),
+                          {"read_model_layout: got mode number ", mode,
+                           " and no scaled columns, expected their exponents in a group"});
     layout.check();
     return layout;
 }

@@ -10,7 +10,9 @@ struct counting_space : host_space {
     static inline int living = 0;
     static inline int wiped = 0;
     static void* allocate(std::size_t bytes) { return ++living, host_space::allocate(bytes); }
-    static void release(void* data) noexcept { --living, host_space::release(data); }
+    static void release(void* data, std::size_t bytes) noexcept {
+        --living, host_space::release(data, bytes);
+    }
     static void wipe(void* data, std::size_t bytes) noexcept { ++wiped, host_space::wipe(data, bytes); }
 };
 template <class Release>

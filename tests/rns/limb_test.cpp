@@ -179,6 +179,13 @@ TEST_CASE_TEMPLATE("sums and products with one constant equal 128-bit arithmetic
             CHECK(gives(table(size, [&](std::size_t k) { return uint128{a[k]} * w % q; }),
                         [&](auto out, auto in) { limb::scale(policy, out, in[0], policy.prepare(w)); },
                         {&a}));
+            for (const word shift : {word{0}, q / 5, q - 1}) {
+                CHECK(gives(table(size, [&](std::size_t k) { return (uint128{a[k]} + q - shift) * w % q; }),
+                            [&](auto out, auto in) {
+                                limb::scale_shifted(policy, out, in[0], shift, policy.prepare(w));
+                            },
+                            {&a}));
+            }
             CHECK(gives(table(size, [&](std::size_t k) { return (uint128{a[k]} + q - b[k]) * w % q; }),
                         [&](auto out, auto in) {
                             limb::scale_difference(policy, out, in[0], in[1], policy.prepare(w));

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tensafe::ckks::detail {
@@ -123,14 +124,15 @@ class key_switch {
     /// Divides polynomials modulo Q P by P, and where it rescales also by the last prime of the chain, which
     /// is gone then. Rounds each coefficient to within half a unit for each prime that is divided by.
     /// Everything that needs a limb's factors is done one after the other.
-    /// @param converted  memory for the limbs that are left, of each polynomial
-    /// @param read       called once as read(limb, rows) for each limb, those that are divided by first:
-    ///        writes it, in evaluation form
-    /// @param write      called as write(operations of a limb, its number, polynomial, words): takes that
-    ///        limb of the result, which it may change; converted[polynomial] has room for it
+    /// @param to      room for the limbs that are left, of each polynomial
+    /// @param read    called once as read(limb, rows) for each limb, those that are divided by first: writes
+    ///        it, in evaluation form
+    /// @param finish  called as finish(limb, polynomial, words) for each limb that is left, with its N words
+    /// of
+    ///        the result in memory that is used again
     /// @pre  the chain has two limbs at least where it rescales
-    template <bool rescales, std::size_t Polynomials, class Read, class Write>
-    void divide(const std::array<std::span<word>, Polynomials>& converted, Read read, Write write) const {
+    template <bool rescales, std::size_t Polynomials, class Read, class Finish>
+    void divide(const std::array<std::span<word>, Polynomials>& to, Read read, Finish finish) const {
         const std::size_t left = chain_ - (rescales ? 1 : 0);
         const rns::base_conversion& division = rescales ? *rescaling_ : division_;
         const std::size_t divided = limbs_.size() - left;
@@ -151,39 +153,45 @@ class key_switch {
             }
         }
         std::vector<const word*> from(divided);
-        std::vector<word*> to(left);
+        std::vector<word*> converted(left);
         for (std::size_t each = 0; each < Polynomials; ++each) {
             for (std::size_t j = 0; j < divided; ++j) {
                 from[j] = rows_of(j)[each].data();
             }
             for (std::size_t i = 0; i < left; ++i) {
-                to[i] = converted[each].data() + i * degree_;
+                converted[i] = to[each].data() + i * degree_;
             }
-            division.convert(from, to);
+            division.convert(from, converted);
         }
         for (std::size_t i = 0; i < left; ++i) {
             const auto rows = rows_of(0);
             read(i, rows);
             for (std::size_t each = 0; each < Polynomials; ++each) {
-                division.divide(i, rows[each].data(), converted[each].subspan(i * degree_, degree_),
-                                rows[each]);
-                write(*limbs_[i], i, each, rows[each]);
+                const auto out = to[each].subspan(i * degree_, degree_);
+                if constexpr (std::is_same_v<Finish, stays_in_place>) {
+                    division.divide(i, rows[each].data(), out, out);
+                } else {
+                    division.divide(i, rows[each].data(), out, rows[each]);
+                    finish(i, each, rows[each]);
+                }
             }
         }
     }
+    /// The `finish` that leaves the result where there is room for it.
+    struct stays_in_place {};
 
-    /// Switches x: the sums of its digits times the key, divided as by `divide`.
-    template <bool rescales, class Write>
+    /// Switches x: the sums of its digits times the key and P times the addends, divided as by `divide`.
+    template <bool rescales, class Finish>
     void run(std::span<const word> x, const key_words& key, const addends& more,
-             const std::array<std::span<word>, 2>& converted, Write write) const {
+             const std::array<std::span<word>, 2>& to, Finish finish) const {
         buffer raised = decompose(x);
         divide<rescales>(
-            converted,
+            to,
             [&](std::size_t m, const std::array<std::span<word>, 2>& sums) {
                 transform(m, raised);
                 sum_products(m, x, raised, key, more, sums);
             },
-            write);
+            finish);
     }
 
     /// The limbs of the chain, then the special ones.

@@ -174,9 +174,7 @@ inline key_switch::buffer sums_of_rotations(const key_switch& to_s, std::span<co
             [&](std::size_t m, const auto& to) {
                 std::copy_n(row_of(sums[g], 1, m).data(), n, to[0].data());
             },
-            [&](const auto&, std::size_t i, std::size_t, std::span<word> words) {
-                std::copy(words.begin(), words.end(), c1_of_sum.data() + i * n);
-            });
+            key_switch::stays_in_place());
         key_switch::buffer raised = to_s.decompose(c1_of_sum.span());
         for (std::size_t m = 0; m < limbs.size(); ++m) {
             to_s.transform(m, raised);
@@ -342,9 +340,7 @@ ciphertext<P, Level - (rescales ? 1 : 0)> transformed(const linear_transform<P, 
                             rows[half].data());
             }
         },
-        [&](const auto&, std::size_t i, std::size_t half, std::span<arith::word> words) {
-            std::copy(words.begin(), words.end(), to[half].data() + i * P::degree);
-        });
+        key_switch::stays_in_place());
     return inner_sum<steps::fold, steps::fold_end>(std::move(result), keys);
 }
 

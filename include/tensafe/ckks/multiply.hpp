@@ -101,13 +101,8 @@ template <parameter_set P, int Level, int KeyLevel>
     const auto& to_s = detail::shared_key_switch<P, KeyLevel, Level>();
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), a.scale, a.largest};
     const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
-    const std::array<std::span<const arith::word>, 2> more{a.c0.words(), a.c1.words()};
-    to_s.template run<false>(
-        a.c2.words(), key.key().words(), {}, to,
-        [&](const auto& limb, std::size_t i, std::size_t half, std::span<arith::word> words) {
-            const std::size_t place = i * P::degree;
-            limb.add(to[half].subspan(place, P::degree), words.data(), more[half].data() + place);
-        });
+    to_s.template run<false>(a.c2.words(), key.key().words(), {{a.c0.words(), a.c1.words()}}, to,
+                             detail::key_switch::stays_in_place());
     return result;
 }
 
@@ -128,9 +123,7 @@ requires(Level >= 1) [[nodiscard]] ciphertext<P, Level - 1> relinearize_rescale(
                                     detail::scale_after<P, Level>(a.scale), a.largest};
     const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
     to_s.template run<true>(a.c2.words(), key.key().words(), {{a.c0.words(), a.c1.words()}}, to,
-                            [&](const auto&, std::size_t i, std::size_t half, std::span<arith::word> words) {
-                                std::copy(words.begin(), words.end(), to[half].data() + i * P::degree);
-                            });
+                            detail::key_switch::stays_in_place());
     return result;
 }
 template <parameter_set P, int KeyLevel>

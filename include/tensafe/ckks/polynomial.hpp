@@ -275,9 +275,7 @@ class chebyshev_sum {
         if (sum.has_c2) {
             at_level_[static_cast<std::size_t>(level)]().template run<true>(
                 words.last(all), key_, {{words.first(all), words.subspan(all, all)}}, to,
-                [&](const auto&, std::size_t i, std::size_t half, std::span<word> limb) {
-                    std::copy(limb.begin(), limb.end(), to[half].data() + i * degree_);
-                });
+                key_switch::stays_in_place());
             return result;
         }
         const auto last = static_cast<std::size_t>(level);
@@ -294,9 +292,7 @@ class chebyshev_sum {
             division.convert({&from, 1}, outs);
             for (std::size_t i = 0; i < last; ++i) {
                 const auto out = to[half].subspan(i * degree_, degree_);
-                const auto whole = row(sum, level, half, i);
-                division.divide(i, whole.data(), out, whole);
-                std::copy(whole.begin(), whole.end(), out.begin());
+                division.divide(i, row(sum, level, half, i).data(), out, out);
             }
         }
         return result;

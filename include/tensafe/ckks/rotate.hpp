@@ -209,19 +209,17 @@ ciphertext<P, Level> apply(const ciphertext<P, Level>& c, const key_switch::buff
     const key_words key = with.words();
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), c.scale, c.largest};
     const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
-    const auto write = [&](const auto& limb, std::size_t i, std::size_t half, std::span<arith::word> words) {
-        if (half == 0) {
-            limb.add(words, words.data(), c.c0.words().data() + i * P::degree);
-        }
+    const key_switch::addends more{{c.c0.words(), {}}};
+    const auto finish = [&](std::size_t i, std::size_t half, std::span<const arith::word> words) {
         move.apply(words.data(), to[half].data() + i * P::degree);
     };
     if (digits == nullptr) {
-        to_s.template run<false>(c.c1.words(), key, {}, to, write);
+        to_s.template run<false>(c.c1.words(), key, more, to, finish);
     } else {
         const auto read = [&](std::size_t m, const auto& sums) {
-            to_s.sum_products(m, c.c1.words(), *digits, key, {}, sums);
+            to_s.sum_products(m, c.c1.words(), *digits, key, more, sums);
         };
-        to_s.template divide<false>(to, read, write);
+        to_s.template divide<false>(to, read, finish);
     }
     return result;
 }

@@ -48,6 +48,18 @@
 #define TENSAFE_COMPILED_BODIES 1
 #endif
 
+/// Whether this is compiled with AddressSanitizer.
+#if defined(__SANITIZE_ADDRESS__)
+#define TENSAFE_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TENSAFE_ADDRESS_SANITIZER 1
+#endif
+#endif
+#if !defined(TENSAFE_ADDRESS_SANITIZER)
+#define TENSAFE_ADDRESS_SANITIZER 0
+#endif
+
 /// Whether the SIMD back-ends can be compiled: they are functions with target attributes, chosen at run time,
 /// so no -m option is needed.
 #if defined(__x86_64__)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/memory/retained_blocks.hpp>
 #include <tensafe/memory/wipe.hpp>
 
 #include <algorithm>
@@ -12,17 +13,16 @@
 
 namespace tensafe::memory {
 
-/// Every buffer on the host is aligned to this many bytes: a cache line, and one AVX-512 register.
-inline constexpr std::size_t alignment = 64;
-
 /// Ordinary memory of the process, as the space of a buffer. A space says how to get memory, give it back and
 /// write to it, and whether the host may touch it. device/cuda/ has those of a GPU.
 struct host_space {
     static constexpr bool host_accessible = true;
 
     /// Returns `bytes` bytes, aligned to 64 bytes.  @throws std::bad_alloc
-    static void* allocate(std::size_t bytes) { return ::operator new (bytes, std::align_val_t{alignment}); }
-    static void release(void* data) noexcept { ::operator delete (data, std::align_val_t{alignment}); }
+    static void* allocate(std::size_t bytes) { return retained_blocks::shared().allocate(bytes); }
+    static void release(void* data, std::size_t bytes) noexcept {
+        retained_blocks::shared().release(data, bytes);
+    }
     static void wipe(void* data, std::size_t bytes) noexcept { memory::wipe(data, bytes); }
     static void fill_zero(void* data, std::size_t bytes) noexcept { std::memset(data, 0, bytes); }
     static void copy(void* to, const void* from, std::size_t bytes) noexcept { std::memcpy(to, from, bytes); }
@@ -125,7 +125,7 @@ class buffer {
         if constexpr (std::is_same_v<Release, wipe_on_release>) {
             Space::wipe(data_, size_ * sizeof(T));
         }
-        Space::release(data_);
+        Space::release(data_, size_ * sizeof(T));
     }
 
     T* data_ = nullptr;

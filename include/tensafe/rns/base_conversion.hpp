@@ -31,7 +31,9 @@ class base_conversion {
             {"base_conversion: got ", from.size(), " primes, expected 1 to ", most_primes});
         for (const limb_operations* const limb : from) {
             const word q = limb->prime();
-            sources_.push_back({limb, arith::inverse_mod(cofactor(from, limb, q), q), q / 2});
+            const word other_primes = cofactor(from, limb, q);
+            sources_.push_back({limb, arith::inverse_mod(other_primes, q), q / 2,
+                                (q - arith::multiply_mod(q / 2, other_primes, q)) % q});
             widest_ = std::max(widest_, q);
         }
         for (const limb_operations* const limb : to) {
@@ -52,9 +54,10 @@ class base_conversion {
     void prepare(std::size_t i, std::span<word> x) const noexcept {
         const source& s = sources_[i];
         if (s.inverse != 1) {
-            s.limb->scale(x, x.data(), s.inverse);
+            s.limb->scale_shifted(x, x.data(), s.shift, s.inverse);
+        } else {
+            s.limb->add_constant(x, x.data(), s.half);
         }
-        s.limb->add_constant(x, x.data(), s.half);
     }
 
     /// Writes the residues modulo each target.
@@ -77,7 +80,7 @@ class base_conversion {
     }
 
     /// Writes (x - converted) / D modulo target j, for x and `out` in evaluation form.
-    /// @param converted  what `convert` wrote; is transformed in its place
+    /// @param converted  what `convert` wrote; is transformed in its place, which `out` may be
     /// @pre  the target is none of the primes that are converted from
     void divide(std::size_t j, const word* x, std::span<word> converted, std::span<word> out) const noexcept {
         const target& to = targets_[j];
@@ -94,6 +97,7 @@ class base_conversion {
         const limb_operations* limb;
         word inverse;  ///< of D / q modulo q
         word half;     ///< (q - 1) / 2, which centres a residue
+        word shift;    ///< minus half times D / q, which becomes half when it is scaled by `inverse`
     };
     struct target {
         const limb_operations* limb;

@@ -293,6 +293,13 @@ void reduce_shifted(arith::shoup<M> p, std::span<word> out, std::span<const word
     detail::run<detail::reduce_shifted, M>(p, out, words.data(), shift);
 }
 
+/// Scales shifted residues: out = (a - shift) * w, for shift in [0, q).
+template <arith::modulus M>
+void scale_shifted(arith::shoup<M> p, std::span<word> out, std::span<const word> a, word shift,
+                   typename arith::shoup<M>::factor w) noexcept {
+    detail::run<detail::scale_shifted, M>(p, out, a.data(), shift, w);
+}
+
 /// Scales differences of residues: out = (a - b) * w.
 template <arith::modulus M>
 void scale_difference(arith::shoup<M> p, std::span<word> out, std::span<const word> a,

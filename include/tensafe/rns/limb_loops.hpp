@@ -104,6 +104,12 @@ struct scale_difference : with_factors {
         return mod.scale_difference(load(mod, a + k), load(mod, b + k), mod.prepare(w));
     }
 };
+struct scale_shifted : with_factors {
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, word shift,
+                                  auto w) noexcept {
+        return mod.scale_difference(load(mod, a + k), mod.spread(shift), mod.prepare(w));
+    }
+};
 struct round_reals : with_reduction {
     static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const double* reals) noexcept {
         return mod.round(reals + k);

@@ -104,10 +104,11 @@ TENSAFE_INLINE void sum_pairs(arith::barrett<M> p, const pair_sums* of) noexcept
             of->pairs + k / interleaved_pairs * 2 * interleaved_pairs * of->stride + k % interleaved_pairs;
         typename arithmetic::sum sums[] = {mod.zero(), mod.zero()};
         std::size_t left = arithmetic::terms - 1;
-        for (const std::size_t half : {0U, 1U}) {
-            if (of->addends[half] != nullptr) {
-                mod.add_product(sums[half], load_operand(mod, of->addends[half] + k), w);
-            }
+        if (of->addends[0] != nullptr) {
+            mod.add_product(sums[0], load_operand(mod, of->addends[0] + k), w);
+        }
+        if (of->addends[1] != nullptr) {
+            mod.add_product(sums[1], load_operand(mod, of->addends[1] + k), w);
         }
         for (std::size_t t = 0; t < of->terms; ++t) {
             if (--left == 0) {

@@ -35,6 +35,7 @@ class limb_operations {
     virtual void subtract_product(std::span<word> out, const word* a, const word* b,
                                   const word* c) const noexcept = 0;
     virtual void scale(std::span<word> out, const word* a, word w) const noexcept = 0;
+    virtual void scale_shifted(std::span<word> out, const word* a, word shift, word w) const noexcept = 0;
     virtual void scale_difference(std::span<word> out, const word* a, const word* b,
                                   word w) const noexcept = 0;
     virtual void reduce(std::span<word> out, const word* words) const noexcept = 0;
@@ -84,6 +85,9 @@ class operations_of final : public limb_operations {
     }
     void scale(std::span<word> out, const word* a, word w) const noexcept override {
         limb::scale(plan_.policy(), out, of(a, out), plan_.policy().prepare(w));
+    }
+    void scale_shifted(std::span<word> out, const word* a, word shift, word w) const noexcept override {
+        limb::scale_shifted(plan_.policy(), out, of(a, out), shift, plan_.policy().prepare(w));
     }
     void scale_difference(std::span<word> out, const word* a, const word* b, word w) const noexcept override {
         limb::scale_difference(plan_.policy(), out, of(a, out), of(b, out), plan_.policy().prepare(w));

@@ -131,7 +131,7 @@ struct device_space {
     // Each of the following waits before and after: streams of ours do not wait for the default stream, where
     // these run.
     // Nothing can be done about errors here: the process may be past the end of the CUDA runtime.
-    static void release(void* data) noexcept { static_cast<void>(cudaFree(data)); }
+    static void release(void* data, std::size_t) noexcept { static_cast<void>(cudaFree(data)); }
     static void wipe(void* data, std::size_t bytes) noexcept {
         const detail::no_recordings lock;
         static_cast<void>(cudaDeviceSynchronize());
@@ -165,7 +165,7 @@ struct pinned_space : memory::host_space {
         check_cuda(cudaMallocHost(&data, bytes), "pinned memory");
         return data;
     }
-    static void release(void* data) noexcept { static_cast<void>(cudaFreeHost(data)); }
+    static void release(void* data, std::size_t) noexcept { static_cast<void>(cudaFreeHost(data)); }
 };
 
 template <class T>

@@ -3,6 +3,7 @@
 
 #include <tensafe/ckks/linear_transform.hpp>
 #include <tensafe/wire/ciphertext.hpp>
+#include <tensafe/wire/evaluation_key.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -45,8 +46,8 @@ struct by_rotations {
     void count(benchmark::State& state) const {
         state.counters["bytes_up"] = static_cast<double>(tensafe::wire::seeded_ciphertext_bytes<P, 0>);
         state.counters["bytes_down"] = static_cast<double>(tensafe::wire::ciphertext_bytes<P, 0>);
-        // The seeded half of each key: a limb of the chain and one special prime, of 47 and 50 bits.
-        state.counters["keys"] = static_cast<double>(keys.steps().size() * P::degree * (47 + 50) / 8);
+        state.counters["keys"] =
+            static_cast<double>(tensafe::wire::galois_keys_bytes<P, 0, transform::rotations>);
     }
 
     lora::matrix a = bench::random_matrix(rank, d, 2);

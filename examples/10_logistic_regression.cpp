@@ -80,7 +80,8 @@ int main(int argc, char** argv) {
             ckks::expand(ckks::encrypt(secret, ckks::encode_slots<params>(slots), generator));
 
         // The server computes. The first slot of a patient holds its sum; the others hold parts of two
-        // patients', which show the weights, so that who hides a model multiplies them by 0.
+        // patients', which show the weights and could leave the interval where values grow beyond all bounds:
+        // who cannot exclude either multiplies them by 0, for a level.
         auto logits = ckks::multiply_rescale(model, patients, galois);
         ckks::add_scalar(logits, intercept);
         const auto probabilities = ckks::evaluate(logistic, logits, relinearization);

@@ -13,6 +13,7 @@
 #include <tensafe/ckks/multiply.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/ckks/plaintext.hpp>
+#include <tensafe/ckks/polynomial.hpp>
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/ckks/rotate.hpp>
 #include <tensafe/ckks/trace.hpp>

@@ -163,6 +163,45 @@ TEST_CASE_TEMPLATE("matrices of all shapes are applied one after the other", P, 
     CHECK(bits(c, product(b, 5, 32, between, P::slots), z) > 17);
 }
 
+TEST_CASE("matrices of one row or column use all slots, and rotate nothing that is not folded") {
+    using P = one_a_digit;
+    using row = ckks::linear_transform<P, ckks::matrix<1, 512>>;
+    using column = ckks::linear_transform<P, ckks::matrix<512, 1>>;
+    client<P, row::rotations, column::rotations> c;
+    CHECK(std::is_same_v<column::rotations, ckks::rotations<0>>);
+    const auto entries = random_entries(512, 0.1, 19);
+    const auto x = random_entries(512, 1, 20);
+    CHECK(bits(c, product(entries, 512, 1, x, P::slots),
+               ckks::multiply_rescale(row(entries, 512), c.encrypt(slot_vector(x.begin(), x.end())),
+                                      c.galois)) > 15);
+    CHECK(bits(c, product(entries, 1, 512, {0.5}, P::slots),
+               ckks::multiply_rescale(column(entries, 1), c.encrypt(slot_vector(P::slots, 0.5)), c.galois)) >
+          18);
+}
+
+TEST_CASE("diagonals may be real, and vectors are repeated") {
+    using P = one_a_digit;
+    using transform = ckks::linear_transform<P, ckks::diagonals<-1, 3>>;  // tridiagonal
+    client<P, transform::rotations> c;
+    const std::vector<std::vector<double>> real = {
+        std::vector<double>(P::slots, 0.5), {1, 2}, std::vector<double>(P::slots, -0.25)};
+    const std::vector<double> x = ckks::repeated<P>(random_entries(5, 1, 18), 8);
+    CHECK(x.size() == P::slots);
+    CHECK(x[4] != 0);
+    CHECK(std::vector<double>(x.begin() + 4, x.begin() + 9) == std::vector<double>{x[4], 0, 0, 0, x[0]});
+    const slot_vector z(x.begin(), x.end());
+    std::vector<slot_vector> complex;
+    for (const auto& diagonal : real) {
+        complex.emplace_back(diagonal.begin(), diagonal.end());
+    }
+    CHECK(bits(c, transformed(complex, -1, 1, z),
+               ckks::multiply_rescale(transform(real), c.encrypt(z), c.galois)) > 18);
+    CHECK(refusal<shape_error>([] { static_cast<void>(ckks::repeated<P>(std::vector<double>(9), 8)); }) ==
+          "repeated: got 9 values and a period of 8, expected at most as many, and a divisor of 512");
+    CHECK_THROWS_AS(static_cast<void>(ckks::repeated<P>(std::vector<double>(3), 48)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(ckks::repeated<P>(std::vector<double>(), 0)), shape_error);
+}
+
 TEST_CASE("a set of one prime applies a matrix at the scales that it is given") {
     using P = ckks::parameters<10, ckks::scaled_limbs<47, 0, 40>, 40, ckks::insecure_for_tests,
                                ckks::key_switching<1, ckks::special_bits<50>>>;
@@ -212,6 +251,35 @@ TEST_CASE_TEMPLATE("the noise of a linear transform keeps to its bound and to it
     const double deviation = std::sqrt(squares / static_cast<double>(count));
     CHECK(deviation < 1.05 * bound.deviation);
     CHECK(deviation > 0.9 * bound.deviation);
+}
+
+TEST_CASE_TEMPLATE("the noise of a linear transform that rescales is mostly that of one division", P,
+                   KEY_SWITCHING_SETS) {
+    using transform = ckks::linear_transform<P, ckks::diagonals<0, 2>>;
+    const auto diagonals = random_diagonals(2, P::slots, 1);
+    const transform a(diagonals);
+    // All before the division is divided by the prime: diagonals of that size leave about the noise of each
+    // term.
+    const double size = P::template factor_scale<P::max_level> / P::template rescale_factor<P::max_level>;
+    const noise_bound digits = digits_noise<P, P::max_level, P::max_level>();
+    const double before =
+        size * std::hypot(secret_key_noise().deviation, secret_key_noise().deviation, digits.deviation);
+    const double division =
+        division_noise<P, P::max_level>().deviation *
+        std::sqrt((P::template special_limbs<P::max_level> + 1.0) / P::template special_limbs<P::max_level>);
+    double squares = 0;
+    std::size_t count = 0;
+    for (std::size_t key = 0; key < trials(std::size_t{40}); ++key) {
+        client<P, typename transform::rotations> c(static_cast<std::uint8_t>(key));
+        const auto noise = ckks::decrypt(c.key, ckks::multiply_rescale(a, c.encrypt({}), c.galois));
+        for (const std::int64_t e : small_coefficients(ckks::inverse(noise).value)) {
+            squares += static_cast<double>(e) * static_cast<double>(e);
+            ++count;
+        }
+    }
+    const double deviation = std::sqrt(squares / static_cast<double>(count));
+    CHECK(deviation > 0.95 * division);
+    CHECK(deviation < 1.05 * std::hypot(before, division));
 }
 
 TEST_CASE("all back-ends apply linear transforms bit for bit alike") {
@@ -274,13 +342,22 @@ TEST_CASE("transforms of a wrong size or with entries that are none are refused"
     CHECK(refused([] { return of_matrix(std::vector<double>(10), 0); }) ==
           "linear_transform: got 10 entries in rows of 0, expected whole rows");
     for (const double bad :
-         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e40}) {
-        CHECK_THROWS_AS(static_cast<void>(of_matrix(std::vector<double>(8, bad), 8)), encoding_error);
+         {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
+        const auto message = [](auto make) {
+            return refusal<encoding_error>([&] { static_cast<void>(make()); });
+        };
+        CHECK(message([&] {
+                  return of_matrix(std::vector<double>{1, 2, 3, bad, 5, 6, 7, 8}, 8);
+              }) == "linear_transform: entry 3 is not finite");
+        CHECK(message([&] {
+                  return of_diagonals(std::vector<slot_vector>{{}, {0, {0, bad}}, {}});
+              }) == "linear_transform: entry 1 is not finite");
     }
+    CHECK_THROWS_AS(static_cast<void>(of_matrix(std::vector<double>(8, 1e60), 8)), encoding_error);
     CHECK_THROWS_WITH_AS(
         static_cast<void>(
             ckks::linear_transform<P, ckks::matrix<4, 8>, 3>(std::vector<double>(8, 0x1p75), 8)),
-        "linear_transform: diagonal 0 is too large: its entries must be below 2^110 over the scale",
+        "linear_transform: diagonal 0 is too large: its entries must be below 2^111 over the scale",
         encoding_error);
     CHECK_THROWS_AS(static_cast<void>(of_matrix(std::vector<double>(8), 8, 0)), parameter_error);
 }

@@ -221,6 +221,24 @@ TEST_CASE("the bound of a ciphertext becomes that of the polynomial") {
     CHECK_THROWS_AS(static_cast<void>(ckks::evaluate(large, x, c.relinearization)), encoding_error);
 }
 
+TEST_CASE("a key for lower levels evaluates there") {
+    client<deep> c;
+    const ckks::relinearization_key<deep, 4> lower(c.key, c.source);
+    const auto p = random_polynomial<9>();
+    const slot_vector z = reals(deep::slots, -1, 1);
+    CHECK(bits(c, each(z, [&](double x) { return defined(p, x); }),
+               ckks::evaluate(p, c.encrypt<4>(z), lower)) > 20);
+}
+
+TEST_CASE("coefficients that parity makes 0 are 0") {
+    for (const double coefficient :
+         {ckks::chebyshev<63>(sigmoid, -8, 8).coefficients[2],
+          ckks::chebyshev<127>(sigmoid, -8, 8).coefficients[20],
+          ckks::chebyshev<15>([](double x) { return std::cos(x); }).coefficients[3]}) {
+        CHECK(coefficient == 0);
+    }
+}
+
 TEST_CASE("functions and polynomials that are not finite are refused") {
     CHECK(refusal<parameter_error>([] {
               static_cast<void>(ckks::chebyshev<3>([](double x) { return 1 / (x - x); }));
@@ -237,12 +255,22 @@ TEST_CASE("functions and polynomials that are not finite are refused") {
     };
     ckks::chebyshev_polynomial<2> p;
     p.coefficients[1] = std::numeric_limits<double>::quiet_NaN();
-    CHECK(refused(p, x) == "evaluate: got a polynomial whose coefficients or interval are not finite");
+    CHECK(refused(p, x) == "evaluate: got coefficients that are not finite");
     p.coefficients[1] = std::numeric_limits<double>::infinity();
-    CHECK(refused(p, x) == "evaluate: got a polynomial whose coefficients or interval are not finite");
+    CHECK(refused(p, x) == "evaluate: got coefficients that are not finite");
     p.coefficients[1] = 0x1p80;
     CHECK_THROWS_WITH_AS(static_cast<void>(ckks::evaluate(p, x, c.relinearization)),
                          "evaluate: a coefficient is too large for the scale of the set", encoding_error);
+    auto moved = random_polynomial<2>();
+    moved.to = 8;
+    CHECK(refused(moved, x) ==
+          "evaluate: got the interval from -1 to 8, expected -1 to 1: a polynomial of another one is Mapped");
+    for (const double end : {0x1p20, 0x1p900, -1.0, std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN()}) {
+        ckks::chebyshev_polynomial<2, true> wide;
+        wide.to = end;
+        CHECK(refused(wide, x).starts_with("evaluate: got the interval from -1 to "));
+    }
     auto strange = x;
     strange.scale *= 2;
     CHECK(refused(random_polynomial<2>(), strange).starts_with("evaluate: got a scale of"));

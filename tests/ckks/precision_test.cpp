@@ -5,6 +5,12 @@
 using namespace fixture;
 using ckks::measure_precision;
 
+TEST_CASE("slots are compared with real values") {
+    const std::vector<double> expected = {1, 2};
+    const std::vector<std::complex<double>> obtained = {{1, 0.25}, 2};
+    CHECK(measure_precision(expected, obtained).worst_error == 0.25);
+}
+
 TEST_CASE("The statistics of a worked example") {
     const std::vector<double> expected{1, -2, 2, 0};
     const std::vector<double> obtained{1.25, -2.5, 2, -0.125};

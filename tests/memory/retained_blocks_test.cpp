@@ -54,13 +54,13 @@ TEST_CASE("a large block that was released is the next one of its size, the youn
     }
 }
 
-TEST_CASE("small blocks and those beyond the limit go back at once, the oldest make room") {
+TEST_CASE("blocks beyond the limit go back at once, the oldest make room, and none is of a size that wraps") {
     if (!retains) {
         return;
     }
     retained_blocks blocks;
-    void* const small = blocks.allocate(least - 1);
-    blocks.release(small, least - 1);
+    CHECK_THROWS_AS(blocks.allocate(~std::size_t{0} - 64), std::bad_alloc);
+    CHECK_THROWS_AS(blocks.allocate(~std::size_t{0} / 2), std::bad_alloc);
     void* const huge = blocks.allocate(retained_blocks::most_bytes + 1);
     CHECK(reinterpret_cast<std::uintptr_t>(huge) % retained_blocks::huge_page == 0);
     blocks.release(huge, retained_blocks::most_bytes + 1);

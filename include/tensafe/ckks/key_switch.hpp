@@ -47,6 +47,7 @@ class key_switch {
         if (chain_ > 1) {
             // The last prime of the chain first, as it stands among the limbs.
             rescaling_.emplace(rns::limb_table(limbs_).subspan(chain_ - 1), chain.first(chain_ - 1));
+            last_.emplace(chain.last(1), chain.first(chain_ - 1));
         }
     }
 
@@ -134,8 +135,41 @@ class key_switch {
     template <bool rescales, std::size_t Polynomials, class Read, class Finish>
     void divide(const std::array<std::span<word>, Polynomials>& to, Read read, Finish finish) const {
         const std::size_t left = chain_ - (rescales ? 1 : 0);
-        const rns::base_conversion& division = rescales ? *rescaling_ : division_;
-        const std::size_t divided = limbs_.size() - left;
+        divide_by(rescales ? *rescaling_ : division_, left, limbs_.size() - left, to, read, finish);
+    }
+    /// Divides polynomials of the chain by its last prime alone.
+    template <std::size_t Polynomials, class Read>
+    void rescale(const std::array<std::span<word>, Polynomials>& to, Read read) const {
+        divide_by(*last_, chain_ - 1, 1, to, read, stays_in_place());
+    }
+    /// The `finish` that leaves the result where there is room for it.
+    struct stays_in_place {};
+
+    /// Switches x: the sums of its digits times the key and P times the addends, divided as by `divide`.
+    template <bool rescales, class Finish>
+    void run(std::span<const word> x, const key_words& key, const addends& more,
+             const std::array<std::span<word>, 2>& to, Finish finish) const {
+        buffer raised = decompose(x);
+        divide<rescales>(
+            to,
+            [&](std::size_t m, const std::array<std::span<word>, 2>& sums) {
+                transform(m, raised);
+                sum_products(m, x, raised, key, more, sums);
+            },
+            finish);
+    }
+
+    /// The limbs of the chain, then the special ones.
+    rns::limb_table limbs() const noexcept { return limbs_; }
+    /// The number of those of the chain.
+    std::size_t chain() const noexcept { return chain_; }
+    /// P modulo prime i of the chain.
+    word special(std::size_t i) const noexcept { return special_[i]; }
+
+  private:
+    template <std::size_t Polynomials, class Read, class Finish>
+    void divide_by(const rns::base_conversion& division, std::size_t left, std::size_t divided,
+                   const std::array<std::span<word>, Polynomials>& to, Read read, Finish finish) const {
         buffer words(Polynomials * divided * degree_, memory::uninitialized);
         const auto rows_of = [&](std::size_t j) {
             std::array<std::span<word>, Polynomials> rows;
@@ -177,31 +211,6 @@ class key_switch {
             }
         }
     }
-    /// The `finish` that leaves the result where there is room for it.
-    struct stays_in_place {};
-
-    /// Switches x: the sums of its digits times the key and P times the addends, divided as by `divide`.
-    template <bool rescales, class Finish>
-    void run(std::span<const word> x, const key_words& key, const addends& more,
-             const std::array<std::span<word>, 2>& to, Finish finish) const {
-        buffer raised = decompose(x);
-        divide<rescales>(
-            to,
-            [&](std::size_t m, const std::array<std::span<word>, 2>& sums) {
-                transform(m, raised);
-                sum_products(m, x, raised, key, more, sums);
-            },
-            finish);
-    }
-
-    /// The limbs of the chain, then the special ones.
-    rns::limb_table limbs() const noexcept { return limbs_; }
-    /// The number of those of the chain.
-    std::size_t chain() const noexcept { return chain_; }
-    /// P modulo prime i of the chain.
-    word special(std::size_t i) const noexcept { return special_[i]; }
-
-  private:
     std::span<word> row(buffer& of, std::size_t limb) const noexcept {
         return of.span().subspan(limb * degree_, degree_);
     }
@@ -224,8 +233,9 @@ class key_switch {
     std::size_t per_digit_;
     std::vector<rns::base_conversion> digits_;  ///< from each to all limbs
     rns::base_conversion division_;
-    std::optional<rns::base_conversion> rescaling_;
-    std::vector<word> special_;  ///< P modulo each prime of the chain
+    std::optional<rns::base_conversion> rescaling_;  ///< by the last prime too
+    std::optional<rns::base_conversion> last_;       ///< by it alone
+    std::vector<word> special_;                      ///< P modulo each prime of the chain
 };
 
 /// That of ciphertexts of `Level` with keys for ciphertexts up to KeyLevel. Thread-safe.

@@ -14,13 +14,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <complex>
 #include <cstddef>
 #include <functional>
-#include <limits>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -30,17 +29,27 @@ namespace tensafe::ckks {
 /// The shape of a transform of all slots by Count diagonals, number i at First + i Stride: slot j of the
 /// result is the sum over i of entry j of diagonal i times slot j + First + i Stride of the operand.
 template <int First, int Count, int Stride = 1>
-struct diagonals {
-    static_assert(Count >= 1 && Stride >= 1, "ckks::diagonals: Count and Stride must be positive");
-};
+struct diagonals {};
 
 /// The shape of a matrix, both sizes powers of two of at most N/2. Its operand is a vector that repeats every
 /// Columns slots, its result one that repeats every Rows slots, so that results are operands of others.
 template <int Rows, int Columns>
-struct matrix {
-    static_assert(Rows >= 1 && Columns >= 1 && (Rows & (Rows - 1)) == 0 && (Columns & (Columns - 1)) == 0,
-                  "ckks::matrix: rows and columns must be powers of two; entries that are missing are 0");
-};
+struct matrix {};
+
+/// A vector as operand of a matrix, or to be added to its result: the values, zeros up to `period`, and so on
+/// in all slots.
+/// @throws shape_error for more values than a period, or a period that does not divide N/2
+template <parameter_set P, class T>
+std::vector<T> repeated(const std::vector<T>& values, std::size_t period) {
+    require<shape_error>(values.size() <= period && period > 0 && P::slots % period == 0,
+                         {"repeated: got ", values.size(), " values and a period of ", period,
+                          ", expected at most as many, and a divisor of ", P::slots});
+    std::vector<T> result(P::slots);
+    for (std::size_t first = 0; first < result.size(); first += period) {
+        std::copy(values.begin(), values.end(), result.begin() + static_cast<std::ptrdiff_t>(first));
+    }
+    return result;
+}
 
 namespace detail {
 
@@ -56,8 +65,9 @@ struct transform_steps {
 };
 template <int First, int Count, int Stride>
 struct transform_steps<diagonals<First, Count, Stride>> {
+    static_assert(Count >= 1 && Stride >= 1, "ckks::diagonals: Count and Stride must be positive");
     static constexpr std::size_t count = Count;
-    static constexpr std::size_t span = count * Stride;
+    static constexpr std::size_t span = count * static_cast<std::size_t>(Stride);
     static constexpr std::size_t baby_steps = [] {
         std::size_t steps = 1;
         while (steps < count && steps * steps < 2 * count) {
@@ -80,6 +90,8 @@ struct transform_steps<diagonals<First, Count, Stride>> {
 template <int Rows, int Columns>
 struct transform_steps<matrix<Rows, Columns>>
     : transform_steps<diagonals<0, (Rows < Columns ? Rows : Columns)>> {
+    static_assert(Rows >= 1 && Columns >= 1 && (Rows & (Rows - 1)) == 0 && (Columns & (Columns - 1)) == 0,
+                  "ckks::matrix: rows and columns must be powers of two; entries that are missing are 0");
     static constexpr std::size_t rows = Rows;
     static constexpr std::size_t columns = Columns;
     static constexpr std::size_t fold = Rows;
@@ -127,7 +139,9 @@ inline key_switch::buffer sums_of_rotations(const key_switch& to_s, std::span<co
     key_switch::buffer rows(2 * n, memory::uninitialized);
     const std::array<std::span<word>, 2> halves{rows.span().first(n), rows.span().last(n)};
     {
-        const key_switch::buffer raised = to_s.raise(c1);
+        const bool rotates =
+            std::any_of(of.baby.begin(), of.baby.end(), [](const auto& b) { return b.move != nullptr; });
+        const key_switch::buffer raised = rotates ? to_s.raise(c1) : key_switch::buffer();
         key_switch::buffer rotated(2 * baby * n, memory::uninitialized);
         std::vector<const word*> terms(baby);
         for (std::size_t m = 0; m < limbs.size(); ++m) {
@@ -212,18 +226,22 @@ class linear_transform {
     /// The list of rotations whose keys it takes.
     using rotations = decltype(detail::joined(typename steps::list_of_steps(),
                                               inner_sum_rotations<P, steps::fold, steps::fold_end>()));
-    using values = std::vector<std::complex<double>>;
 
-    /// Encodes diagonals, of up to N/2 entries each; those that are missing are 0.
+    /// Encodes diagonals, of up to N/2 real or complex entries each; those that are missing are 0.
     /// @param scale  at which they are encoded; by default the one with which multiply_rescale lands on the
     ///        scale of the next level. Level 0 has none.
-    /// @throws shape_error for another number of them; as encode_slots
-    explicit linear_transform(std::span<const values> of) requires(Level >= 1)
+    ///        Time depends on the entries.
+    /// @throws shape_error for another number of them; encoding_error for entries that are not finite, whose
+    ///         product with the scale could wrap, or reaches 2^111
+    template <class T>
+    explicit linear_transform(const std::vector<std::vector<T>>& of) requires(Level >= 1)
         : linear_transform(of, P::template factor_scale<Level>) {}
-    linear_transform(std::span<const values> of, double scale) : scale_(scale) {
+    template <class T>
+    linear_transform(const std::vector<std::vector<T>>& of, double scale) : scale_(scale) {
         check_count("linear_transform: got ", of.size(), " diagonals, expected ", steps::count);
         encode([&](std::size_t i, std::span<std::complex<double>> out) {
             check_size(of[i].size(), " entries of a diagonal", out.size());
+            check_finite(of[i]);
             std::copy(of[i].begin(), of[i].end(), out.begin());
         });
     }
@@ -231,12 +249,14 @@ class linear_transform {
     /// Encodes a matrix, row by row.
     /// @param columns  that it has, at most Columns
     /// @throws shape_error for one that is larger than the shape, or whose last row is not whole; as above
-    linear_transform(std::span<const double> entries, std::size_t columns) requires(Level >= 1)
+    linear_transform(std::span<const double> entries,
+                     std::size_t columns) requires(Level >= 1 && requires { steps::rows; })
         : linear_transform(entries, columns, P::template factor_scale<Level>) {}
     linear_transform(std::span<const double> entries, std::size_t columns,
                      double scale) requires(requires { steps::rows; })
         : scale_(scale) {
         check_size(columns, " columns", steps::columns);
+        check_finite(entries);
         require<shape_error>(columns > 0 && entries.size() % columns == 0,
                              {"linear_transform: got ", entries.size(), " entries in rows of ", columns,
                               ", expected whole rows"});
@@ -262,6 +282,13 @@ class linear_transform {
         require<shape_error>(got <= most, {"linear_transform: got ", got, what, ", expected at most ", most});
     }
 
+    static void check_finite(const auto& entries) {
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            require<encoding_error>(std::isfinite(std::abs(entries[i])),
+                                    {"linear_transform: entry ", i, " is not finite"});
+        }
+    }
+
     template <class Diagonal>
     void encode(Diagonal diagonal) {
         const rns::limb_table all = detail::key_limbs<P>();
@@ -280,7 +307,7 @@ class linear_transform {
             if (!encoding::detail::scaled_coefficients(entries.span(), scale_, limit, P::log_n,
                                                        coefficients.span())) {
                 throw encoding_error("linear_transform: diagonal " + std::to_string(i) +
-                                     " is too large: its entries must be below 2^110 over the scale");
+                                     " is too large: its entries must be below 2^111 over the scale");
             }
             for (std::size_t m = 0; m < limbs; ++m) {
                 const auto& limb = *all[m < chain ? m : P::basis::primes.size() + m - chain];
@@ -317,6 +344,9 @@ ciphertext<P, Level - (rescales ? 1 : 0)> transformed(const linear_transform<P, 
     constexpr int left = Level - (rescales ? 1 : 0);
     using form = rns::poly<typename P::template basis_at<left>, rns::evaluation_form>;
     const key_switch& to_s = shared_key_switch<P, KeyLevel, Level>();
+    const double largest =
+        combined_bound<P, Level>("multiply", c.largest, std::isnan(c.largest) ? c.largest : a.gain(),
+                                 c.scale * a.scale(), std::multiplies());
     const auto with_key = [&](long long step) -> rotation_with_key {
         const auto* const found = keys.find(left_steps<P>(step));
         return found == nullptr ? rotation_with_key{} : rotation_with_key{&found->move, found->key.words()};
@@ -327,10 +357,7 @@ ciphertext<P, Level - (rescales ? 1 : 0)> transformed(const linear_transform<P, 
     }
     key_switch::buffer sums = sums_of_rotations(to_s, c.c0.words(), c.c1.words(),
                                                 {a.words(), steps::count, baby, with_key(steps::giant_step)});
-    ciphertext<P, left> result{
-        form(memory::uninitialized), form(memory::uninitialized), scale,
-        combined_bound<P, Level>("multiply", c.largest, std::isnan(c.largest) ? c.largest : a.gain(),
-                                 c.scale * a.scale(), std::multiplies())};
+    ciphertext<P, left> result{form(memory::uninitialized), form(memory::uninitialized), scale, largest};
     const std::array<std::span<arith::word>, 2> to{result.c0.mutable_words(), result.c1.mutable_words()};
     to_s.template divide<rescales>(
         to,
@@ -346,8 +373,8 @@ ciphertext<P, Level - (rescales ? 1 : 0)> transformed(const linear_transform<P, 
 
 }  // namespace detail
 
-/// Applies a linear transform: the scales multiply. Costs one hoisted key switch, one for each giant step and
-/// one for each doubling of Rows to Columns.
+/// Applies a linear transform: the scales multiply. Costs one hoisted key switch, one for each giant step but
+/// the first, and one for each doubling of Rows to Columns.
 /// @throws parameter_error if the scale would reach Q; encoding_error if a bound is set and values could wrap
 template <parameter_set P, class Shape, int Level, int KeyLevel, class... Lists>
 [[nodiscard]] ciphertext<P, Level> multiply(const linear_transform<P, Shape, Level>& a,
@@ -373,10 +400,10 @@ requires(Level >= 1) [[nodiscard]] ciphertext<P, Level - 1> multiply_rescale(
 }
 
 template <parameter_set P, class Shape, int A, int B, class Keys>
-void multiply(const linear_transform<P, Shape, A>&, const ciphertext<P, B>&,
-              const Keys&) = delete;  // of one level
+requires(A != B) void multiply(  // make the linear_transform<P, Shape, Level> of the ciphertext's level
+    const linear_transform<P, Shape, A>&, const ciphertext<P, B>&, const Keys&) = delete;
 template <parameter_set P, class Shape, int A, int B, class Keys>
-void multiply_rescale(  // of one level: adjust_level() the ciphertext to that of the transform
+requires(A != B) void multiply_rescale(  // make the linear_transform<P, Shape, Level> of its level
     const linear_transform<P, Shape, A>&, const ciphertext<P, B>&, const Keys&) = delete;
 template <parameter_set P, class Shape, class Keys>
 void multiply_rescale(  // no level left; take a deeper set, or multiply()

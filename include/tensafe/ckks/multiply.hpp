@@ -71,6 +71,13 @@ template <parameter_set P, int Level>
 template <parameter_set P, int A, int B>
 void multiply(const ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // adjust_level() one first
 
+template <parameter_set P, int A, int B>
+void multiply(  // expand() seeded ciphertexts first
+    const seeded_ciphertext<P, A>&, const seeded_ciphertext<P, B>&) = delete;
+template <parameter_set P, int Level>
+void decrypt_slots(const secret_key<P>&,
+                   const ciphertext_product<P, Level>&) = delete;  // relinearize() it first
+
 /// Multiplies a ciphertext by itself.  @throws as multiply
 template <parameter_set P, int Level>
 [[nodiscard]] ciphertext_product<P, Level> square(const ciphertext<P, Level>& a) {
@@ -145,7 +152,11 @@ template <parameter_set P, int KeyLevel>
 void multiply_rescale(  // no level left; take a deeper set
     const ciphertext<P, 0>&, const ciphertext<P, 0>&, const relinearization_key<P, KeyLevel>&) = delete;
 template <parameter_set P, int A, int B, int KeyLevel>
-void multiply_rescale(  // adjust_level() one first
+void multiply_rescale(  // expand() seeded ciphertexts first
+    const seeded_ciphertext<P, A>&, const seeded_ciphertext<P, B>&,
+    const relinearization_key<P, KeyLevel>&) = delete;
+template <parameter_set P, int A, int B, int KeyLevel>
+requires(A != B) void multiply_rescale(  // adjust_level() one first
     const ciphertext<P, A>&, const ciphertext<P, B>&, const relinearization_key<P, KeyLevel>&) = delete;
 
 /// Drops levels, to the scale of the level that is left: what products of that level are at, so that sums

@@ -6,7 +6,6 @@
 #include <tensafe/ckks/key_switch.hpp>
 #include <tensafe/ckks/multiply.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/rns/base_conversion.hpp>
 #include <tensafe/rns/limb_table.hpp>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numbers>
 #include <optional>
 #include <span>
@@ -92,7 +92,7 @@ constexpr chebyshev_polynomial<Degree, Mapped> interpolate(Function f, double fr
     }
     // Of even and odd functions rounding alone would make products.
     for (double& c : result.coefficients) {
-        c = (c < 0 ? -c : c) <= 0x1p-50 * largest ? 0 : c;
+        c = (c < 0 ? -c : c) <= 0x1p-51 * static_cast<double>(n) * largest ? 0 : c;
     }
     return result;
 }
@@ -145,7 +145,9 @@ class chebyshev_sum {
     /// more
     leveled evaluate(std::span<const double> coefficients, int level, double scale) {
         powers_.resize(std::max(powers_.size(), coefficients.size()));
-        babies_ = best_number(coefficients.size() - 1, level + 1);
+        // At all degrees of up to 4095 but 67 this takes the fewest key switches.
+        babies_ = std::size_t{1} << std::max(
+                      1, (static_cast<int>(std::bit_width(coefficients.size() - 1)) - 1) / 2);
         return rescaled_sum(std::vector<double>(coefficients.begin(), coefficients.end()), level, scale);
     }
 
@@ -167,35 +169,9 @@ class chebyshev_sum {
         return d;
     }
     /// Whether a sum of this degree at this level is one of multiples of T_1 to T_d.
-    bool is_linear(std::size_t d, int level, std::size_t babies) const noexcept {
-        return d <= 1 || (d < babies && log2_up(d) <= top_ - level);
+    bool is_linear(std::size_t d, int level) const noexcept {
+        return d <= 1 || (d < babies_ && log2_up(d) <= top_ - level);
     }
-    /// Key switches of the sum, but for those that make the T_i and its own.
-    std::size_t switches(std::size_t d, int level, std::size_t babies) const noexcept {
-        if (is_linear(d, level, babies)) {
-            return 0;
-        }
-        const std::size_t g = std::bit_floor(d);
-        const bool linear = is_linear(d - g, level + 1, babies);
-        return switches(g - 1, level, babies) + (linear ? 0 : 1 + switches(d - g, level + 1, babies));
-    }
-    /// How many T_i to make: as many as take the fewest key switches.
-    std::size_t best_number(std::size_t d, int level) const noexcept {
-        std::size_t best = 2;
-        std::size_t least = ~std::size_t{0};
-        for (std::size_t babies = 2; babies <= 2 * d; babies *= 2) {
-            std::size_t count = babies - 2 + switches(d, level, babies);
-            for (std::size_t g = babies; g <= d; g *= 2) {
-                ++count;
-            }
-            if (count < least) {
-                least = count;
-                best = babies;
-            }
-        }
-        return best;
-    }
-
     std::size_t limbs(int level) const noexcept { return static_cast<std::size_t>(level) + 1; }
     const word* row(const leveled& x, std::size_t half, std::size_t m) const noexcept {
         return x.words.data() + (half * limbs(x.level) + m) * degree_;
@@ -227,23 +203,17 @@ class chebyshev_sum {
     }
     void add_terms(product& to, int level, std::span<const leveled* const> terms,
                    std::span<const double> factors, double constant) const {
-        constexpr std::size_t at_once = 32;
+        std::vector<word> multiples(terms.size() + 1, 1);
+        std::vector<const word*> rows(terms.size() + 1);
         for (std::size_t m = 0; m < limbs(level); ++m) {
-            for (std::size_t first = 0; first == 0 || first < terms.size(); first += at_once) {
-                const std::size_t count = std::min(at_once, terms.size() - first);
-                std::vector<word> multiples{1};
-                for (std::size_t i = first; i < first + count; ++i) {
-                    multiples.push_back(residue(factors[i], m));
-                }
-                const word offset = first == 0 ? residue(constant, m) : 0;
-                for (const std::size_t half : {0U, 1U}) {
-                    const auto out = row(to, level, half, m);
-                    std::vector<const word*> rows{out.data()};
-                    for (std::size_t i = first; i < first + count; ++i) {
-                        rows.push_back(row(*terms[i], half, m));
-                    }
-                    chain_[m]->sum_multiples(out, rows.data(), multiples, half == 0 ? offset : 0);
-                }
+            std::transform(factors.begin(), factors.end(), multiples.begin() + 1,
+                           [&](double factor) { return residue(factor, m); });
+            for (const std::size_t half : {0U, 1U}) {
+                const auto out = row(to, level, half, m);
+                rows[0] = out.data();
+                std::transform(terms.begin(), terms.end(), rows.begin() + 1,
+                               [&](const leveled* term) { return row(*term, half, m); });
+                chain_[m]->sum_multiples(out, rows.data(), multiples, half == 0 ? residue(constant, m) : 0);
             }
         }
     }
@@ -272,28 +242,17 @@ class chebyshev_sum {
         const std::array<std::span<word>, 2> to{result.words.span().first(all - degree_),
                                                 result.words.span().last(all - degree_)};
         const auto words = sum.words.span();
+        const key_switch& at_level = at_level_[static_cast<std::size_t>(level)]();
         if (sum.has_c2) {
-            at_level_[static_cast<std::size_t>(level)]().template run<true>(
-                words.last(all), key_, {{words.first(all), words.subspan(all, all)}}, to,
-                key_switch::stays_in_place());
-            return result;
-        }
-        const auto last = static_cast<std::size_t>(level);
-        const rns::base_conversion division(chain_.subspan(last, 1), chain_.first(last));
-        std::vector<word*> outs(last);
-        for (const std::size_t half : {0U, 1U}) {
-            const auto dropped = row(sum, level, half, last);
-            chain_[last]->inverse(dropped);
-            division.prepare(0, dropped);
-            for (std::size_t i = 0; i < last; ++i) {
-                outs[i] = to[half].data() + i * degree_;
-            }
-            const word* const from = dropped.data();
-            division.convert({&from, 1}, outs);
-            for (std::size_t i = 0; i < last; ++i) {
-                const auto out = to[half].subspan(i * degree_, degree_);
-                division.divide(i, row(sum, level, half, i).data(), out, out);
-            }
+            at_level.template run<true>(words.last(all), key_, {{words.first(all), words.subspan(all, all)}},
+                                        to, key_switch::stays_in_place());
+        } else {
+            at_level.rescale(to, [&](std::size_t m, const auto& rows) {
+                for (const std::size_t half : {0U, 1U}) {
+                    const auto from = row(sum, level, half, m);
+                    std::copy(from.begin(), from.end(), rows[half].begin());
+                }
+            });
         }
         return result;
     }
@@ -310,7 +269,7 @@ class chebyshev_sum {
     void add_sum(product& to, coefficient_list p, int level, double scale) {
         const std::size_t d = degree_of(p);
         p.resize(d + 1);
-        if (is_linear(d, level, babies_)) {
+        if (is_linear(d, level)) {
             add_multiples(to, level, scale, p);
             return;
         }
@@ -368,15 +327,16 @@ class chebyshev_sum {
     std::size_t degree_;
     int top_;                 ///< the level of x
     std::size_t babies_ = 2;  ///< below it sums are of multiples of T_i, where levels allow it
-    std::vector<std::optional<leveled>> powers_;  ///< T_i at i; never larger than at first
+    std::vector<std::optional<leveled>> powers_;  ///< T_i at i; its size stays, for there are references
 };
 
 }  // namespace detail
 
 /// Evaluates a polynomial in each slot, real ones of the polynomial's interval: `depth` levels lower, at the
 /// scale of that level. Costs 2, 4, 7, 10, 15, 20 key switches for degrees of 3, 7, 15, 31, 63, 127.
-/// @throws parameter_error for a scale that is not the level's, coefficients that are not finite, or a bound
-///         that lies outside of the interval; encoding_error if a bound is set and values could wrap
+/// @throws parameter_error for a scale that is not the level's, coefficients that are not finite, an interval
+///         that is wider than a prime over 2^24, or does not hold all slots within a bound that is set;
+///         encoding_error if a bound is set and values could wrap
 template <int Degree, bool Mapped, parameter_set P, int Level, int KeyLevel>
 [[nodiscard]] auto evaluate(const chebyshev_polynomial<Degree, Mapped>& p, const ciphertext<P, Level>& c,
                             const relinearization_key<P, KeyLevel>& key) {
@@ -392,11 +352,16 @@ template <int Degree, bool Mapped, parameter_set P, int Level, int KeyLevel>
         for (const double each : p.coefficients) {
             sum += std::fabs(each);
         }
+        require<parameter_error>(std::isfinite(sum), {"evaluate: got coefficients that are not finite"});
+        // The factor that maps the interval is an integer of the size of a prime over the interval's.
         require<parameter_error>(
-            std::isfinite(sum) && p.from < p.to,
-            {"evaluate: got a polynomial whose coefficients or interval are not finite"});
+            Mapped ? p.from < p.to && p.to - p.from <= P::template rescale_factor<Level> * 0x1p-24
+                   : p.from == -1 && p.to == 1,
+            {"evaluate: got the interval from ", p.from, " to ", p.to, ", expected ",
+             Mapped ? "a narrower one: scale values down"
+                    : "-1 to 1: a polynomial of another one is Mapped"});
         if (!std::isnan(c.largest)) {
-            require<parameter_error>(c.largest <= std::max(std::fabs(p.from), std::fabs(p.to)),
+            require<parameter_error>(-c.largest >= p.from && c.largest <= p.to,
                                      {"evaluate: got a `largest` of ", c.largest,
                                       ", expected one within the interval from ", p.from, " to ", p.to});
             detail::check_range<P, left>("evaluate", sum, P::template scale_at<left>);

@@ -25,8 +25,8 @@ struct precision_report {
 };
 
 namespace detail {
-template <class T>
-precision_report measure_precision(std::span<const T> expected, std::span<const T> obtained) {
+template <class T, class U>
+precision_report measure_precision(std::span<const T> expected, std::span<const U> obtained) {
     if (expected.size() != obtained.size() || expected.empty()) {
         throw shape_error("measure_precision: got " + std::to_string(expected.size()) + " expected and " +
                           std::to_string(obtained.size()) +
@@ -58,6 +58,11 @@ TENSAFE_COMPILED_INLINE precision_report measure_precision(std::span<const doubl
     return detail::measure_precision(expected, obtained);
 }
 TENSAFE_COMPILED_INLINE precision_report measure_precision(std::span<const std::complex<double>> expected,
+                                                           std::span<const std::complex<double>> obtained) {
+    return detail::measure_precision(expected, obtained);
+}
+/// Compares real values with slots, which are complex.
+TENSAFE_COMPILED_INLINE precision_report measure_precision(std::span<const double> expected,
                                                            std::span<const std::complex<double>> obtained) {
     return detail::measure_precision(expected, obtained);
 }

@@ -224,19 +224,6 @@ ciphertext<P, Level> apply(const ciphertext<P, Level>& c, const key_switch::buff
     return result;
 }
 
-template <int Step, parameter_set P, int Level, int KeyLevel, class... Lists>
-ciphertext<P, Level> rotated(const ciphertext<P, Level>& c, const key_switch::buffer* digits,
-                             const galois_keys_at<P, KeyLevel, Lists...>& keys) {
-    static_assert(galois_keys_at<P, KeyLevel, Lists...>::rotates_by(Step),
-                  "ckks::rotate: no key for this step; add it to the keys' rotations<...>");
-    constexpr std::size_t step = left_steps<P>(Step);
-    if constexpr (step == 0) {
-        return c;
-    } else {
-        const auto& with = *keys.find(step);
-        return apply(c, digits, with.move, with.key);
-    }
-}
 template <parameter_set P, int Level, int KeyLevel, class... Lists>
 ciphertext<P, Level> rotated(const ciphertext<P, Level>& c, const key_switch::buffer* digits, long long step,
                              const galois_keys_at<P, KeyLevel, Lists...>& keys) {
@@ -248,13 +235,21 @@ ciphertext<P, Level> rotated(const ciphertext<P, Level>& c, const key_switch::bu
     if (with == nullptr) {
         std::string known;
         for (const std::size_t each : keys.steps()) {
-            known += (known.empty() ? "" : ", ") + std::to_string(each);
+            const auto right = static_cast<long long>(P::slots) - static_cast<long long>(each);
+            known += (known.empty() ? "" : ", ") +
+                     std::to_string(each > P::slots / 2 ? -right : static_cast<long long>(each));
         }
-        throw parameter_error("rotate: got a step of " + std::to_string(step) + ", which is " +
-                              std::to_string(left) +
-                              " to the left, expected one with a key: " + (known.empty() ? "none" : known));
+        throw parameter_error("rotate: got a step of " + std::to_string(step) +
+                              ", expected one with a key: " + (known.empty() ? "none" : known));
     }
     return apply(c, digits, with->move, with->key);
+}
+template <int Step, parameter_set P, int Level, int KeyLevel, class... Lists>
+ciphertext<P, Level> rotated(const ciphertext<P, Level>& c, const key_switch::buffer* digits,
+                             const galois_keys_at<P, KeyLevel, Lists...>& keys) {
+    static_assert(galois_keys_at<P, KeyLevel, Lists...>::rotates_by(Step),
+                  "ckks::rotate: no key for this step; add it to the keys' rotations<...>");
+    return rotated(c, digits, Step, keys);
 }
 template <parameter_set P, int Level, int KeyLevel, class... Lists>
 ciphertext<P, Level> conjugated(const ciphertext<P, Level>& c, const key_switch::buffer* digits,

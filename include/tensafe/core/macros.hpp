@@ -48,16 +48,16 @@
 #define TENSAFE_COMPILED_BODIES 1
 #endif
 
-/// Whether this is compiled with AddressSanitizer.
+/// Whether AddressSanitizer or MemorySanitizer watches memory.
 #if defined(__SANITIZE_ADDRESS__)
-#define TENSAFE_ADDRESS_SANITIZER 1
+#define TENSAFE_WATCHED_MEMORY 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TENSAFE_ADDRESS_SANITIZER 1
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#define TENSAFE_WATCHED_MEMORY 1
 #endif
 #endif
-#if !defined(TENSAFE_ADDRESS_SANITIZER)
-#define TENSAFE_ADDRESS_SANITIZER 0
+#if !defined(TENSAFE_WATCHED_MEMORY)
+#define TENSAFE_WATCHED_MEMORY 0
 #endif
 
 /// Whether the SIMD back-ends can be compiled: they are functions with target attributes, chosen at run time,

@@ -70,11 +70,14 @@ template <class Measure>
     while (i + 1 < count && measure(i) < bound) {
         ++i;
     }
-    throw encoding_error(
-        "encode: entry " + std::to_string(i) +
-        (std::isnan(measure(i)) ? " is not a number" : " is too large") + ": its magnitude must be below " +
-        power_of_two(std::log2(limit) - std::log2(scale)) + " to stay within half the modulus, " +
-        power_of_two(std::log2(limit)) + ", at scale " + power_of_two(std::log2(scale)));
+    const std::string entry = "encode: entry " + std::to_string(i);
+    if (std::isnan(measure(i))) {
+        throw encoding_error(entry + " is not a number");
+    }
+    throw encoding_error(entry + " is too large: its magnitude must be below " +
+                         power_of_two(std::log2(limit) - std::log2(scale)) +
+                         " to stay within half the modulus, " + power_of_two(std::log2(limit)) +
+                         ", at scale " + power_of_two(std::log2(scale)));
 }
 
 /// The number of values that go through all steps together: 4 KiB, so that they are read from cache.

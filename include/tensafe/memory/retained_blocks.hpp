@@ -25,18 +25,14 @@ class retained_blocks {
   public:
     static constexpr std::size_t most_bytes = std::size_t{64} << 20;
     static constexpr std::size_t huge_page = std::size_t{2} << 20;
-    /// Smaller blocks are the allocator's. With AddressSanitizer all are, so that it sees uses after release.
+    /// Smaller blocks are the allocator's. With a sanitizer all are, so that it sees what was released.
     static constexpr std::size_t least_bytes =
-        TENSAFE_ADDRESS_SANITIZER ? static_cast<std::size_t>(-1) : std::size_t{64} << 10;
+        TENSAFE_WATCHED_MEMORY ? static_cast<std::size_t>(-1) : std::size_t{64} << 10;
 
     retained_blocks() = default;
     retained_blocks(const retained_blocks&) = delete;
     retained_blocks& operator=(const retained_blocks&) = delete;
-    ~retained_blocks() {
-        for (std::size_t i = 0; i < count_; ++i) {
-            give_back(blocks_[i]);
-        }
-    }
+    ~retained_blocks() { clear(); }
 
     /// The blocks of the process. Lives as long as it does.
     static retained_blocks& shared() {
@@ -51,7 +47,14 @@ class retained_blocks {
                 return found;
             }
         }
-        void* const made = ::operator new(bytes, alignment_of(bytes));
+        if (bytes > most_of_any) {
+            throw std::bad_alloc();
+        }
+        void* made = ::operator new(bytes, alignment_of(bytes), std::nothrow);
+        if (made == nullptr) {
+            clear();
+            made = ::operator new(bytes, alignment_of(bytes));
+        }
 #if defined(__linux__)
         if (bytes >= huge_page) {
             // A hint: a transform walks through more pages than the processor has translations for.
@@ -84,13 +87,28 @@ class retained_blocks {
         std::size_t bytes = 0;
     };
 
-    static constexpr std::align_val_t alignment_of(std::size_t bytes) noexcept {
+    /// Allocators round sizes up to the alignment, unchecked.
+    static constexpr std::size_t most_of_any = static_cast<std::size_t>(-1) / 2;
+    static constexpr std::align_val_t alignment_of([[maybe_unused]] std::size_t bytes) noexcept {
+#if defined(__linux__)
         return std::align_val_t{bytes < huge_page ? alignment : huge_page};
+#else
+        return std::align_val_t{alignment};
+#endif
     }
     static void give_back(block b) noexcept {
         ::operator delete(b.data, alignment_of(b.bytes));
     }
 
+    void clear() noexcept {
+        if (!busy_.test_and_set(std::memory_order_acquire)) {
+            for (std::size_t i = 0; i < count_; ++i) {
+                give_back(blocks_[i]);
+            }
+            count_ = bytes_ = 0;
+            busy_.clear(std::memory_order_release);
+        }
+    }
     /// The youngest block of that size, which may still be in cache, or null.
     void* take(std::size_t bytes) noexcept {
         if (busy_.test_and_set(std::memory_order_acquire)) {

@@ -20,7 +20,7 @@ auto apply_without_keys(const transform& a, const encrypted<2>& c, const other_k
 }
 #endif
 #ifdef TRANSFORM_OF_ANOTHER_LEVEL
-// expect: adjust_level() the ciphertext to that of the transform
+// expect: make the linear_transform<P, Shape, Level> of its level
 auto apply_lower(const transform& a, const encrypted<1>& c, const its_keys& k) {
     return ckks::multiply_rescale(a, c, k);
 }
@@ -35,8 +35,15 @@ auto apply_lowest(const ckks::linear_transform<P, ckks::matrix<4, 16>, 0>& a, co
 #ifdef MATRIX_OF_OTHER_SIZES
 // expect: ckks::matrix: rows and columns must be powers of two
 using odd = ckks::linear_transform<P, ckks::matrix<30, 16>>;
-auto columns_of_odd = odd::steps::columns;
-auto shape_of_odd = ckks::matrix<30, 16>();
+auto scale_of_odd(const odd& a) {
+    return a.scale();
+}
+#endif
+#ifdef DIAGONALS_WITHOUT_A_STRIDE
+// expect: ckks::diagonals: Count and Stride must be positive
+auto scale_of_still(const ckks::linear_transform<P, ckks::diagonals<1, 8, 0>>& a) {
+    return a.scale();
+}
 #endif
 #ifdef TRANSFORM_THAT_IS_TOO_LARGE
 // expect: ckks::linear_transform: the shape is larger than N/2 slots

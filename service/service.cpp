@@ -56,6 +56,7 @@ void service::expire_sessions() {
 #ifdef __GLIBC__
     if (options_.now() >= trims_at_) {  // what a crowd took in small pieces; a millisecond
         trims_at_ = options_.now() + std::chrono::seconds(5);
+        memory::retained_blocks::shared().limit(memory::retained_blocks::most_bytes);  // gives all back
         ::malloc_trim(0);
     }
 #endif

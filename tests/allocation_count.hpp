@@ -1,7 +1,10 @@
 #pragma once
 
 // Counts the allocations of a program, and lets one fail: replaces its operators new and delete. For one unit
-// of a program, which is then no member of a group (tests/CMakeLists.txt).
+// of a program, which is then no member of a group (tests/CMakeLists.txt). Large buffers are not kept
+// meanwhile.
+
+#include <tensafe/memory/retained_blocks.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +19,8 @@ inline std::atomic<std::size_t> allocations{0};
 inline thread_local std::size_t largest_allocation = 0;
 /// Of this thread; the one after them fails.
 inline thread_local std::size_t allocations_left = ~std::size_t{0};
+
+inline const bool counts_large_ones = (tensafe::memory::retained_blocks::shared().limit(0), true);
 
 namespace detail {
 

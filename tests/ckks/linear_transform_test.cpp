@@ -237,7 +237,7 @@ TEST_CASE_TEMPLATE("the noise of a linear transform keeps to its bound and to it
     double squares = 0;
     double largest = 0;
     std::size_t count = 0;
-    for (std::size_t key = 0; key < trials(std::size_t{200}); ++key) {
+    for (std::size_t key = 0; key < trials(std::size_t{50}); ++key) {
         client<P, typename transform::rotations> c(static_cast<std::uint8_t>(key));
         const auto noise = ckks::decrypt(c.key, ckks::multiply(a, c.encrypt({}), c.galois));
         for (const std::int64_t e : small_coefficients(ckks::inverse(noise).value)) {
@@ -269,7 +269,7 @@ TEST_CASE_TEMPLATE("the noise of a linear transform that rescales is mostly that
         std::sqrt((P::template special_limbs<P::max_level> + 1.0) / P::template special_limbs<P::max_level>);
     double squares = 0;
     std::size_t count = 0;
-    for (std::size_t key = 0; key < trials(std::size_t{40}); ++key) {
+    for (std::size_t key = 0; key < trials(std::size_t{20}); ++key) {
         client<P, typename transform::rotations> c(static_cast<std::uint8_t>(key));
         const auto noise = ckks::decrypt(c.key, ckks::multiply_rescale(a, c.encrypt({}), c.galois));
         for (const std::int64_t e : small_coefficients(ckks::inverse(noise).value)) {

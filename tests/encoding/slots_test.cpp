@@ -206,7 +206,7 @@ BACKEND_TEST_CASE("the limit of slots holds where its square is beyond double pr
 BACKEND_TEST_CASE("a refusal names a bound that is itself beyond double precision") {
     using basis = rns::basis<4, q60>;
     poly<basis> p;
-    CHECK_THROWS_WITH_AS(encoding::encode_slots(slots{not_a_number}, 0x1p-1000, p),
+    CHECK_THROWS_WITH_AS(encoding::encode_slots(slots{infinity}, 0x1p-1000, p),
                          doctest::Contains("its magnitude must be below 2^1059.0"), encoding_error);
 }
 

@@ -89,6 +89,26 @@ TEST_CASE("blocks beyond the limit go back at once, the oldest make room, and no
     blocks.release(many.back(), least);
 }
 
+TEST_CASE("a limit is kept, and lowering it gives blocks back") {
+    if (!retains) {
+        return;
+    }
+    retained_blocks blocks;
+    blocks.limit(2 * least);
+    void* const first = blocks.allocate(least);
+    void* const large = blocks.allocate(3 * least);
+    blocks.release(large, 3 * least);
+    blocks.release(first, least);
+    CHECK(blocks.allocate(least) == first);
+    blocks.limit(0);
+    blocks.release(first, least);
+    blocks.limit(retained_blocks::most_bytes);
+    void* const kept = blocks.allocate(least);
+    blocks.release(kept, least);
+    CHECK(blocks.allocate(least) == kept);
+    blocks.release(kept, least);
+}
+
 TEST_CASE("threads share blocks, and none is given to two") {
     std::vector<std::thread> threads;
     std::atomic<int> wrong = 0;

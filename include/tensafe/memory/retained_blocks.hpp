@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <new>
+#include <utility>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -40,6 +41,12 @@ class retained_blocks {
         return blocks;
     }
 
+    /// Keeps at most so many bytes from now on, and gives all back; 0 keeps nothing.
+    void limit(std::size_t bytes) noexcept {
+        most_.store(bytes, std::memory_order_relaxed);
+        clear();
+    }
+
     /// Returns `bytes` bytes, aligned to 64 bytes.  @throws std::bad_alloc
     void* allocate(std::size_t bytes) {
         if (bytes >= least_bytes) {
@@ -51,9 +58,11 @@ class retained_blocks {
             throw std::bad_alloc();
         }
         void* made = ::operator new(bytes, alignment_of(bytes), std::nothrow);
+        if (made == nullptr && clear()) {
+            made = ::operator new(bytes, alignment_of(bytes), std::nothrow);
+        }
         if (made == nullptr) {
-            clear();
-            made = ::operator new(bytes, alignment_of(bytes));
+            throw std::bad_alloc();
         }
 #if defined(__linux__)
         if (bytes >= huge_page) {
@@ -65,11 +74,12 @@ class retained_blocks {
     }
     /// Takes a block back.
     void release(void* data, std::size_t bytes) noexcept {
-        if (bytes < least_bytes || bytes > most_bytes || busy_.test_and_set(std::memory_order_acquire)) {
+        const std::size_t most = most_.load(std::memory_order_relaxed);
+        if (bytes < least_bytes || bytes > most || busy_.test_and_set(std::memory_order_acquire)) {
             give_back({data, bytes});
             return;
         }
-        while (count_ == blocks_.size() || bytes_ + bytes > most_bytes) {
+        while (count_ == blocks_.size() || bytes_ + bytes > most) {
             bytes_ -= blocks_[0].bytes;
             give_back(blocks_[0]);
             std::move(blocks_.begin() + 1, blocks_.begin() + static_cast<std::ptrdiff_t>(count_),
@@ -100,14 +110,18 @@ class retained_blocks {
         ::operator delete(b.data, alignment_of(b.bytes));
     }
 
-    void clear() noexcept {
-        if (!busy_.test_and_set(std::memory_order_acquire)) {
-            for (std::size_t i = 0; i < count_; ++i) {
-                give_back(blocks_[i]);
-            }
-            count_ = bytes_ = 0;
-            busy_.clear(std::memory_order_release);
+    /// Gives all blocks back. Returns whether there were any.
+    bool clear() noexcept {
+        if (busy_.test_and_set(std::memory_order_acquire)) {
+            return false;
         }
+        const std::size_t count = std::exchange(count_, 0);
+        for (std::size_t i = 0; i < count; ++i) {
+            give_back(blocks_[i]);
+        }
+        bytes_ = 0;
+        busy_.clear(std::memory_order_release);
+        return count > 0;
     }
     /// The youngest block of that size, which may still be in cache, or null.
     void* take(std::size_t bytes) noexcept {
@@ -130,6 +144,7 @@ class retained_blocks {
     }
 
     std::atomic_flag busy_;
+    std::atomic<std::size_t> most_{most_bytes};
     std::size_t count_ = 0;
     std::size_t bytes_ = 0;
     std::array<block, 256> blocks_{};  ///< from the oldest to the youngest

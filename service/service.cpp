@@ -2,6 +2,7 @@
 
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/peft.hpp>
+#include <tensafe/memory/retained_blocks.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -56,7 +57,8 @@ void service::expire_sessions() {
 #ifdef __GLIBC__
     if (options_.now() >= trims_at_) {  // what a crowd took in small pieces; a millisecond
         trims_at_ = options_.now() + std::chrono::seconds(5);
-        memory::retained_blocks::shared().limit(memory::retained_blocks::most_bytes);  // gives all back
+        using kept = tensafe::memory::retained_blocks;
+        kept::shared().limit(kept::most_bytes);  // gives all back
         ::malloc_trim(0);
     }
 #endif

@@ -128,9 +128,8 @@ class key_switch {
     /// @param to      room for the limbs that are left, of each polynomial
     /// @param read    called once as read(limb, rows) for each limb, those that are divided by first: writes
     ///        it, in evaluation form
-    /// @param finish  called as finish(limb, polynomial, words) for each limb that is left, with its N words
-    /// of
-    ///        the result in memory that is used again
+    /// @param finish  called as finish(limb, polynomial, words) for each limb that is left, with N words of
+    ///        the result, in memory that is used again
     /// @pre  the chain has two limbs at least where it rescales
     template <bool rescales, std::size_t Polynomials, class Read, class Finish>
     void divide(const std::array<std::span<word>, Polynomials>& to, Read read, Finish finish) const {

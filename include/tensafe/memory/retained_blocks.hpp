@@ -57,12 +57,15 @@ class retained_blocks {
         if (bytes > most_of_any) {
             throw std::bad_alloc();
         }
-        void* made = ::operator new(bytes, alignment_of(bytes), std::nothrow);
-        if (made == nullptr && clear()) {
-            made = ::operator new(bytes, alignment_of(bytes), std::nothrow);
-        }
-        if (made == nullptr) {
-            throw std::bad_alloc();
+        // The throwing operator, since programs that replace it may leave the others.
+        void* made = nullptr;
+        try {
+            made = ::operator new(bytes, alignment_of(bytes));
+        } catch (const std::bad_alloc&) {
+            if (!clear()) {
+                throw;
+            }
+            made = ::operator new(bytes, alignment_of(bytes));
         }
 #if defined(__linux__)
         if (bytes >= huge_page) {

@@ -136,7 +136,8 @@ class key_switch {
         const std::size_t left = chain_ - (rescales ? 1 : 0);
         divide_by(rescales ? *rescaling_ : division_, left, limbs_.size() - left, to, read, finish);
     }
-    /// Divides polynomials of the chain by its last prime alone.
+    /// Divides polynomials of the chain by its last prime alone, as `divide` but without special primes.
+    /// @pre  the chain has two limbs at least
     template <std::size_t Polynomials, class Read>
     void rescale(const std::array<std::span<word>, Polynomials>& to, Read read) const {
         divide_by(*last_, chain_ - 1, 1, to, read, stays_in_place());

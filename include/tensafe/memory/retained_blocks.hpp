@@ -20,8 +20,8 @@ inline constexpr std::size_t alignment = 64;
 
 /// Large blocks of memory that were released, for whoever wants one of the same size next. Without it a
 /// polynomial's pages come from the system and go back to it with each operation, which can take longer than
-/// what is computed in them. Keeps at most 64 MiB; the oldest blocks leave first. Thread-safe, and never
-/// waits: a thread that meets another here does without.
+/// what is computed in them. Keeps at most 64 MiB unless limit() says otherwise; the oldest blocks leave
+/// first. Thread-safe, and never waits: a thread that meets another here does without.
 class retained_blocks {
   public:
     static constexpr std::size_t most_bytes = std::size_t{64} << 20;

@@ -1,14 +1,17 @@
 // A model in the clear on encrypted rows: 143 patients in one ciphertext, and the probabilities that
-// scikit-learn gives them.
+// scikit-learn gives them. Client and server exchange messages as bytes.
 
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/linear_transform.hpp>
 #include <tensafe/ckks/polynomial.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/wire/ciphertext.hpp>
+#include <tensafe/wire/evaluation_key.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -16,6 +19,7 @@
 #include <vector>
 
 namespace ckks = tensafe::ckks;
+namespace wire = tensafe::wire;
 using params = ckks::n16384_depth5;  // N = 16384: 8192 slots, five products one after the other
 
 namespace {
@@ -23,6 +27,10 @@ namespace {
 constexpr std::size_t features = 30;
 constexpr std::size_t slots_of_a_patient = 32;
 constexpr double largest_logit = 10;
+constexpr int top = params::max_level;
+
+using bytes = std::vector<std::uint8_t>;
+using layer = ckks::linear_transform<params, ckks::matrix<1, slots_of_a_patient>>;  // a matrix of one row
 
 /// The numbers of each line.
 std::vector<std::vector<double>> read_csv(const std::string& path) {
@@ -46,46 +54,57 @@ std::vector<std::vector<double>> read_csv(const std::string& path) {
     return rows;
 }
 
+/// What the server sends back, by its model: the weight of each feature, and the intercept.
+bytes answer(std::vector<double> weights, const bytes& patients, const bytes& relinearization,
+             const bytes& galois) {
+    // The logistic function of ten times its argument, so that what it is given lies between -1 and 1.
+    for (double& weight : weights) {
+        weight /= largest_logit;
+    }
+    const double intercept = weights.back();
+    weights.pop_back();
+    const layer model(weights, features);
+    const auto logistic =
+        ckks::chebyshev<15>([](double t) { return 1 / (1 + std::exp(-largest_logit * t)); });
+
+    // The first slot of a patient holds its sum; the others hold parts of two patients', which show the
+    // weights and could leave the interval where values grow beyond all bounds: who cannot exclude either
+    // multiplies them by 0, for a level.
+    auto logits =
+        ckks::multiply_rescale(model, ckks::expand(wire::read_seeded_ciphertext<params, top>(patients)),
+                               wire::read_galois_keys<params, top, layer::rotations>(galois));
+    ckks::add_scalar(logits, intercept);
+    return wire::write_ciphertext(
+        ckks::evaluate(logistic, logits, wire::read_relinearization_key<params>(relinearization)));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     try {
         auto rows = read_csv(argc > 1 ? argv[1] : TENSAFE_EXAMPLE_DATA "/breast_cancer/test_rows.csv");
-        std::vector<double> weights = rows.front();
+        const std::vector<double> weights = rows.front();
         rows.erase(rows.begin());
 
-        // The server's model: a matrix of one row, and the logistic function of ten times its argument, so
-        // that what it is given lies between -1 and 1.
-        using layer = ckks::linear_transform<params, ckks::matrix<1, slots_of_a_patient>>;
-        for (double& weight : weights) {
-            weight /= largest_logit;
-        }
-        const double intercept = weights.back();
-        weights.pop_back();
-        const layer model(weights, features);
-        const auto logistic =
-            ckks::chebyshev<15>([](double t) { return 1 / (1 + std::exp(-largest_logit * t)); });
-
-        // The client encrypts all patients, one beside the other.
+        // The client encrypts all patients, one beside the other, and sends that and its keys. A seed stands
+        // for half of each.
         tensafe::random::generator generator;
         const ckks::secret_key<params> secret(generator);
-        const ckks::relinearization_key<params> relinearization(secret, generator);
-        const ckks::galois_keys<params, layer::rotations> galois(secret, generator);
         std::vector<double> slots(params::slots);
         for (std::size_t i = 0; i < rows.size(); ++i) {
             std::copy_n(rows[i].begin(), features,
                         slots.begin() + static_cast<std::ptrdiff_t>(i * slots_of_a_patient));
         }
-        const auto patients =
-            ckks::expand(ckks::encrypt(secret, ckks::encode_slots<params>(slots), generator));
+        const bytes patients = wire::write_seeded_ciphertext(
+            ckks::encrypt(secret, ckks::encode_slots<params>(slots), generator));
+        const bytes relinearization =
+            wire::write_relinearization_key(ckks::relinearization_key<params>(secret, generator));
+        const bytes galois =
+            wire::write_galois_keys(ckks::galois_keys<params, layer::rotations>(secret, generator));
 
-        // The server computes. The first slot of a patient holds its sum; the others hold parts of two
-        // patients', which show the weights and could leave the interval where values grow beyond all bounds:
-        // who cannot exclude either multiplies them by 0, for a level.
-        auto logits = ckks::multiply_rescale(model, patients, galois);
-        ckks::add_scalar(logits, intercept);
-        const auto probabilities = ckks::evaluate(logistic, logits, relinearization);
+        const bytes reply = answer(weights, patients, relinearization, galois);
 
+        const auto probabilities = wire::read_ciphertext<params, 0>(reply);
         const auto answers = ckks::decrypt_slots(secret, probabilities);
         std::size_t right = 0;
         std::size_t alike = 0;

@@ -141,9 +141,9 @@ TEST_CASE("Galois keys other than those of the lists, in their order, are refuse
     CHECK(refused(wire::read_galois_keys<switching, 0, ckks::rotations<1, 2>, ckks::conjugation>) ==
           "set of Galois keys: got 2 keys, expected 3");
     CHECK(refused(wire::read_galois_keys<switching, 0, ckks::rotations<2>, ckks::conjugation>) ==
-          "set of Galois keys: got the key of the exponent 5, expected that of 25");
+          "set of Galois keys: got the key of the rotation by 1, expected that of the rotation by 2");
     CHECK(refused(wire::read_galois_keys<switching, 0, ckks::rotations<1, 2>>) ==
-          "set of Galois keys: got the key of the exponent 2047, expected that of 25");
+          "set of Galois keys: got the key of the conjugation, expected that of the rotation by 2");
     CHECK(refused(wire::read_galois_keys<switching, 1, ckks::rotations<1>, ckks::conjugation>) ==
           "set of Galois keys: level: got 0, expected 1");
     CHECK(why_galois_keys_refused(with_number(good, 60, std::uint32_t{0xFFFFFFFF})) ==
@@ -153,16 +153,16 @@ TEST_CASE("Galois keys other than those of the lists, in their order, are refuse
     // The second key: its exponent, and b, whose first limb is not below its prime.
     constexpr std::size_t second = 64 + 36 + 128 * (45 + 46);
     CHECK(why_galois_keys_refused(with_number(good, second, std::uint32_t{5})) ==
-          "set of Galois keys: got the key of the exponent 5, expected that of 2047");
+          "set of Galois keys: got the key of the rotation by 1, expected that of the conjugation");
     CHECK(why_galois_keys_refused(with_residues(good, second + 36, switching::basis::prime<0>, 45)) ==
-          "set of Galois keys: exponent 2047, b of digit 0, limb 0: got a residue 35184372060161, expected "
+          "set of Galois keys: the conjugation, b of digit 0, limb 0: got a residue 35184372060161, expected "
           "all below "
           "its prime 35184372060161");
     bytes message = good;
     std::fill(message.begin() + second + 36, message.end(), std::uint8_t{0});
-    CHECK(
-        why_galois_keys_refused(message) ==
-        "set of Galois keys: exponent 2047, b of digit 0, limb 0: every residue is 0, expected random ones");
+    CHECK(why_galois_keys_refused(message) ==
+          "set of Galois keys: the conjugation, b of digit 0, limb 0: every residue is 0, expected random "
+          "ones");
 }
 
 TEST_CASE("a list of whole turns has a message without keys") {
@@ -185,7 +185,8 @@ TEST_CASE("a key that was never filled is not written, and one of another number
               wire::write_galois_keys(ckks::galois_keys_at<switching, 1, ckks::rotations<2>>(
                   [&](word) { return key(counting_seed(1), b); }));
           }) ==
-          "set of Galois keys: exponent 25, b of digit 1, limb 0: every residue is 0, expected random ones");
+          "set of Galois keys: the rotation by 2, b of digit 1, limb 0: every residue is 0, expected random "
+          "ones");
     b.pop_back();
     CHECK(refusal<shape_error>([&] { key(counting_seed(1), b); }) ==
           "evaluation_key: got 1 polynomials b, expected one a digit: 2");

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <ranges>
 #include <span>
 #include <string>
 
@@ -223,6 +224,12 @@ template <parameter_set P, class F, int A, int B>
 void subtract_plain(ciphertext<P, A>&, const plaintext<P, F, B>&) = delete;  // encode_like(c, slots)
 template <parameter_set P, class F, int A, int B>
 void multiply_plain(ciphertext<P, A>&, const plaintext<P, F, B>&) = delete;  // encode_factor(c, slots)
+template <parameter_set P, int L, std::ranges::range Values>
+void add_plain(ciphertext<P, L>&, const Values&) = delete;  // encode_like(c, slots) first
+template <parameter_set P, int L, std::ranges::range Values>
+void subtract_plain(ciphertext<P, L>&, const Values&) = delete;  // encode_like(c, slots) first
+template <parameter_set P, int L, std::ranges::range Values>
+void multiply_plain(ciphertext<P, L>&, const Values&) = delete;  // encode_factor(c, slots) first
 
 /// Negates a ciphertext in place: a = -a.
 template <parameter_set P, int Level>

@@ -42,6 +42,27 @@ constexpr arith::word rotation_exponent(std::size_t step) noexcept {
     return arith::power_mod(5, step, 2 * P::degree);
 }
 
+/// The rotation as users write it: in [-N/4, N/4].
+template <parameter_set P>
+constexpr long long signed_step(std::size_t left) noexcept {
+    const auto step = static_cast<long long>(left);
+    return left > P::slots / 2 ? step - static_cast<long long>(P::slots) : step;
+}
+/// What errors call the key of X -> X^g.
+template <parameter_set P>
+std::string key_name(arith::word exponent) {
+    if (exponent == 2 * P::degree - 1) {
+        return "the conjugation";
+    }
+    arith::word g = 5;
+    for (std::size_t left = 1; left < P::slots; ++left, g = g * 5 % (2 * P::degree)) {
+        if (g == exponent) {
+            return "the rotation by " + std::to_string(signed_step<P>(left));
+        }
+    }
+    return "X^" + std::to_string(exponent);
+}
+
 template <class List>
 struct steps_of {
     static_assert(sizeof(List) == 0, "ckks::galois_keys: the lists are rotations<...> and conjugation");
@@ -235,9 +256,7 @@ ciphertext<P, Level> rotated(const ciphertext<P, Level>& c, const key_switch::bu
     if (with == nullptr) {
         std::string known;
         for (const std::size_t each : keys.steps()) {
-            const auto right = static_cast<long long>(P::slots) - static_cast<long long>(each);
-            known += (known.empty() ? "" : ", ") +
-                     std::to_string(each > P::slots / 2 ? -right : static_cast<long long>(each));
+            known += (known.empty() ? "" : ", ") + std::to_string(signed_step<P>(each));
         }
         throw parameter_error("rotate: got a step of " + std::to_string(step) +
                               ", expected one with a key: " + (known.empty() ? "none" : known));

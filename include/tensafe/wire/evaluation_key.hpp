@@ -107,7 +107,8 @@ std::vector<std::uint8_t> write_galois_keys(const ckks::galois_keys_at<P, Level,
             to.number<std::uint32_t>(static_cast<std::uint32_t>(keys.count));
             for (const auto& [move, key] : keys.keys()) {
                 to.number<std::uint32_t>(static_cast<std::uint32_t>(move.exponent()));
-                detail::write_evaluation_key(to, what, text_of({"exponent ", move.exponent(), ", "}), key);
+                detail::write_evaluation_key(to, what, ckks::detail::key_name<P>(move.exponent()) + ", ",
+                                             key);
             }
         });
 }
@@ -124,9 +125,12 @@ ckks::galois_keys_at<P, Level, Lists...> read_galois_keys(std::span<const std::u
     body.expect(count * (sizeof(std::uint32_t) + detail::evaluation_key_bytes<P, Level>));
     return keys([&](arith::word exponent) {
         const auto got = body.number<std::uint32_t>();
-        require<format_error>(got == exponent, {body.what(), ": got the key of the exponent ", got,
-                                                ", expected that of ", exponent});
-        return detail::read_evaluation_key<P, Level>(body, text_of({"exponent ", exponent, ", "}));
+        const std::string expected = ckks::detail::key_name<P>(exponent);
+        if (got != exponent) {
+            throw format_error(text_of({body.what(), ": got the key of ", ckks::detail::key_name<P>(got),
+                                        ", expected that of ", expected}));
+        }
+        return detail::read_evaluation_key<P, Level>(body, expected + ", ");
     });
 }
 

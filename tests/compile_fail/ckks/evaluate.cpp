@@ -89,6 +89,13 @@ void add_plain(ckks::ciphertext<P, 2>& c, const transformed<3>& p) {
 }
 #endif
 
+#ifdef ADD_SLOTS
+// expect: encode_like(c, slots) first
+void add_plain(ckks::ciphertext<P, 2>& c, const slots& values) {
+    ckks::add_plain(c, values);
+}
+#endif
+
 void multiply_plain(ckks::ciphertext<P>& c, encoded p) {
     ckks::multiply_plain(c, ckks::forward(std::move(p)));
 }
@@ -105,6 +112,12 @@ void multiply_plain(ckks::ciphertext<P>& c, const encoded& p) {
 // expect: encode_factor(c, slots)
 void multiply_plain(ckks::ciphertext<P, 2>& c, const transformed<3>& p) {
     ckks::multiply_plain(c, p);
+}
+#endif
+#ifdef MULTIPLY_SLOTS
+// expect: encode_factor(c, slots) first
+void multiply_plain(ckks::ciphertext<P, 2>& c, const slots& values) {
+    ckks::multiply_plain(c, values);
 }
 #endif
 

@@ -38,9 +38,10 @@ enum class error_code {
     block_limit,
     too_large,
     draining,
+    loading,
     internal,
 };
-inline constexpr std::size_t error_codes = 14;
+inline constexpr std::size_t error_codes = 15;
 
 const char* to_string(error_code code) noexcept;
 

@@ -5,7 +5,7 @@
 /** The codes of a server's errors (docs/service.md): session::refusal has the first ones, in its order. */
 export const codes = ["replayed", "unknown_block", "block_limit", "query_limit", "rate_limit", "malformed",
   "parameter_mismatch", "unsupported_version", "unknown_adapter", "not_authorised", "resume_failed", "too_large", "draining",
-  "internal"];
+  "loading", "internal"];
 /** The kinds of errors that exports.hpp tells apart, by their numbers. Larger ones are what a call was told. */
 const kinds = ["", "parameter", "range", "encoding", "format", "memory", "query_limit"];
 

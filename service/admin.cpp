@@ -29,7 +29,6 @@ using net::http_response;
 
 constexpr std::size_t token_digits = 64;
 constexpr std::size_t most_waiting = 16;
-constexpr std::size_t most_loads_told = 64;
 const std::string clients = "/admin/clients/";
 const std::string adapters = "/admin/adapters/";
 
@@ -70,6 +69,24 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
     return is_adapter_name(name) ? name : std::string();
 }
 
+std::filesystem::path folder_below(const std::filesystem::path& root, const std::string& directory) {
+    tensafe::require<tensafe::parameter_error>(
+        !root.empty(), {"this server was started without --adapter-root: it loads no adapters"});
+    std::error_code failure;
+    const std::filesystem::path folder = std::filesystem::canonical(root / directory, failure);
+    const auto is_below = [&](const std::filesystem::path& path) {
+        return std::mismatch(root.begin(), root.end(), path.begin(), path.end()).first == root.end();
+    };
+    // Links are followed before it is compared. Of what is elsewhere nobody learns whether it is there.
+    const bool fits = !failure && is_below(folder) && std::filesystem::is_directory(folder, failure);
+    const bool none =
+        failure == std::errc::no_such_file_or_directory && is_below((root / directory).lexically_normal());
+    tensafe::require<tensafe::parameter_error>(
+        fits, {"directory: got ", tensafe::in_quotes(directory), none ? ", which does not exist" : "",
+               ", expected a folder below the adapter root ", tensafe::in_quotes(root.native())});
+    return folder;
+}
+
 }  // namespace
 
 admin::admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
@@ -79,11 +96,6 @@ admin::admin(service& of, const std::filesystem::path& state, std::filesystem::p
       token_stays_secret_(token_stays_secret),
       drain_(std::move(drain)),
       token_digest_(digest_of(read_or_make_token(state / "admin_token"))) {}
-
-admin::~admin() {
-    const std::lock_guard lock(mutex_);
-    must_stop_ = true;
-}
 
 bool admin::is_allowed(std::string_view authorization) const {
     constexpr std::string_view scheme = "Bearer ";
@@ -99,7 +111,11 @@ http_response admin::answer(const net::http_request& request) {
         return problem(405, "expected GET");
     }
     if (request.target == "/healthz") {
-        return of_.draining() ? http_response{503, "draining\n"} : http_response{200, "ok\n"};
+        const auto [done, all, failure] = of_.loads().at_start();
+        return of_.draining() ? http_response{503, "draining\n"}
+               : done < all   ? http_response{503, tensafe::text_of({"loading: ", done, " of ", all,
+                                                                     " adapters are served\n"})}
+                              : http_response{200, "ok\n"};
     }
     if (!is_metrics && request.target.compare(0, 7, "/admin/") != 0) {
         return problem(404, "there is /healthz, /metrics, /v1/split and /admin/");
@@ -175,15 +191,13 @@ http_response admin::administer(const net::http_request& request) {
 }
 
 http_response admin::list() const {
+    // Before the adapters: what is loaded meanwhile stands in one of both.
     json loading = json::array();
-    {  // before the adapters: what is loaded meanwhile stands in one of both
-        const std::lock_guard lock(mutex_);
-        for (const auto& [name, each] : loads_) {
-            loading.push_back(
-                {{"name", name}, {"state", each.state}, {"done", each.done}, {"total", each.total}});
-            if (!each.failure.empty()) {
-                loading.back()["error"] = each.failure;
-            }
+    for (const adapter_load& each : of_.loads().loads()) {
+        loading.push_back(
+            {{"name", each.name}, {"state", to_string(each.at)}, {"done", each.done}, {"total", each.total}});
+        if (!each.failure.empty()) {
+            loading.back()["error"] = each.failure;
         }
     }
     json adapters_told = json::array();
@@ -210,24 +224,6 @@ http_response admin::list() const {
                                {"loading", loading}});
 }
 
-std::filesystem::path admin::folder_below_root(const std::string& directory) const {
-    tensafe::require<tensafe::parameter_error>(
-        !root_.empty(), {"this server was started without --adapter-root: it loads no adapters"});
-    std::error_code failure;
-    const std::filesystem::path folder = std::filesystem::canonical(root_ / directory, failure);
-    const auto is_below = [&](const std::filesystem::path& path) {
-        return std::mismatch(root_.begin(), root_.end(), path.begin(), path.end()).first == root_.end();
-    };
-    // Links are followed before it is compared. Of what is elsewhere nobody learns whether it is there.
-    const bool fits = !failure && is_below(folder) && std::filesystem::is_directory(folder, failure);
-    const bool none =
-        failure == std::errc::no_such_file_or_directory && is_below((root_ / directory).lexically_normal());
-    tensafe::require<tensafe::parameter_error>(
-        fits, {"directory: got ", tensafe::in_quotes(directory), none ? ", which does not exist" : "",
-               ", expected a folder below the adapter root ", tensafe::in_quotes(root_.native())});
-    return folder;
-}
-
 http_response admin::begin_load(const std::string& name, const std::string& body) {
     const auto asked = tensafe::io::parse_strict_json(body, "body", 8);
     const auto* const member = asked.items.size() == 1 ? asked.find("directory") : nullptr;
@@ -238,85 +234,33 @@ http_response admin::begin_load(const std::string& name, const std::string& body
         return problem(503, "this server stops");
     }
     const std::string& directory = member->text;
-    static_cast<void>(folder_below_root(directory));  // said at once
-    const std::lock_guard lock(mutex_);
-    if (const auto known = loads_.find(name); known != loads_.end() && known->second.state != "failed") {
-        return problem(409, tensafe::quote(name) + " is " + known->second.state + " already");
+    static_cast<void>(folder_below(root_, directory));  // said at once
+    // Asked again when it is read: what stands there may be another thing by then.
+    const auto read = [&service = of_, name, root = root_, directory] {
+        return service.read_adapter(name, folder_below(root, directory));
+    };
+    switch (of_.loads().begin({name, read}, most_waiting)) {
+        case adapter_loader::outcome::waiting:
+            return problem(409, tensafe::quote(name) + " is waiting already");
+        case adapter_loader::outcome::begun:
+            return problem(409, tensafe::quote(name) + " is packing already");
+        case adapter_loader::outcome::full:
+            return problem(429, "too many adapters wait to be loaded");
+        default:
+            return json_response(202, {{"name", name}, {"state", "waiting"}});
     }
-    if (queued_ >= most_waiting) {  // those that were removed, too, until it is their turn
-        return problem(429, "too many adapters wait to be loaded");
-    }
-    if (!loads_.contains(name) && loads_.size() >= most_loads_told) {
-        std::erase_if(loads_, [](const auto& each) { return each.second.state == "failed"; });
-    }
-    queue_.post({}, [this, name] { load_waiting(name); });
-    ++queued_;
-    loads_[name] = {directory, "waiting"};
-    return json_response(202, {{"name", name}, {"state", "waiting"}});
 }
 
 http_response admin::remove(const std::string& name) {
-    // Under the lock, so that a load of this name ends before or begins after.
-    const std::lock_guard lock(mutex_);
-    const auto told = loads_.find(name);
-    if (told != loads_.end() && told->second.state == "packing") {
-        return problem(409, tensafe::quote(name) + " is packing: remove it when that is done");
+    switch (of_.loads().remove(name)) {
+        case adapter_loader::outcome::begun:
+            return problem(409, tensafe::quote(name) + " is packing: remove it when that is done");
+        case adapter_loader::outcome::unknown:
+            return problem(404, "no adapter has the name " + tensafe::quote(name));
+        default:
+            of_.to_log().line(log_level::info, "adapter_removed", {{"adapter", name}});
+            return json_response(200, {{"name", name}, {"state", "removed"}});
     }
-    const bool was_told = told != loads_.end();
-    if (was_told) {
-        loads_.erase(told);  // its turn in the queue finds nothing
-        changed_.notify_all();
-    }
-    if (!of_.adapters().unload(name) && !was_told) {
-        return problem(404, "no adapter has the name " + tensafe::quote(name));
-    }
-    of_.to_log().line(log_level::info, "adapter_removed", {{"adapter", name}});
-    return json_response(200, {{"name", name}, {"state", "removed"}});
-}
-
-/// Called once for each time that somebody asked for it.
-void admin::load_waiting(const std::string& name) {
-    std::string directory;
-    {
-        const std::lock_guard lock(mutex_);
-        --queued_;
-        const auto asked = loads_.find(name);
-        if (asked == loads_.end() || asked->second.state != "waiting") {
-            return;
-        }
-        asked->second.state = "packing";
-        directory = asked->second.directory;
-    }
-    try {
-        const std::uint64_t version = of_.adapters().load(
-            name,
-            // Asked again: what stands there may be another thing by now.
-            [&] { return of_.read_adapter(name, folder_below_root(directory)); },
-            [&](std::size_t done, std::size_t total) {
-                const std::lock_guard lock(mutex_);
-                if (must_stop_) {
-                    throw tensafe::cancelled_error("admin: the server stops");
-                }
-                loads_[name].done = done;
-                loads_[name].total = total;
-            });
-        of_.to_log().line(log_level::info, "adapter_loaded", {{"adapter", name}, {"version", version}});
-        const std::lock_guard lock(mutex_);
-        loads_.erase(name);
-    } catch (const std::exception& e) {
-        of_.to_log().line(log_level::error, "adapter_failed", {{"adapter", name}, {"what", e.what()}});
-        const std::lock_guard lock(mutex_);
-        loads_[name].state = "failed";
-        loads_[name].failure = e.what();
-    }
-    changed_.notify_all();
-}
-
-void admin::wait_for_loads() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
-        return std::ranges::all_of(loads_, [](const auto& each) { return each.second.state == "failed"; });
-    });
 }
 
 }  // namespace split

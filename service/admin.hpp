@@ -1,23 +1,17 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "net/connection.hpp"
-#include "net/fair_queue.hpp"
 #include "service.hpp"
 
 namespace split {
 
-/// What is asked over HTTP: /healthz by anybody, /metrics and /admin/ with the token of a file. Adapters are
-/// loaded and packed on a thread of its own, one after the other, beside the service.
+/// What is asked over HTTP: /healthz by anybody, /metrics and /admin/ with the token of a file.
 ///
 /// Thread-safe.
 class admin {
@@ -32,31 +26,17 @@ class admin {
     admin(
         service& of, const std::filesystem::path& state, std::filesystem::path root,
         bool token_stays_secret = true, std::function<void()> drain = [] {});
-    ~admin();
     admin(const admin&) = delete;
     admin& operator=(const admin&) = delete;
 
     net::http_response answer(const net::http_request& request);
 
-    /// Waits until nothing is being loaded: for tests.
-    void wait_for_loads();
-
   private:
-    struct load {
-        std::string directory;  ///< as it was asked for
-        std::string state;      ///< "waiting", "packing", "failed"
-        std::size_t done = 0;
-        std::size_t total = 0;
-        std::string failure = {};
-    };
-
     bool is_allowed(std::string_view authorization) const;
     net::http_response administer(const net::http_request& request);
     net::http_response list() const;
     net::http_response begin_load(const std::string& name, const std::string& body);
     net::http_response remove(const std::string& name);
-    std::filesystem::path folder_below_root(const std::string& directory) const;
-    void load_waiting(const std::string& name);
 
     service& of_;
     std::filesystem::path root_;
@@ -64,12 +44,6 @@ class admin {
     const std::function<void()> drain_;
     std::atomic<bool> drained_ = false;
     std::string token_digest_;
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
-    std::map<std::string, load> loads_;
-    std::size_t queued_ = 0;  ///< jobs of queue_ that have not begun
-    bool must_stop_ = false;
-    net::fair_queue queue_{1};  ///< goes first: it ends what runs
 };
 
 }  // namespace split

@@ -24,7 +24,8 @@ service::service(service_options options)
       requests_(options_.allowed.requests_per_second, options_.allowed.requests_per_second),
       work_(options_.allowed.work_per_second, options_.allowed.work_per_second),
       handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once),
-      connections_(2 * options_.allowed.handshakes_per_second, 2 * options_.allowed.handshakes_at_once) {
+      connections_(2 * options_.allowed.handshakes_per_second, 2 * options_.allowed.handshakes_at_once),
+      loads_(adapters_, options_.to, options_.packing_threads) {
     tensafe::io::remove_partial_files(options_.state,
                                       {"admin_token", "certificate.pem", "certificate_key.pem.new"});
 }

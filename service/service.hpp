@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "adapter_loader.hpp"
 #include "client_list.hpp"
 #include "limits.hpp"
 #include "log.hpp"
@@ -36,6 +37,7 @@ struct service_options {
     bool addresses_are_tenants = false;
     pin_files pins;  ///< of adapters, which welcome shows
     log to;
+    std::size_t packing_threads = 1;  ///< that load adapters
 };
 
 /// What all connections of a server share: the adapters, the sessions, the limits and the counters. Has no
@@ -87,6 +89,7 @@ class service {
     tensafe::lora::adapter read_adapter(std::string_view name, const std::filesystem::path& folder) const;
 
     model_store& adapters() noexcept { return adapters_; }
+    adapter_loader& loads() noexcept { return loads_; }
     query_counts& counts() noexcept { return counts_; }
     tensafe::serving::meter& used() noexcept { return used_; }
     const log& to_log() const noexcept { return options_.to; }
@@ -113,6 +116,7 @@ class service {
     std::atomic<std::uint64_t> connections_made_{0};
     std::atomic<std::size_t> pooled_{0};  ///< as of the last look, and what was made and taken since
     std::atomic<std::size_t> busy_{0};    ///< requests being answered
+    adapter_loader loads_;                ///< goes first: it uses the rest
 };
 
 }  // namespace split

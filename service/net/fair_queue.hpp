@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -18,8 +19,8 @@
 namespace split::net {
 
 /// Runs jobs so that nobody waits for another's many or long ones: at once where nothing else runs, else on
-/// threads of its own, and next is the owner with the fewest jobs running, and among those the one whose jobs
-/// took least time since it came. Jobs of one owner begin in order. Thread-safe.
+/// threads of its own, and next is the owner with the fewest jobs running, among those the one whose jobs took
+/// least time since it came, and among those who waits longest. Jobs of one owner begin in order. Thread-safe.
 class fair_queue {
   public:
     explicit fair_queue(std::size_t threads) {
@@ -50,7 +51,7 @@ class fair_queue {
 
     /// Waits for the jobs on its own threads; those that wait are dropped.
     void stop() {
-        std::vector<std::deque<std::function<void()>>> dropped;  // outside the lock
+        std::vector<std::deque<waiting_job>> dropped;  // outside the lock
         {
             const std::lock_guard lock(mutex_);
             for (auto& [whose, of] : owners_) {
@@ -63,8 +64,12 @@ class fair_queue {
 
   private:
     using steady = std::chrono::steady_clock;
+    struct waiting_job {
+        std::uint64_t number;  ///< as they came
+        std::function<void()> what;
+    };
     struct owner {
-        std::deque<std::function<void()>> waiting;
+        std::deque<waiting_job> waiting;
         std::size_t running = 0;
         steady::duration used{};  ///< by its jobs, beside what whoever was next had when it came
     };
@@ -73,7 +78,7 @@ class fair_queue {
 
     owners::iterator add(const std::string& whose, std::function<void()> job) {
         const auto of = owners_.try_emplace(whose, owner{{}, 0, least_}).first;
-        of->second.waiting.push_back(std::move(job));
+        of->second.waiting.push_back({came_++, std::move(job)});
         ++waiting_;
         changed_.notify_one();
         return of;
@@ -84,7 +89,8 @@ class fair_queue {
         while (changed_.wait(lock, stop, [&] { return waiting_ > 0; })) {
             const auto order = [](const auto& each) {
                 const owner& of = each.second;
-                return std::tuple(of.waiting.empty(), of.running, of.used);
+                return std::tuple(of.waiting.empty(), of.running, of.used,
+                                  of.waiting.empty() ? 0 : of.waiting.front().number);
             };
             do_next_of(std::ranges::min_element(owners_, {}, order), lock);
         }
@@ -93,7 +99,7 @@ class fair_queue {
     /// Gives the lock back meanwhile; the owner stays where it is.
     void do_next_of(owners::iterator next, std::unique_lock<std::mutex>& lock) {
         owner& of = next->second;
-        std::function<void()> job = std::move(of.waiting.front());
+        std::function<void()> job = std::move(of.waiting.front().what);
         of.waiting.pop_front();
         --waiting_;
         ++of.running;
@@ -117,6 +123,7 @@ class fair_queue {
     std::condition_variable_any changed_;
     owners owners_;  ///< with a job that waits or runs
     std::size_t waiting_ = 0;
+    std::uint64_t came_ = 0;
     steady::duration least_{};  ///< used by whoever was next
     std::vector<std::jthread> threads_;
 };

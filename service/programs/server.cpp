@@ -27,6 +27,7 @@
 #include <string>
 #include <sys/stat.h>
 #include <system_error>
+#include <thread>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -248,8 +249,19 @@ bool stop_within(const sigset_t& signals, std::chrono::milliseconds time) {
 
 void serve(split::service& service, split::net::http_server& server, const sigset_t& signals,
            std::chrono::seconds drain_time) {
-    while (!stop_within(signals, 1s)) {
+    bool is_ready = false;
+    while (!stop_within(signals, is_ready ? 1s : 50ms)) {
         service.expire_sessions();
+        if (!is_ready) {
+            const auto [done, all, failure] = service.loads().at_start();
+            require<tensafe::error>(failure.empty(), {failure});
+            is_ready = done == all;
+            if (is_ready) {
+                std::printf("ready: %zu adapters are served\n", done);
+                static_cast<void>(std::fflush(stdout));
+                service.to_log().line(split::log_level::info, "ready", {{"adapters", std::uint64_t{done}}});
+            }
+        }
     }
     service.to_log().line(split::log_level::info, "draining");
     service.drain();
@@ -397,20 +409,11 @@ int run(arguments& a) {
             a.service.to.line(split::log_level::warning, event, {{"option", split::share_options[i]}});
         }
     }
+    a.service.packing_threads = std::thread::hardware_concurrency();
     split::service service(a.service);
-    try {
-        for (const auto& [name, folder] : adapters) {
-            static_cast<void>(service.adapters().load(
-                name, [&, of = name, from = folder] { return service.read_adapter(of, from); },
-                [&](std::size_t, std::size_t) {  // packing takes minutes where adapters are large
-                    if (stop_within(signals, 0ms)) {
-                        throw tensafe::cancelled_error("tensafe-server: a signal came");
-                    }
-                }));
-        }
-    } catch (const tensafe::cancelled_error&) {
-        service.to_log().line(split::log_level::info, "stopped");
-        return 0;
+    for (const auto& [name, folder] : adapters) {
+        const auto read = [&service, of = name, from = folder] { return service.read_adapter(of, from); };
+        service.loads().begin({name, read, true});
     }
     split::admin admin(service, a.service.state, a.adapter_root,
                        !a.insecure_plaintext || address.is_loopback(),
@@ -451,7 +454,7 @@ int run(arguments& a) {
 int main(int argc, char** argv) {
 #ifdef __GLIBC__
     // Keys and encryptions of zero take most of a session's memory: with it they go back to the system.
-    static_cast<void>(::mallopt(M_MMAP_THRESHOLD, 1 << 15));
+    
 #endif
     arguments a;
     a.service.state = "tensafe_server_state";

@@ -259,6 +259,28 @@ TEST_CASE("a queue takes turns: many jobs of one owner hold back no other's, nor
     CHECK(done == "abbbaaa");
 }
 
+TEST_CASE("of owners who used nothing yet the one that came first is next, whatever their names") {
+    std::string done;
+    std::latch begins(1);
+    std::latch is_first(1);
+    net::fair_queue queue(1);
+    queue.post("", [&] {
+        is_first.count_down();
+        begins.wait();
+    });
+    is_first.wait();
+    std::latch ends(4);
+    for (const char* const whose : {"d", "a", "c", "b"}) {
+        queue.post(whose, [&, whose] {
+            done += whose;
+            ends.count_down();
+        });
+    }
+    begins.count_down();
+    ends.wait();
+    CHECK(done == "dacb");
+}
+
 TEST_CASE("a queue that stops drops what waits and ends what runs") {
     std::atomic<int> done = 0;
     std::latch is_first(1);

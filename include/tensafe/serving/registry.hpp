@@ -174,8 +174,8 @@ class adapter_handle {
 ///
 /// Readers call `find` for each token or request. It copies a pointer to an immutable snapshot under a lock
 /// that nobody holds for longer than that, so a reader sees one version whole or another, and a packed
-/// adapter is found at once. Writers pack on their own threads, one at a time, and then exchange the
-/// snapshot.
+/// adapter is found at once. Writers pack on their own threads, with a budget one at a time, and then exchange
+/// the snapshot.
 ///
 /// Packed forms are kept within a budget: the least recently used ones are evicted. Their matrices stay, so
 /// that the next `find` packs the form again, without a file and with the same content and version number.
@@ -251,10 +251,15 @@ class registry {
         made.matrices = std::make_shared<const lora::adapter>(from());
         check_adapter(*made.matrices);
         made.bytes = checked(name, loader_.bytes_for(*made.matrices));
-        const std::lock_guard writing(writers_);
+        std::unique_lock writing(writers_, std::defer_lock);
+        if (budget_ != registry_options().memory_budget) {
+            writing.lock();
+        }
         const auto packed = pack(std::move(made), progress);
-        packed->version = ++versions_;
-        exchange([&](snapshot& next) { publish(next, packed); });
+        exchange([&](snapshot& next) {
+            packed->version = ++versions_;
+            publish(next, packed);
+        });
         return packed->version;
     }
 
@@ -418,9 +423,9 @@ class registry {
     const std::size_t budget_;
     mutable std::mutex readers_;    ///< guards the pointer current_
     std::mutex exchange_;           ///< held from reading the snapshot to exchanging it, never for long
-    std::recursive_mutex writers_;  ///< held while packing; recursive for callbacks that call the registry
+    std::recursive_mutex writers_;  ///< held while packing within a budget; callbacks may call the registry
     std::shared_ptr<const snapshot> current_ = std::make_shared<const snapshot>();
-    std::uint64_t versions_ = 0;  ///< the last one given
+    std::uint64_t versions_ = 0;  ///< the last one given; exchange_ guards it
     /// The bytes of all packed forms that live, kept or held by handles.
     std::shared_ptr<std::atomic<std::size_t>> accounted_ = std::make_shared<std::atomic<std::size_t>>(0);
 };

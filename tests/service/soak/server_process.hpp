@@ -45,7 +45,7 @@ class server_process {
         std::vector<std::string> arguments = {};
     };
 
-    /// Returns when it listens. @throws failure with the log if it does not
+    /// Returns when its adapters are served. @throws failure with the log if it does not
     explicit server_process(const options& how) : tls_(how.tls), state_(how.state) {
         std::filesystem::create_directories(how.state);
         std::filesystem::permissions(how.state, std::filesystem::perms::owner_all);
@@ -84,18 +84,18 @@ class server_process {
         ::close(out[1]);
         ::close(log[1]);
         reader_ = std::jthread([this, from = log[0]] { read_log(from); });
-        std::string line;
-        for (char c = 0; ::read(out[0], &c, 1) == 1 && c != '\n';) {
-            line += c;
+        std::string said;  // two lines: that it listens, and that its adapters are there
+        for (char c = 0; std::ranges::count(said, '\n') < 2 && ::read(out[0], &c, 1) == 1;) {
+            said += c;
         }
         ::close(out[0]);
-        const std::size_t place = line.find("://127.0.0.1:");
-        if (place == std::string::npos) {
+        const std::size_t place = said.find("://127.0.0.1:");
+        if (place == std::string::npos || std::ranges::count(said, '\n') < 2) {
             const int status = wait();
             throw failure("tensafe-server did not start: status " + std::to_string(status) + ": " +
                           take_log());
         }
-        port_ = static_cast<std::uint16_t>(std::strtoul(line.c_str() + place + 13, nullptr, 10));
+        port_ = static_cast<std::uint16_t>(std::strtoul(said.c_str() + place + 13, nullptr, 10));
     }
     server_process(const server_process&) = delete;
     server_process& operator=(const server_process&) = delete;

@@ -1,0 +1,150 @@
+#include "adapter_loader.hpp"
+
+#include <tensafe/core/error.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace split {
+
+using stage = adapter_load::stage;
+
+namespace {
+
+constexpr std::size_t most_failures = 64;  ///< that are told
+
+}  // namespace
+
+const char* to_string(stage at) noexcept {
+    return at == stage::waiting ? "waiting" : at == stage::begun ? "packing" : "failed";
+}
+
+adapter_loader::adapter_loader(model_store& to, log to_log, std::size_t threads)
+    : to_(to), log_(std::move(to_log)) {
+    for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
+        threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    }
+}
+
+adapter_loader::~adapter_loader() {
+    for (std::jthread& each : threads_) {
+        each.request_stop();
+    }
+    threads_.clear();
+}
+
+adapter_loader::place adapter_loader::find(std::string_view name) {
+    return std::ranges::find(loads_, name, &adapter_load::name);
+}
+
+adapter_loader::place adapter_loader::next() {
+    const auto waits = [](const adapter_load& each) { return each.at == stage::waiting; };
+    const place wanted =
+        std::ranges::find_if(loads_, [&](const adapter_load& each) { return waits(each) && each.is_wanted; });
+    return wanted != loads_.end() ? wanted : std::ranges::find_if(loads_, waits);
+}
+
+adapter_loader::outcome adapter_loader::begin(adapter_load what, std::size_t most_waiting) {
+    const std::lock_guard lock(mutex_);
+    if (const place known = find(what.name); known != loads_.end()) {
+        if (is_under_way(*known)) {
+            return known->at == stage::waiting ? outcome::waiting : outcome::begun;
+        }
+        loads_.erase(known);
+    }
+    const auto is_at = [](stage at) { return [at](const adapter_load& each) { return each.at == at; }; };
+    if (static_cast<std::size_t>(std::ranges::count_if(loads_, is_at(stage::waiting))) >= most_waiting) {
+        return outcome::full;
+    }
+    if (static_cast<std::size_t>(std::ranges::count_if(loads_, is_at(stage::failed))) >= most_failures) {
+        loads_.remove_if(is_at(stage::failed));
+    }
+    all_at_start_ += what.at_start ? 1 : 0;
+    loads_.push_back(std::move(what));
+    changed_.notify_all();
+    return outcome::done;
+}
+
+adapter_loader::outcome adapter_loader::remove(const std::string& name) {
+    const std::lock_guard lock(mutex_);  // a load of this name ends before or begins after
+    const place known = find(name);
+    if (known != loads_.end() && known->at == stage::begun) {
+        return outcome::begun;
+    }
+    const bool was_told = known != loads_.end();
+    if (was_told) {
+        loads_.erase(known);
+        changed_.notify_all();
+    }
+    return to_.unload(name) || was_told ? outcome::done : outcome::unknown;
+}
+
+std::optional<std::chrono::milliseconds> adapter_loader::want(std::string_view name) {
+    const std::lock_guard lock(mutex_);
+    const place known = find(name);
+    if (known == loads_.end() || !is_under_way(*known)) {
+        return std::nullopt;
+    }
+    known->is_wanted = true;
+    return std::chrono::milliseconds(known->at == stage::begun ? 250 : 1'000);
+}
+
+std::vector<adapter_load> adapter_loader::loads() const {
+    const std::lock_guard lock(mutex_);
+    return {loads_.begin(), loads_.end()};
+}
+
+adapter_loader::progress adapter_loader::at_start() const {
+    const std::lock_guard lock(mutex_);
+    progress result{all_at_start_, all_at_start_};
+    for (const adapter_load& each : loads_) {
+        result.done -= each.at_start ? 1 : 0;
+        if (each.at_start && result.failure.empty()) {
+            result.failure = each.failure;
+        }
+    }
+    return result;
+}
+
+void adapter_loader::wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return std::ranges::none_of(loads_, is_under_way); });
+}
+
+void adapter_loader::work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [&] { return next() != loads_.end(); }) && !stop.stop_requested()) {
+        const place mine = next();
+        mine->at = stage::begun;
+        lock.unlock();
+        load(stop, mine);
+        lock.lock();
+        changed_.notify_all();
+    }
+}
+
+/// Nobody else removes what is being packed.
+void adapter_loader::load(const std::stop_token& stop, place which) {
+    try {
+        const std::uint64_t version =
+            to_.load(which->name, which->from, [&](std::size_t done, std::size_t total) {
+                if (stop.stop_requested()) {
+                    throw tensafe::cancelled_error("adapter_loader: the server stops");
+                }
+                const std::lock_guard lock(mutex_);
+                which->done = done;
+                which->total = total;
+            });
+        log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", version}});
+        const std::lock_guard lock(mutex_);
+        loads_.erase(which);
+    } catch (const std::exception& e) {
+        log_.line(log_level::error, "adapter_failed", {{"adapter", which->name}, {"what", e.what()}});
+        const std::lock_guard lock(mutex_);
+        which->at = stage::failed;
+        which->failure = e.what();
+    }
+}
+
+}  // namespace split

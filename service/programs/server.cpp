@@ -33,10 +33,6 @@
 #include <utility>
 #include <vector>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include "../admin.hpp"
 #include "../client_list.hpp"
 #include "../net/http_server.hpp"
@@ -452,10 +448,6 @@ int run(arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-#ifdef __GLIBC__
-    // Keys and encryptions of zero take most of a session's memory: with it they go back to the system.
-    
-#endif
     arguments a;
     a.service.state = "tensafe_server_state";
     CLI::App app(description, "tensafe-server");

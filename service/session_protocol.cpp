@@ -302,12 +302,11 @@ void session_protocol::greet(hello heard) {
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
         if (const auto wait = of_.loads_.want(heard.adapter)) {
-            throw refusal{
-                error_code::loading,
-                tensafe::text_of({"hello: the adapter ", tensafe::in_quotes(heard.adapter),
-                                  " is being packed; come again in ", wait->count(), " ms"}),
-                {},
-                static_cast<std::uint64_t>(wait->count())};
+            throw refusal{error_code::loading,
+                          tensafe::text_of({"hello: the adapter ", tensafe::in_quotes(heard.adapter),
+                                            " is being packed; come again in ", wait->count(), " ms"}),
+                          {},
+                          static_cast<std::uint64_t>(wait->count())};
         }
         model_ = of_.adapters_.find(heard.adapter);  // loaded meanwhile
     }

@@ -19,8 +19,9 @@
 namespace split::net {
 
 /// Runs jobs so that nobody waits for another's many or long ones: at once where nothing else runs, else on
-/// threads of its own, and next is the owner with the fewest jobs running, among those the one whose jobs took
-/// least time since it came, and among those who waits longest. Jobs of one owner begin in order. Thread-safe.
+/// threads of its own, and next is the owner with the fewest jobs running, among those the one whose jobs
+/// took least time since it came, and among those who waits longest. Jobs of one owner begin in order.
+/// Thread-safe.
 class fair_queue {
   public:
     explicit fair_queue(std::size_t threads) {

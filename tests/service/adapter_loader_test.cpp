@@ -1,4 +1,5 @@
-// Adapters are loaded beside the service: in which order, how many at once, and what a client hears meanwhile.
+// Adapters are loaded beside the service: in which order, how many at once, and what a client hears
+// meanwhile.
 #include "../../service/adapter_loader.hpp"
 
 #include <latch>

@@ -174,8 +174,8 @@ class adapter_handle {
 ///
 /// Readers call `find` for each token or request. It copies a pointer to an immutable snapshot under a lock
 /// that nobody holds for longer than that, so a reader sees one version whole or another, and a packed
-/// adapter is found at once. Writers pack on their own threads, with a budget one at a time, and then exchange
-/// the snapshot.
+/// adapter is found at once. Writers pack on their own threads, with a budget one at a time, and then
+/// exchange the snapshot.
 ///
 /// Packed forms are kept within a budget: the least recently used ones are evicted. Their matrices stay, so
 /// that the next `find` packs the form again, without a file and with the same content and version number.

@@ -125,3 +125,18 @@ TEST_CASE("a matrix whose shape and values differ is refused") {
     CHECK_THROWS_WITH_AS(entropy_bits(m), "entropy_bits: got 5 values for a 2 x 3 matrix, expected 6",
                          tensafe::shape_error);
 }
+
+TEST_CASE("values are sorted as by std::sort, however many they are") {
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{512}, std::size_t{5000}}) {
+        std::vector<float> values = random_state(count, count);
+        for (std::size_t i = 0; i < count; ++i) {
+            values[i] *= std::ldexp(1.0F, static_cast<int>(i % 250) - 140);
+            values[i] = i % 7 == 0 ? 0.0F : i % 11 == 0 ? -0.0F : values[i];
+        }
+        std::vector<float> expected = values;
+        std::sort(expected.begin(), expected.end());
+        detail::sort_values(values);
+        CHECK(values == expected);
+    }
+}

@@ -57,7 +57,7 @@ std::string read_or_make_token(const std::filesystem::path& path) {
         text.pop_back();
     }
     static_cast<void>(
-        tensafe::keystore::from_hex<token_digits / 2>(text, tensafe::quote(path.string()) + ": admin token"));
+        tensafe::keystore::from_hex<token_digits / 2>(text, tensafe::quote(path.string()) + ": token"));
     return text;
 }
 
@@ -95,14 +95,19 @@ admin::admin(service& of, const std::filesystem::path& state, std::filesystem::p
       root_(root.empty() ? std::move(root) : std::filesystem::canonical(root)),
       token_stays_secret_(token_stays_secret),
       drain_(std::move(drain)),
-      token_digest_(digest_of(read_or_make_token(state / "admin_token"))) {}
+      token_digest_(digest_of(read_or_make_token(state / "admin_token"))),
+      metrics_digest_(digest_of(read_or_make_token(state / "metrics_token"))) {}
 
-bool admin::is_allowed(std::string_view authorization) const {
+bool admin::is_allowed(const net::http_request& request) const {
     constexpr std::string_view scheme = "Bearer ";
+    const std::string_view shown = request.authorization;
     // Digests have one length, and what a comparison of them tells is nothing of the token.
-    return authorization.starts_with(scheme) &&
-           CRYPTO_memcmp(digest_of(authorization.substr(scheme.size())).data(), token_digest_.data(),
-                         token_digest_.size()) == 0;
+    const auto is = [&](const std::string& digest) {
+        return CRYPTO_memcmp(digest_of(shown.substr(scheme.size())).data(), digest.data(), digest.size()) ==
+               0;
+    };
+    return shown.starts_with(scheme) &&
+           (is(token_digest_) || (request.target == "/metrics" && is(metrics_digest_)));
 }
 
 http_response admin::answer(const net::http_request& request) {
@@ -124,19 +129,22 @@ http_response admin::answer(const net::http_request& request) {
         return problem(
             403, "the token would go in the clear: expected a server with TLS, or at a loopback address");
     }
-    if (!is_allowed(request.authorization)) {
+    if (!is_allowed(request)) {
         if (of_.take_handshake(request.address).count() > 0) {
             return problem(429, "too many attempts of this address");
         }
         of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}},
                           request.address);
-        return problem(401,
-                       "expected the header Authorization: Bearer, with the token of the file admin_token");
+        return problem(
+            401,
+            "expected the header Authorization: Bearer, with the token of the file admin_token, or "
+            "for /metrics of metrics_token");
     }
     if (is_metrics) {
         return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8"};
     }
-    if (request.body_follows && request.method == "PUT" && !rest_of(request.target, adapters).empty()) {
+    if (request.body_follows && (request.method == "PUT" || request.method == "POST") &&
+        !rest_of(request.target, adapters).empty()) {
         return {100, {}};  // what follows is wanted
     }
     try {
@@ -178,7 +186,10 @@ http_response admin::administer(const net::http_request& request) {
         if (request.method == "PUT") {
             return begin_load(name, request.body);
         }
-        return request.method == "DELETE" ? remove(name) : problem(405, "expected PUT or DELETE");
+        if (request.method == "POST") {
+            return give_back(name, request);
+        }
+        return request.method == "DELETE" ? remove(name) : problem(405, "expected PUT, POST or DELETE");
     }
     if (!client.empty()) {
         if (request.method != "DELETE") {
@@ -249,6 +260,45 @@ http_response admin::begin_load(const std::string& name, const std::string& body
         default:
             return json_response(202, {{"name", name}, {"state", "waiting"}});
     }
+}
+
+/// Answers of each input that crashes counted and nobody got, in one row. With 0 it only says what counts.
+http_response admin::give_back(const std::string& name, const net::http_request& request) {
+    const auto asked = tensafe::io::parse_strict_json(request.body, "body", 8);
+    asked.check_members(2, "body");
+    const std::uint64_t answers = asked.at("answers", "body").checked_count("answers");
+    const std::string whose = asked.at("of", "body").checked_string("of");
+    const auto model = of_.adapters().find(name);
+    if (!model) {
+        return problem(404, "no adapter has the name " + tensafe::quote(name));
+    }
+    constexpr std::array<std::string_view, 3> scopes{"client=", "tenant=", "all"};
+    const auto kind = std::ranges::find_if(scopes, [&](auto each) { return whose.starts_with(each); });
+    const std::string who = kind == scopes.end() ? "" : whose.substr(kind->size());
+    const auto row = static_cast<std::size_t>(kind - scopes.begin());
+    if (who.empty() != (row == 2)) {
+        return problem(400, "of: got " + tensafe::quote(whose) + ", expected client=KEY, tenant=NAME or all");
+    }
+    const auto account = of_.counts().account_of(who, who, model->counted_as);
+    std::uint64_t most = 0;
+    std::vector<std::uint64_t> bits;
+    for (std::size_t group = 0; group < model->groups.size(); ++group) {
+        const std::uint64_t one = model->groups[group].request;
+        most = std::max(most, of_.counts().used(account, group)[row] / one);
+        bits.push_back(answers * one);
+    }
+    tensafe::require<tensafe::parameter_error>(
+        answers <= most, {"answers: got ", answers, ", expected at most the ", most, " that count"});
+    if (answers > 0) {
+        static_cast<void>(of_.counts().give_back(account[row], std::move(bits)));
+        of_.to_log().line(log_level::warning, "answers_given_back",
+                          {{"adapter", name},
+                           {"of", row == 0 ? std::string_view(whose).substr(0, 15) : std::string_view(whose)},
+                           {"answers", answers},
+                           {"address", request.address}});
+    }
+    return json_response(
+        200, {{"adapter", name}, {"of", whose}, {"given_back", answers}, {"counted", most - answers}});
 }
 
 http_response admin::remove(const std::string& name) {

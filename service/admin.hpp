@@ -11,13 +11,15 @@
 
 namespace split {
 
-/// What is asked over HTTP: /healthz by anybody, /metrics and /admin/ with the token of a file.
+/// What is asked over HTTP: /healthz by anybody, /admin/ with the token of a file, /metrics with that or its
+/// own.
 ///
 /// Thread-safe.
 class admin {
   public:
     /// @param of    outlives this
-    /// @param state where `admin_token` is, made if it is not there: 64 hexadecimal digits, mode 0600
+    /// @param state where `admin_token` and `metrics_token` are, made if not there: 64 hexadecimal digits,
+    ///              mode 0600
     /// @param root  adapters are loaded from folders below it, and from nowhere else; empty: none are
     /// @param token_stays_secret  whether nobody on the way sees what is sent: TLS, or this machine alone. If
     ///                            not, both are refused
@@ -32,11 +34,12 @@ class admin {
     net::http_response answer(const net::http_request& request);
 
   private:
-    bool is_allowed(std::string_view authorization) const;
+    bool is_allowed(const net::http_request& request) const;
     net::http_response administer(const net::http_request& request);
     net::http_response list() const;
     net::http_response begin_load(const std::string& name, const std::string& body);
     net::http_response remove(const std::string& name);
+    net::http_response give_back(const std::string& name, const net::http_request& request);
 
     service& of_;
     std::filesystem::path root_;
@@ -44,6 +47,7 @@ class admin {
     const std::function<void()> drain_;
     std::atomic<bool> drained_ = false;
     std::string token_digest_;
+    std::string metrics_digest_;
 };
 
 }  // namespace split

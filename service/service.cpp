@@ -26,8 +26,8 @@ service::service(service_options options)
       handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once),
       connections_(2 * options_.allowed.handshakes_per_second, 2 * options_.allowed.handshakes_at_once),
       loads_(adapters_, options_.to, options_.packing_threads) {
-    tensafe::io::remove_partial_files(options_.state,
-                                      {"admin_token", "certificate.pem", "certificate_key.pem.new"});
+    tensafe::io::remove_partial_files(
+        options_.state, {"admin_token", "metrics_token", "certificate.pem", "certificate_key.pem.new"});
 }
 
 std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
@@ -51,6 +51,13 @@ void service::expire_sessions() {
     if (expired > 0) {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
     }
+    // Each time: one may have said hello while the list was replaced.
+    const std::size_t unlisted =
+        sessions_.end_all([&](const session& s) { return tenant_of(s.client, s.address) != s.tenant; },
+                          "the list of clients was changed");
+    if (unlisted > 0) {
+        options_.to.line(log_level::info, "sessions_unlisted", {{"count", std::uint64_t{unlisted}}});
+    }
     pooled_ = sessions_.pool_size();
     for (rate_limiter* const each : {&requests_, &work_, &handshakes_, &connections_}) {
         each->sweep(options_.now());
@@ -71,14 +78,21 @@ void service::origin_refused(const std::string& origin, const std::string& addre
                      {{"origin", std::string_view(origin).substr(0, 200)}, {"address", address}}, address);
 }
 
-query_counts::account service::account_of(const session& of, const served_model& model) const {
-    std::string tenant;
+std::optional<std::string> service::tenant_of(std::string_view client, const std::string& address) const {
     if (options_.addresses_are_tenants) {
-        tenant = "address " + of.address;  // a space, which no tenant's name has
-    } else if (options_.clients) {
-        tenant = options_.clients->find(of.client)->second;  // it has a session: it is listed
+        return "address " + address;  // a space, which no tenant's name has
     }
-    return counts_.account_of(of.client, tenant, model.counted_as);
+    const std::lock_guard lock(list_mutex_);
+    if (!options_.clients) {
+        return std::string();
+    }
+    const auto known = options_.clients->find(client);
+    return known == options_.clients->end() ? std::nullopt : std::optional(known->second);
+}
+
+void service::relist(std::optional<client_list> clients) {
+    const std::lock_guard lock(list_mutex_);
+    options_.clients = std::move(clients);
 }
 
 std::optional<double> service::used_share(std::string_view adapter) const {
@@ -100,7 +114,9 @@ std::chrono::milliseconds service::take_handshake(const std::string& address) {
 }
 
 std::size_t service::forget(std::string_view client, std::size_t ended) {
-    const std::size_t sessions = ended + sessions_.forget(client);
+    const std::size_t sessions =
+        ended +
+        sessions_.end_all([&](const session& s) { return s.client == client; }, "this client was forgotten");
     static_cast<void>(used_.forget_client(client));
     options_.to.line(log_level::info, "client_forgotten",
                      {{"client", prefix_of(client)}, {"sessions", std::uint64_t{sessions}}});

@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "adapter_loader.hpp"
@@ -67,9 +69,13 @@ class service {
     void drain() noexcept { draining_ = true; }
     bool draining() const noexcept { return draining_; }
 
-    /// To be called every second or so: sessions that waited too long are dropped, and names whose rates
-    /// count nothing any more.
+    /// To be called every second or so: sessions that waited too long are dropped, those of clients that are
+    /// on the list no more or with another tenant, and names whose rates count nothing any more.
     void expire_sessions();
+    /// Who may open sessions from now on. Not for a service without a list, nor nothing for one with it.
+    void relist(std::optional<client_list> clients);
+    /// The tenant of a client that comes from this limited_address; nothing: it may not come.
+    std::optional<std::string> tenant_of(std::string_view client, const std::string& address) const;
     /// Takes one of the handshakes of this address.
     /// @return as rate_limiter::take
     std::chrono::milliseconds take_handshake(const std::string& address);
@@ -99,9 +105,8 @@ class service {
   private:
     friend class session_protocol;
 
-    query_counts::account account_of(const session& of, const served_model& model) const;
-
     service_options options_;
+    mutable std::mutex list_mutex_;  ///< of options_.clients
     model_store adapters_;
     session_table sessions_;
     query_counts counts_;

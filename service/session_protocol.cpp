@@ -288,7 +288,7 @@ void session_protocol::greet(hello heard) {
     check_set(heard.set, "hello");
     const std::string client = tensafe::keystore::hex(heard.client);
     const bool fits = is_signed(heard);
-    const bool is_listed = !of_.options_.clients || of_.options_.clients->contains(client);
+    const bool is_listed = of_.tenant_of(client, address_).has_value();
     if (fits && !is_listed) {
         of_.options_.to.line(log_level::warning, "client_not_listed",
                              {{"connection", number_}, {"client", prefix_of(client)}, {"address", address_}},
@@ -352,8 +352,12 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     session made;
     made.client = tensafe::keystore::hex(hello_->client);
     made.address = limited_address(address_);
+    const auto tenant = of_.tenant_of(made.client, made.address);
+    require(tenant.has_value(), error_code::not_authorised,
+            {"hello: the client ", made.client, " was taken off --clients"});
+    made.tenant = *tenant;
     made.frames = frames_;
-    account_ = of_.account_of(made, *model_);
+    account_ = of_.counts_.account_of(made.client, made.tenant, model_->counted_as);
     try {
         made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message,
                                         std::make_unique<counts_of_session>(of_, model_, account_, made));
@@ -393,7 +397,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
              "waits: say hello"});
     // The model of the session lives as long as the session does.
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
-    account_ = of_.account_of(*session_, *model_);
+    account_ = of_.counts_.account_of(session_->client, session_->tenant, model_->counted_as);
     frames_ = session_->frames;
     // What is computed for the old connection is kept before the client asks for it again.
     const std::lock_guard lock(session_->evaluator->answering);

@@ -104,14 +104,15 @@ std::vector<session_table::pointer> session_table::take_out(Condition condition)
     return taken;
 }
 
-std::size_t session_table::forget(std::string_view client) {
-    const auto forgotten = take_out([&](const session& s) { return s.client == client; });
-    for (const pointer& s : forgotten) {
+std::size_t session_table::end_all(const std::function<bool(const session&)>& condition,
+                                   const std::string& reason) {
+    const auto ended = take_out(condition);
+    for (const pointer& s : ended) {
         if (const auto connection = s->control_.lock()) {
-            connection->end(net::close_normal, "this client was forgotten");
+            connection->end(net::close_normal, reason);
         }
     }
-    return forgotten.size();
+    return ended.size();
 }
 
 std::size_t session_table::expire(time_point now) {

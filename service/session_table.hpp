@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,7 @@ class session {
     std::string id;                          ///< 32 hexadecimal digits, drawn at random
     std::string client;                      ///< its Ed25519 public key, 64 digits
     std::string address;                     ///< where it opened, as limited_address
+    std::string tenant;                      ///< whose limit it counts in too; empty: the client's alone
     frame_form frames = frame_form::binary;  ///< what messages come in
     /// The version of the adapter that it opened with, whatever is loaded later; the client's
     /// re-randomization key, 66 KB; for requests and for blocks, once they came, 131 KB each and
@@ -84,8 +86,9 @@ class session_table {
     void lose(const session& of, std::uint64_t connection, time_point now);
     /// The session is over. Whether this connection had it: else it stays.
     bool end(const session& of, std::uint64_t connection);
-    /// All sessions of a client are over and their connections are ended. @return how many there were
-    std::size_t forget(std::string_view client);
+    /// All sessions that `condition` holds for are over and their connections are ended, with this reason. It
+    /// asks this table nothing. @return how many there were
+    std::size_t end_all(const std::function<bool(const session&)>& condition, const std::string& reason);
     /// Drops sessions that waited too long. @return how many
     std::size_t expire(time_point now);
 

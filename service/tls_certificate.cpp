@@ -7,7 +7,6 @@
 #include <tensafe/keystore/openssl.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
-#include <tensafe/serving/file_store.hpp>
 
 #include <openssl/bio.h>
 #include <openssl/ec.h>
@@ -168,7 +167,6 @@ tls_files prepare_certificate(const std::filesystem::path& folder, const std::ve
                               std::chrono::system_clock::time_point now) {
     tls_files files{folder / "certificate.pem", folder / "certificate_key.pem"};
     const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-    const auto alone = tensafe::serving::lock_folder(folder);
     const auto is_there = [](const std::filesystem::path& path) {
         return std::filesystem::exists(std::filesystem::symlink_status(path));
     };

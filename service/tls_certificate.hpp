@@ -16,8 +16,8 @@ struct tls_files {
 
 /// The development certificate of a folder: `certificate.pem` and `certificate_key.pem`, made if neither is
 /// there, or a process died while it made them. It is self-signed, of a P-256 key, good for a year, for
-/// localhost, 127.0.0.1, ::1 and `hosts`; a client must be given the file. The folder is held meanwhile
-/// (lock_folder).
+/// localhost, 127.0.0.1, ::1 and `hosts`; a client must be given the file. Nobody else may use the folder
+/// meanwhile (lock_folder).
 /// @param hosts  further names and addresses that it must be for
 /// @param now    for tests
 /// @throws tensafe::io_error if the folder cannot be written or the key is open to others;

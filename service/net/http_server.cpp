@@ -214,7 +214,7 @@ place::~place() {
     of.give_back(*this);
 }
 
-/// What a page of this server may do: what it needs, and from here alone.
+/// What a browser may do with a response: what a page of this server needs, and from here alone.
 constexpr std::array<std::pair<const char*, const char*>, 6> page_headers{
     {{"Content-Security-Policy",
       "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; "
@@ -229,6 +229,7 @@ constexpr std::array<std::pair<const char*, const char*>, 6> page_headers{
 struct shared_parts {
     const http_server_options options;
     const http_server_handlers handlers;
+    std::mutex settings{};               ///< of what may be replaced while it runs
     std::vector<std::string> origins{};  ///< of pages that may come
     places who{options.connections, options.connections_of_address};
     fair_queue frames{options.threads};
@@ -433,6 +434,7 @@ class connection final : public connection_control, public std::enable_shared_fr
     template <class Header>
     bool is_allowed_origin(const Header& header) {
         origin_ = std::string(header[http::field::origin]);
+        const std::lock_guard lock(of_.settings);
         return header.count(http::field::origin) == 0 ||
                (header.count(http::field::origin) == 1 &&
                 std::ranges::find(of_.origins, origin_) != of_.origins.end());
@@ -482,10 +484,11 @@ class connection final : public connection_control, public std::enable_shared_fr
         response_ = {static_cast<http::status>(from.status), parser_->get().version()};
         response_.set(http::field::content_type, from.content_type);
         response_.set(http::field::cache_control, from.page ? "no-cache" : "no-store");
-        if (from.page) {
-            for (const auto& [name, value] : page_headers) {
-                response_.set(name, value);
-            }
+        for (const auto& [name, value] : page_headers) {
+            response_.set(name, value);
+        }
+        if (of_.options.secure) {
+            response_.set("Strict-Transport-Security", "max-age=31536000");
         }
         if (from.status == 426) {
             response_.set(http::field::upgrade, "websocket");
@@ -788,11 +791,12 @@ struct http_server::state : shared_parts {
             return;
         }
         socket.set_option(tcp::no_delay(true), failure);
+        const std::lock_guard lock(settings);
         std::make_shared<connection>(*this, std::move(seat), std::move(socket), secure ? &*secure : nullptr)
             ->begin();
     }
 
-    std::optional<asio::ssl::context> secure;
+    std::optional<asio::ssl::context> secure;  ///< what it began goes on without it
     std::vector<worker> workers;  // destroy what is left of connections, which look at what stands above
     tcp::acceptor acceptor;
     std::uint16_t port = 0;
@@ -818,7 +822,14 @@ std::uint16_t http_server::port() const noexcept {
 }
 
 void http_server::allow_origins(std::vector<std::string> origins) {
+    const std::lock_guard lock(state_->settings);
     state_->origins = std::move(origins);
+}
+
+void http_server::use_certificate(const tls_files& files) {
+    asio::ssl::context fresh = tls_context(files);
+    const std::lock_guard lock(state_->settings);
+    state_->secure = std::move(fresh);
 }
 
 void http_server::run() {

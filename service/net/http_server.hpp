@@ -74,8 +74,10 @@ class http_server {
 
     std::uint16_t port() const noexcept;
 
-    /// WebSockets of pages of these origins may come; of others none. Before run.
+    /// From now on WebSockets of pages of these origins may come; of others none.
     void allow_origins(std::vector<std::string> origins);
+    /// From now on newcomers are shown this one, where there is TLS. @throws std::exception if it is no good
+    void use_certificate(const tls_files& files);
     /// Starts the threads. Once.
     void run();
     /// WebSocket connections get their handler's last words, each when it has answered what it is at, and

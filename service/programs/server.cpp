@@ -112,11 +112,12 @@ constexpr const char* footer =
     "Files:\n"
     "  STATE/certificate.pem, certificate_key.pem  made at the first start; clients trust the first "
     "(--trust)\n"
-    "  STATE/admin_token                           what /metrics and /admin/ ask for\n"
+    "  STATE/admin_token, metrics_token            what /admin/ and /metrics ask for\n"
     "  STATE/usage, usage_key                      counts of query limits: back up both together\n"
     "Signals:\n"
-    "  SIGTERM, SIGINT and SIGHUP end it after what is under way, --drain-seconds at most; a second one at "
-    "once.\n"
+    "  SIGTERM and SIGINT end it after what is under way, --drain-seconds at most; a second one at once.\n"
+    "  SIGHUP reads the file of --config again: clients and their file, certificate and key, host and "
+    "origin.\n"
     "Exit status:\n"
     "  0 after a signal, 1 after an error, more than 100 for wrong options.\n"
     "Log:\n"
@@ -226,6 +227,7 @@ void read_listen(arguments& a) {
 /// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever
 /// read the log may go, and a limit on file sizes is a full disk: SIGPIPE and SIGXFSZ are ignored, so that
 /// the write fails, with EPIPE or EFBIG.
+/// @return those that end it
 sigset_t block_signals() {
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
     static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));
@@ -233,20 +235,27 @@ sigset_t block_signals() {
     sigemptyset(&waited_for);
     sigaddset(&waited_for, SIGTERM);
     sigaddset(&waited_for, SIGINT);
+    const sigset_t ending = waited_for;
     sigaddset(&waited_for, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &waited_for, nullptr);
-    return waited_for;
+    return ending;
 }
 
-bool stop_within(const sigset_t& signals, std::chrono::milliseconds time) {
+/// @return which one came; 0: none
+int signal_within(const sigset_t& signals, std::chrono::milliseconds time) {
     const timespec wait{static_cast<std::time_t>(time.count() / 1000), (time.count() % 1000) * 1'000'000};
-    return sigtimedwait(&signals, nullptr, &wait) > 0;
+    return std::max(sigtimedwait(&signals, nullptr, &wait), 0);
 }
 
 void serve(split::service& service, split::net::http_server& server, const sigset_t& signals,
-           std::chrono::seconds drain_time) {
+           std::chrono::seconds drain_time, const std::function<void()>& reload) {
+    sigset_t waited_for = signals;
+    sigaddset(&waited_for, SIGHUP);
     bool is_ready = false;
-    while (!stop_within(signals, is_ready ? 1s : 50ms)) {
+    for (int came = 0; came == 0 || came == SIGHUP; came = signal_within(waited_for, is_ready ? 1s : 50ms)) {
+        if (came == SIGHUP) {
+            reload();
+        }
         service.expire_sessions();
         if (!is_ready) {
             const auto [done, all, failure] = service.loads().at_start();
@@ -264,7 +273,7 @@ void serve(split::service& service, split::net::http_server& server, const sigse
     server.drain();
     const auto end = std::chrono::steady_clock::now() + drain_time;
     while (!server.wait_until_drained(50ms) && std::chrono::steady_clock::now() < end &&
-           !stop_within(signals, 0ms)) {
+           signal_within(signals, 0ms) == 0) {
     }
     server.stop();
     try {
@@ -279,13 +288,15 @@ void serve(split::service& service, split::net::http_server& server, const sigse
 void prepare_state(const std::filesystem::path& folder) {
     const std::string option = text_of({"--state ", in_quotes(folder.native()), ": "});
     std::error_code failure;
-    const bool was_there = std::filesystem::exists(folder, failure);
-    std::filesystem::create_directories(folder, failure);
+    const std::filesystem::path own = folder.has_filename() ? folder : folder.parent_path();  // of "own/"
+    if (own.has_parent_path()) {
+        std::filesystem::create_directories(own.parent_path(), failure);
+    }
+    if (!failure && ::mkdir(own.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+        failure.assign(errno, std::generic_category());
+    }
     require<io_error>(!failure, {option, "cannot make the folder: ", failure.message(),
                                  ", expected one that is there or can be made"});
-    if (!was_there) {
-        std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
-    }
     struct ::stat status {};
     if (::stat(folder.c_str(), &status) != 0) {
         tensafe::io::throw_io_error(folder, "read the owner", errno);
@@ -316,8 +327,21 @@ std::map<std::string, std::filesystem::path> read_named(const char* option, cons
     return result;
 }
 
+/// @return who may come, for people
+std::string read_clients(arguments& a) {
+    require<parameter_error>(
+        a.clients.empty() == a.anybody,
+        {a.anybody ? "got both --clients and" : "got neither --clients nor",
+         " --anybody, expected one: --clients FILE, the public keys that may come, or --anybody"});
+    if (a.anybody) {
+        return "anybody";
+    }
+    a.service.clients = split::read_client_list(a.clients);
+    return "listed clients (" + std::to_string(a.service.clients->size()) + ")";
+}
+
 /// What pages need, before anything is made.
-std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback) {
+void check_pages(arguments& a, bool is_loopback) {
     for (const std::string& each : a.origins) {
         require<parameter_error>(
             split::is_origin(each),
@@ -326,7 +350,7 @@ std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback)
              "path and without port 443; http for localhost alone"});
     }
     if (a.web.empty() && a.origins.empty()) {
-        return std::nullopt;
+        return;
     }
     a.service.addresses_are_tenants = true;
     require<parameter_error>(
@@ -340,6 +364,9 @@ std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback)
     require<parameter_error>(
         !a.origins.empty() || a.insecure_plaintext,
         {"got --web without --origin, expected the address that people type, as https://example.org"});
+}
+
+std::optional<split::static_files> prepare_pages(const arguments& a) {
     if (a.web.empty()) {
         return std::nullopt;
     }
@@ -355,7 +382,7 @@ std::optional<split::static_files> prepare_pages(arguments& a, bool is_loopback)
     return split::static_files(page);
 }
 
-int run(arguments& a) {
+int run(arguments& a, const std::function<arguments(const split::log&)>& read_again) {
     const sigset_t signals = block_signals();
     require<parameter_error>(
         !a.adapters.empty() || !a.adapter_root.empty(),
@@ -369,22 +396,15 @@ int run(arguments& a) {
         a.service.pins.emplace(name, file);
     }
     read_listen(a);
-    require<parameter_error>(
-        a.clients.empty() == a.anybody,
-        {a.anybody ? "got both --clients and" : "got neither --clients nor",
-         " --anybody, expected one: --clients FILE, the public keys that may come, or --anybody"});
-    if (!a.anybody) {
-        a.service.clients = split::read_client_list(a.clients);
-    }
-    const std::string who =
-        a.anybody ? "anybody" : "listed clients (" + std::to_string(a.service.clients->size()) + ")";
+    const std::string who = read_clients(a);
     std::error_code ignored;
     require<parameter_error>(
         a.adapter_root.empty() || std::filesystem::is_directory(a.adapter_root, ignored),
         {"got --adapter-root ", in_quotes(a.adapter_root), ", expected a folder that is there"});
     boost::system::error_code none;  // an address that is none fails below
     const auto address = boost::asio::ip::make_address(a.net.address, none);
-    const std::optional<split::static_files> page = prepare_pages(a, address.is_loopback());
+    check_pages(a, address.is_loopback());
+    const std::optional<split::static_files> page = prepare_pages(a);
     prepare_state(a.service.state);
 
     if (a.insecure_plaintext) {
@@ -392,6 +412,7 @@ int run(arguments& a) {
                      "tensafe-server: --insecure-plaintext: no TLS. Whoever is on the way sees and "
                      "changes what is sent\n");
     } else {
+        const auto alone = tensafe::serving::lock_folder(a.service.state);
         a.net.secure = split::prepare_certificate(a.service.state, a.hosts);
     }
     a.service.to = split::log::to_descriptor(STDERR_FILENO);
@@ -426,12 +447,15 @@ int run(arguments& a) {
                                            std::bind_front(&split::service::connection_refused, &service),
                                            std::bind_front(&split::service::origin_refused, &service),
                                            std::bind_front(&split::service::take_connection, &service)});
-    if (page && a.origins.empty()) {  // without TLS: a browser gets here from this machine alone
-        const std::string port = server.port() == 80 ? "" : ":" + std::to_string(server.port());
-        a.origins = {"http://localhost" + port,
-                     "http://" + (address.is_v6() ? "[" + a.net.address + "]" : a.net.address) + port};
-    }
-    server.allow_origins(a.origins);
+    const auto allow_origins = [&](std::vector<std::string> origins) {
+        if (page && origins.empty()) {  // without TLS: a browser gets here from this machine alone
+            const std::string port = server.port() == 80 ? "" : ":" + std::to_string(server.port());
+            origins = {"http://localhost" + port,
+                       "http://" + (address.is_v6() ? "[" + a.net.address + "]" : a.net.address) + port};
+        }
+        server.allow_origins(std::move(origins));
+    };
+    allow_origins(a.origins);
     server.run();
     std::printf(
         "listening on %s://%s%s%s:%u%s, for %s\n", a.net.secure ? "wss" : "ws", address.is_v6() ? "[" : "",
@@ -441,22 +465,65 @@ int run(arguments& a) {
     service.to_log().line(
         split::log_level::info, "listening",
         {{"address", a.net.address}, {"port", std::uint64_t{server.port()}}, {"for", std::string_view(who)}});
-    serve(service, server, signals, std::chrono::seconds(a.drain_seconds));
+    const auto reload = [&] {  // what may fail comes first: then all is as it was
+        try {
+            arguments fresh = read_again(service.to_log());
+            const std::string now = read_clients(fresh);
+            check_pages(fresh, address.is_loopback());
+            require<parameter_error>(fresh.anybody == a.anybody && fresh.service.addresses_are_tenants ==
+                                                                       a.service.addresses_are_tenants,
+                                     {"got --anybody, or the first or no --origin, after a start with the "
+                                      "other, expected a restart"});
+            if (a.net.secure) {
+                a.net.secure = split::prepare_certificate(a.service.state, fresh.hosts);
+                server.use_certificate(*a.net.secure);
+            }
+            allow_origins(fresh.origins);
+            service.relist(std::move(fresh.service.clients));
+            service.to_log().line(split::log_level::info, "reloaded",
+                                  {{"for", std::string_view(now)},
+                                   {"origins", std::uint64_t{fresh.origins.size()}},
+                                   {"certificate", a.net.secure ? a.net.secure->fingerprint : ""}});
+        } catch (const std::exception& e) {
+            service.to_log().line(split::log_level::error, "not_reloaded", {{"what", e.what()}});
+        }
+    };
+    serve(service, server, signals, std::chrono::seconds(a.drain_seconds), reload);
     return 0;
+}
+
+/// Reads the command line and the file of --config.  @throws CLI::ParseError
+void read_options(CLI::App& app, arguments& a, int argc, char** argv) {
+    a.service.state = "tensafe_server_state";
+    app.footer(footer);
+    add_options(app, a);
+    app.parse(argc, argv);
+    a.has_limits_for_pages = app.count("--tenant-share") > 0 && app.count("--adapter-share") > 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     arguments a;
-    a.service.state = "tensafe_server_state";
     CLI::App app(description, "tensafe-server");
-    app.footer(footer);
-    add_options(app, a);
-    CLI11_PARSE(app, argc, argv);
-    a.has_limits_for_pages = app.count("--tenant-share") > 0 && app.count("--adapter-share") > 0;
+    const auto read_again = [&](const split::log& to) {
+        arguments fresh;
+        CLI::App again(description, "tensafe-server");
+        read_options(again, fresh, argc, argv);
+        for (const CLI::Option* const each : app.get_options()) {
+            const std::string name = each->get_name();
+            if (name != "--clients" && name != "--origin" && name != "--host" &&
+                each->results() != again.get_option(name)->results()) {
+                to.line(split::log_level::warning, "needs_restart", {{"option", name}});
+            }
+        }
+        return fresh;
+    };
     try {
-        return run(a);
+        read_options(app, a, argc, argv);
+        return run(a, read_again);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "tensafe-server: %s\n", e.what());
         return 1;

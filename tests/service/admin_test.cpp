@@ -98,7 +98,8 @@ TEST_CASE_FIXTURE(administered,
     CHECK(announce("PUT", "/admin/adapters/kjv", token) == 100);
     CHECK(announce("PUT", "/admin/adapters/kjv", token + "0") == 401);
     CHECK(announce("PUT", "/admin/nothing", token) == 404);
-    CHECK(announce("POST", "/admin/adapters/kjv", token) == 405);
+    CHECK(announce("POST", "/admin/adapters/kjv", token) == 100);
+    CHECK(announce("DELETE", "/admin/usage", token) == 404);
     CHECK(announce("PUT", "/nothing", token) == 404);
     CHECK(admin->answer({"GET", "/healthz", {}, {}, "10.0.0.2"}).status == 200);
     CHECK(ask("PUT", "/healthz").status == 405);
@@ -119,6 +120,75 @@ TEST_CASE_FIXTURE(administered,
     CHECK(ask("GET", "/healthz").status == 200);
     of->drain();
     CHECK(ask("GET", "/healthz").status == 503);
+}
+
+TEST_CASE_FIXTURE(administered, "a token of its own opens the metrics and nothing else") {
+    std::string of_metrics;
+    std::ifstream(state / "metrics_token") >> of_metrics;
+    CHECK(of_metrics.size() == 64);
+    CHECK(of_metrics != token);
+    CHECK(std::filesystem::status(state / "metrics_token").permissions() == std::filesystem::perms(0600));
+    const auto status = [&](const std::string& method, const std::string& target, const std::string& with) {
+        return admin->answer({method, target, "Bearer " + with, {}, "10.0.0.2" + target}).status;
+    };
+    CHECK(status("GET", "/metrics", of_metrics) == 200);
+    CHECK(status("GET", "/metrics", token) == 200);
+    for (const char* const target : {"/admin/adapters", "/admin/usage", "/admin/drain", "/admin/metrics"}) {
+        CHECK(status("GET", target, of_metrics) == 401);
+    }
+    CHECK(status("PUT", "/admin/drain", of_metrics) == 401);
+    CHECK(drains == 0);
+}
+
+TEST_CASE_FIXTURE(administered,
+                  "answers that crashes counted are given back, at most what counts, by who may") {
+    CHECK(load("kjv", "kjv").status == 202);
+    of->loads().wait();
+    const auto model = of->adapters().find("kjv");
+    REQUIRE(model);
+    const std::string client(64, 'a');
+    const std::uint64_t bits = model->groups.front().request;
+    const auto account = of->counts().account_of(client, "acme", model->counted_as);
+    for (int i = 0; i < 5; ++i) {
+        static_cast<void>(of->counts().add(account, 0, bits, model->groups.front().limits));
+    }
+    const auto give = [&](const std::string& whose, const std::string& answers) {
+        return ask("POST", "/admin/adapters/kjv",
+                   "{\"of\": \"" + whose + "\", \"answers\": " + answers + "}");
+    };
+    CHECK(contains(give("client=" + client, "0"), "\"counted\": 5"));
+    CHECK(lines_of("answers_given_back") == 0);
+    CHECK(contains(give("client=" + client, "2"), "\"counted\": 3"));
+    CHECK(of->counts().used(account, 0) == std::array{3 * bits, 5 * bits, 5 * bits});
+    CHECK(contains(give("tenant=acme", "5"), "\"counted\": 0"));
+    CHECK(contains(give("all", "1"), "\"counted\": 4"));
+    CHECK(of->counts().used(account, 0) == std::array{3 * bits, std::uint64_t{0}, 4 * bits});
+    CHECK(lines_of("answers_given_back") == 3);
+    for (const auto& [field, value] :
+         {std::pair("adapter", "kjv"), {"of", "client=aaaaaaaa"}, {"address", "10.0.0.1"}}) {
+        CHECK(std::ranges::any_of(lines, [&](const std::string& line) {
+            return line.find("answers_given_back") != line.npos &&
+                   line.find(std::string("\"") + field + "\":\"" + value + "\"") != line.npos;
+        }));
+    }
+    for (const auto& [whose, answers] :
+         std::initializer_list<std::pair<std::string, std::string>>{{"client=" + client, "4"},
+                                                                    {"all", "18446744073709551615"},
+                                                                    {"client=", "1"},
+                                                                    {"tenant", "1"},
+                                                                    {"all=", "1"},
+                                                                    {"all", "-1"},
+                                                                    {"all", "1.5"},
+                                                                    {"all", "\"1\""}}) {
+        CHECK(give(whose, answers).status == 400);
+    }
+    CHECK(ask("POST", "/admin/adapters/kjv", "{\"answers\": 1}").status == 400);
+    CHECK(contains(ask("POST", "/admin/adapters/other", R"({"of": "all", "answers": 1})"),
+                   "no adapter has the name"));
+    CHECK(of->counts().used(account, 0)[2] == 4 * bits);
+    CHECK(admin->answer({"POST", "/admin/adapters/kjv", "Bearer " + token, {}, "10.0.0.1", true}).status ==
+          100);
+    CHECK(admin->answer({"POST", "/admin/adapters/kjv", {}, {}, "10.0.0.1", true}).status == 401);
 }
 
 TEST_CASE_FIXTURE(

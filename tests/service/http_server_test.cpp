@@ -6,6 +6,7 @@
 #include <latch>
 
 #include "../../service/net/fair_queue.hpp"
+#include "../../service/net/websocket_client.hpp"
 #include "echo_server.hpp"
 #include "soak/raw_connection.hpp"
 
@@ -109,6 +110,64 @@ TEST_CASE("a body is read when it is wanted, and what is wrong with a header is 
         CAPTURE(said);
         CHECK(contains(said, part));
     }
+}
+
+TEST_CASE("every response has the policies of a page, and with TLS says that there is nothing else") {
+    const certificate of;
+    echo_server plain;
+    echo_server secure(of.options());
+    for (const char* const target : {"/healthz", "/other", "/v1/split"}) {
+        const std::string request = std::string("GET ") + target + host + "Connection: close\r\n\r\n";
+        split::soak::raw_connection one({secure.server.port(), true});
+        REQUIRE(one.secure());
+        one.send(request);
+        const std::string over_tls = one.receive_until("\r\n\r\n");
+        const std::string in_the_clear = said_to(plain, request);
+        for (const char* const header :
+             {"Content-Security-Policy: default-src 'none'", "X-Content-Type-Options: nosniff",
+              "Referrer-Policy: no-referrer", "Cross-Origin-Resource-Policy: same-origin"}) {
+            CHECK(contains(over_tls, header));
+            CHECK(contains(in_the_clear, header));
+        }
+        CHECK(contains(over_tls, "Strict-Transport-Security: max-age=31536000\r\n"));
+        CHECK_FALSE(contains(in_the_clear, "Strict-Transport-Security"));
+    }
+}
+
+TEST_CASE("a new certificate and other origins are for newcomers, and a bad certificate changes nothing") {
+    const certificate first;
+    const certificate second;
+    echo_server s(first.options(), "");
+    const auto trusts = [&](const certificate& of) {
+        try {
+            auto one = split::connect_websocket(split::server_address::of(s.url(true)),
+                                                {.trusted_certificates = of.files.certificate});
+            one->begin("a test", 10s);
+            one->send_text("x");
+            return one->receive().is_text;
+        } catch (const tensafe::error&) {
+            return false;
+        }
+    };
+    const auto from_page = [&] {
+        split::soak::raw_connection one({s.server.port(), true});
+        REQUIRE(one.secure());
+        one.send("GET /v1/split" + host + "Origin: https://example.org\r\nConnection: close\r\n\r\n");
+        return one.receive_until("\r\n");
+    };
+    CHECK(trusts(first));
+    split::soak::raw_connection before({s.server.port(), true});
+    before.upgrade();
+    CHECK(contains(from_page(), " 403 "));
+    CHECK_THROWS(s.server.use_certificate({second.files.certificate, first.files.key}));
+    CHECK(trusts(first));
+    s.server.use_certificate(second.files);
+    s.server.allow_origins({"https://example.org"});
+    CHECK(trusts(second));
+    CHECK_FALSE(trusts(first));
+    CHECK(contains(from_page(), " 426 "));
+    before.send(split::soak::whole_frame(1, "still there"));
+    CHECK(before.receive_text() == "still there");
 }
 
 TEST_CASE("HEAD brings what GET would, but for the body") {

@@ -248,6 +248,46 @@ TEST_CASE_FIXTURE(listed, "clients on the list come in, and all others get one a
 }
 
 TEST_CASE_FIXTURE(listed,
+                  "who is taken off the list, or gets another tenant, loses its sessions and nobody else") {
+    const auto stays = fresh_key();
+    const auto moves = fresh_key();
+    const auto list = [&](bool has_key, const std::string& tenant) {
+        split::client_list result{{stays->verifying().hex(), ""}, {moves->verifying().hex(), tenant}};
+        if (has_key) {
+            result.emplace(key->verifying().hex(), "");
+        }
+        s.of->relist(std::move(result));
+    };
+    list(true, "acme");
+    peer goes(s, key);
+    peer moved(s, moves);
+    peer other(s, stays);
+    peer late(s);
+    late.key = key;
+    late.say(late.hello());
+    list(false, "emca");
+    s.of->expire_sessions();
+    CHECK(s.of->sessions().size() == 1);
+    CHECK(goes.connection->ended == 1);
+    CHECK(moved.connection->ended == 1);
+    CHECK(other.connection->ended == 0);
+    CHECK(other.asks(1));
+    CHECK_FALSE(goes.asks(1));
+    CHECK(late.code_of(rerandomization_key_message(late.nonce)) == not_authorised);
+    peer again(s);
+    again.key = key;
+    CHECK(again.code_of(again.hello()) == not_authorised);
+    peer back(s);
+    back.key = key;
+    CHECK(back.code_of(to_text(back.resume_of(goes.welcome.session))) == resume_failed);
+    CHECK(peer(s, moves).asks(1));
+    const auto account = s.of->counts().account_of(moved.name(), "emca", "kjv");
+    CHECK(s.of->counts().used(account, 0)[1] == s.bits_of_request());
+    s.of->expire_sessions();
+    CHECK(other.asks(2));
+}
+
+TEST_CASE_FIXTURE(listed,
                   "names of adapters are told to clients that may come, as many as fit, and nobody else") {
     const auto answer_to = [&](const auto& of) {
         peer p(s);

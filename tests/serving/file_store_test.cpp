@@ -60,7 +60,9 @@ TEST_CASE_FIXTURE(stored_counts,
             const bits left = after_a_kill(alice, group);
             for (std::size_t i = 0; i < left.size(); ++i) {
                 CHECK(left[i] >= counted);
-                CHECK(left[i] <= std::min(counted + query_counts::chunk(10, of[i]), of[i].value_or(~0u)));
+                const std::uint64_t most = of[i].value_or(~0u);
+                CHECK(left[i] <= std::min(counted + query_counts::chunk(10, of[i], counted), most));
+                CHECK(left[i] - counted <= std::max<std::uint64_t>(10, (most - counted) / 2));
             }
         }
         CHECK(counted == std::min<std::uint64_t>(1200, of[0].value_or(1200)));
@@ -82,7 +84,52 @@ TEST_CASE_FIXTURE(stored_counts, "a client gets no more than its limit, however 
     }
     CHECK(lives > 10);
     CHECK(answered <= limit);
-    CHECK(answered + lives * query_counts::chunk(10, limit) >= limit);
+    CHECK(answered + lives * query_counts::chunk(10, limit, 0) >= limit);
+}
+
+TEST_CASE_FIXTURE(stored_counts,
+                  "what is given back is on disk at once, of one row, and never more than was counted") {
+    query_counts counts(folder.path());
+    const auto alice = counts.account_of("alice", "acme", "kjv");
+    const limits of{1000, 2000, 4000};
+    const auto lower = [&](std::vector<std::uint64_t> by) {
+        return counts.give_back(alice[0], std::move(by));
+    };
+    CHECK(lower({10}) == std::vector<std::uint64_t>{0});
+    CHECK(counts.rows() == 0);
+    for (int i = 0; i < 20; ++i) {
+        REQUIRE(counts.add(alice, i % 2 == 0 ? 0 : 2, 10, of) == outcome{});
+    }
+    CHECK(lower({60, 30, 500}) == std::vector<std::uint64_t>{60, 0, 100});
+    const std::uint64_t on_disk = after_a_kill(alice, 0)[0];
+    CHECK(on_disk >= 40);
+    CHECK(on_disk <= 40 + query_counts::chunk(10, of[0], 40));
+    CHECK(after_a_kill(alice, 0)[2] >= 100);
+    CHECK(counts.used(alice, 0) == bits{40, 100, 100});
+    CHECK(counts.used(alice, 2) == bits{0, 100, 100});
+    // It is counted and reserved on from there.
+    while (counts.add(alice, 0, 10, of) == outcome{}) {
+        CHECK(after_a_kill(alice, 0)[0] >= counts.used(alice, 0)[0]);
+    }
+    CHECK(counts.used(alice, 0) == bits{1000, 1060, 1060});
+    with_file_limit(10, [&] { CHECK_THROWS_AS(lower({50}), tensafe::io_error); });
+    CHECK(counts.used(alice, 0)[0] == 1000);
+    CHECK(after_a_kill(alice, 0)[0] == 1000);
+    // While others count in the row.
+    std::jthread other([&] {
+        for (int i = 0; i < 300; ++i) {
+            static_cast<void>(counts.add(alice, 1, 10, {}));
+        }
+    });
+    std::uint64_t given = 0;
+    for (int i = 0; i < 20; ++i) {
+        given += lower({0, 50})[1];
+    }
+    other.join();
+    CHECK(counts.used(alice, 1)[0] == 3000 - given);
+    CHECK(after_a_kill(alice, 1)[0] >= 3000 - given);
+    counts.save();
+    CHECK(after_a_kill(alice, 1)[0] == 3000 - given);
 }
 
 TEST_CASE_FIXTURE(stored_counts, "threads that count the same and other clients lose nothing") {

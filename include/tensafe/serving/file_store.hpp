@@ -103,9 +103,11 @@ class query_counts {
         friend bool operator==(const outcome&, const outcome&) = default;
     };
 
-    /// Returns how many bits are reserved at once for requests of `bits` bits: a 32nd of the limit and at
-    /// least one request, or 64 requests where there is no limit.
-    static std::uint64_t chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit);
+    /// Returns how many bits are reserved at once for requests of `bits` bits where `used` bits are counted:
+    /// a 32nd of the limit or half of what is left of it, whichever is less, and at least one request; or 64
+    /// requests where there is no limit. So crashes near the limit do not end an adapter.
+    static std::uint64_t chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit,
+                               std::uint64_t used);
 
     /// Counts bits in all rows of an account, or in none if one of them would pass its limit.
     /// @param counts  if false, nothing is counted, and the outcome says whether a limit would be passed
@@ -114,6 +116,11 @@ class query_counts {
                 const of_each_scope<std::uint64_t>& limits, bool counts = true);
     /// Takes back bits of a request that was not answered.
     void take_back(const account& rows, std::size_t group, std::uint64_t bits) noexcept;
+    /// Lowers the numbers of a row, by `bits[group]` or to 0, for an administrator who knows that so much was
+    /// counted by crashes and never answered. The file has it before this returns.
+    /// @return by how much they were lowered
+    /// @throws io_error if the file cannot be written; the counts stay
+    std::vector<std::uint64_t> give_back(const std::string& name, std::vector<std::uint64_t> bits);
     /// Returns the bits that were counted, by scope.
     std::array<std::uint64_t, 3> used(const account& rows, std::size_t group) const;
     /// Returns the number of rows of all scopes.
@@ -138,7 +145,7 @@ class query_counts {
     bool evict();
     void reserve();
     void reserve_ahead(const std::stop_token& stop);
-    void rewrite(bool exact);
+    void rewrite(bool exact, const std::string& lowered = {}, std::span<const std::uint64_t> by = {});
 
     std::filesystem::path folder_;
     io::owned_descriptor lock_;
@@ -393,8 +400,9 @@ inline query_counts::number& query_counts::at(const std::string& name, std::size
     return of->second;
 }
 
-inline std::uint64_t query_counts::chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit) {
-    return limit ? std::max(*limit / 32, bits) : 64 * bits;
+inline std::uint64_t query_counts::chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit,
+                                         std::uint64_t used) {
+    return limit ? std::max(std::min(*limit / 32, (*limit - std::min(used, *limit)) / 2), bits) : 64 * bits;
 }
 
 inline query_counts::outcome query_counts::add(const account& rows, std::size_t group, std::uint64_t bits,
@@ -434,7 +442,7 @@ inline query_counts::outcome query_counts::add(const account& rows, std::size_t 
             const auto ahead = [&](std::uint64_t more) {
                 return std::min(of.count + bits + more, limits[i].value_or(detail::most_bits));
             };
-            const std::uint64_t whole = chunk(bits, limits[i]);
+            const std::uint64_t whole = chunk(bits, limits[i], of.count + bits);
             if (ahead(whole / 2) > of.reserved) {
                 std::uint64_t& wanted = wanted_[{rows[i], group}];
                 if (ahead(whole / 2) > wanted) {
@@ -501,6 +509,32 @@ inline void query_counts::take_back(const account& rows, std::size_t group, std:
             of->count -= std::min(of->count, bits);  // too few, or none, if it was evicted meanwhile
         }
     }
+}
+
+inline std::vector<std::uint64_t> query_counts::give_back(const std::string& name,
+                                                          std::vector<std::uint64_t> bits) {
+    const std::lock_guard one_at_a_time(disk_);
+    {
+        const std::lock_guard lock(mutex_);
+        for (std::size_t group = 0; group < bits.size(); ++group) {
+            const number* const of = detail::find(counts_, name, group);
+            bits[group] = of == nullptr ? 0 : std::min({of->count, of->reserved, bits[group]});
+        }
+    }
+    rewrite(false, name, bits);
+    const std::lock_guard lock(mutex_);
+    for (std::size_t group = 0; group < bits.size(); ++group) {
+        number* const of = detail::find(counts_, name, group);
+        if (of == nullptr || of->reserved < bits[group]) {
+            continue;  // evicted meanwhile, and may be there anew
+        }
+        of->reserved -= bits[group];
+        of->count -= std::min(of->count, bits[group]);
+        if (const auto wanted = wanted_.find({name, group}); wanted != wanted_.end()) {
+            wanted->second -= bits[group];
+        }
+    }
+    return bits;
 }
 
 inline std::array<std::uint64_t, 3> query_counts::used(const account& rows, std::size_t group) const {
@@ -573,7 +607,8 @@ inline void query_counts::reserve() {
 }
 
 /// A slice at a time: requests go on meanwhile, and evictions. What is reserved stays: who reserves is here.
-inline void query_counts::rewrite(bool exact) {
+/// In the file one row may have less of each group.
+inline void query_counts::rewrite(bool exact, const std::string& lowered, std::span<const std::uint64_t> by) {
     std::string text(detail::first_line);
     std::uint32_t sum = detail::sum_of_key(std::span(key_.data(), key_.size()));
     std::string last;
@@ -589,7 +624,9 @@ inline void query_counts::rewrite(bool exact) {
                 if (exact) {
                     of.reserved = std::min(of.reserved, of.count);
                 }
-                rows += of.reserved > 0 ? detail::number_text(group, of.reserved) : std::string();
+                const std::uint64_t less = last == lowered && group < by.size() ? by[group] : 0;
+                const std::uint64_t kept = of.reserved - std::min(of.reserved, less);
+                rows += kept > 0 ? detail::number_text(group, kept) : std::string();
             }
             if (rows.size() > 1 + detail::name_length) {
                 detail::add_line(slice, sum, rows);

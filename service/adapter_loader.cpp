@@ -61,6 +61,7 @@ adapter_loader::outcome adapter_loader::begin(adapter_load what, std::size_t mos
         loads_.remove_if(is_at(stage::failed));
     }
     all_at_start_ += what.at_start ? 1 : 0;
+    what.version = to_.next_version();
     loads_.push_back(std::move(what));
     changed_.notify_all();
     return outcome::done;
@@ -127,16 +128,16 @@ void adapter_loader::work(const std::stop_token& stop) {
 /// Nobody else removes what is being packed.
 void adapter_loader::load(const std::stop_token& stop, place which) {
     try {
-        const std::uint64_t version =
-            to_.load(which->name, which->from, [&](std::size_t done, std::size_t total) {
-                if (stop.stop_requested()) {
-                    throw tensafe::cancelled_error("adapter_loader: the server stops");
-                }
-                const std::lock_guard lock(mutex_);
-                which->done = done;
-                which->total = total;
-            });
-        log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", version}});
+        const auto progress = [&](std::size_t done, std::size_t total) {
+            if (stop.stop_requested()) {
+                throw tensafe::cancelled_error("adapter_loader: the server stops");
+            }
+            const std::lock_guard lock(mutex_);
+            which->done = done;
+            which->total = total;
+        };
+        to_.load(which->name, which->from, progress, which->version);
+        log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", which->version}});
         const std::lock_guard lock(mutex_);
         loads_.erase(which);
     } catch (const std::exception& e) {

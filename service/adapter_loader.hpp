@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <list>
@@ -30,7 +31,8 @@ struct adapter_load {
     bool at_start = false;
     bool is_wanted = false;  ///< by a client
     stage at = stage::waiting;
-    std::size_t done = 0;  ///< inputs that are packed
+    std::uint64_t version = 0;  ///< as they came: after a restart the same ones again
+    std::size_t done = 0;       ///< inputs that are packed
     std::size_t total = 0;
     std::string failure = {};
 };

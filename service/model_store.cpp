@@ -81,13 +81,14 @@ std::vector<serving::query_limits> bits_of(std::string_view name, const lora::ad
 class one_version final : public served_model {
   public:
     /// @param options  that the model was packed with
-    one_version(handle of, const lora::model_options& options, adapter_facts known)
+    /// @param number   that clients are told
+    one_version(handle of, const lora::model_options& options, adapter_facts known, std::uint64_t number)
         : served_model(
               std::move(known), wire::write_model_layout<params, packing, protection>(of.model().layout()),
               wire::write_held_adapter(lora::client_part(of.matrices(), options), of.model().layout())),
           handle_(std::move(of)) {
         name = handle_.name();
-        version = handle_.version();
+        version = number;
         for (std::size_t group = 0; group < groups.size(); ++group) {
             const auto& plan = packed().decode(group).plan();
             largest_request = std::max(
@@ -223,6 +224,7 @@ struct model_store::state {
     serving::registry<model_type> adapters{serving::pack_with<model_type>(options)};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
+    std::atomic<std::uint64_t> versions{0};
     std::map<std::string, std::string> first_names;  // by the hash of A: another name begins nothing anew
 };
 
@@ -230,26 +232,32 @@ model_store::model_store(const limits& allowed, pin_files pins)
     : state_(std::make_unique<state>(allowed, std::move(pins))) {}
 model_store::~model_store() = default;
 
+std::uint64_t model_store::next_version() noexcept {
+    return ++state_->versions;
+}
+
 std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
-                                const lora::pack_progress& progress) {
+                                const lora::pack_progress& progress, std::uint64_t version) {
+    version = version == 0 ? next_version() : version;
     adapter_facts known;
     const auto checked = [&] {
         lora::adapter matrices = from();
         known = state_->look_at(name, matrices);
         return matrices;
     };
-    const std::uint64_t version = state_->adapters.load(name, checked, progress);
+    const std::uint64_t packed = state_->adapters.load(name, checked, progress);
     handle now = state_->adapters.find(name);
-    if (!now || now.version() != version) {
+    if (!now || now.version() != packed) {
         return version;  // another load or an unload was faster
     }
     std::unique_lock lock(state_->mutex);
     known.counted_as = state_->first_names.try_emplace(known.counted_as, name).first->second;
     lock.unlock();
-    auto made = std::make_shared<const one_version>(std::move(now), state_->options, std::move(known));
+    auto made =
+        std::make_shared<const one_version>(std::move(now), state_->options, std::move(known), version);
     std::shared_ptr<const one_version> dropped;  // given back outside the lock
     const std::lock_guard publishing(state_->mutex);
-    if (const handle still = state_->adapters.find(name); still && still.version() == version) {
+    if (const handle still = state_->adapters.find(name); still && still.version() == packed) {
         dropped = std::exchange(state_->current[name], std::move(made));
     }
     return version;

@@ -112,13 +112,16 @@ class model_store {
     model_store(const model_store&) = delete;
     model_store& operator=(const model_store&) = delete;
 
+    /// The number of a version that will be loaded: larger than all before.
+    std::uint64_t next_version() noexcept;
     /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until
     /// then, and if this throws, the old one.
+    /// @param version  of next_version; 0: now
     /// @return the version
     /// @throws as serving::registry::load; before it packs parameter_error if a limit is below one request,
     ///         and as keystore::opened_pin::read and check
     std::uint64_t load(const std::string& name, const std::function<tensafe::lora::adapter()>& from,
-                       const tensafe::lora::pack_progress& progress = {});
+                       const tensafe::lora::pack_progress& progress = {}, std::uint64_t version = 0);
     /// Whether there was one of this name.
     bool unload(std::string_view name);
     /// Null if there is none.

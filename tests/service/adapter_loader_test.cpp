@@ -65,6 +65,8 @@ TEST_CASE("adapters that clients ask for are loaded first, then those that came 
     CHECK(of.loader->at_start().done == 4);
     CHECK_FALSE(of.loader->want("third"));
     CHECK(of.store.entries().size() == 4);
+    CHECK(of.store.find("second")->version == 2);  // whenever it was packed
+    CHECK(of.store.find("third")->version == 3);
 }
 
 TEST_CASE("as many adapters as there are threads are loaded at once") {

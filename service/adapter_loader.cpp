@@ -128,7 +128,7 @@ void adapter_loader::work(const std::stop_token& stop) {
 /// Nobody else removes what is being packed.
 void adapter_loader::load(const std::stop_token& stop, place which) {
     try {
-        const auto progress = [&](std::size_t done, std::size_t total) {
+        const auto on_progress = [&](std::size_t done, std::size_t total) {
             if (stop.stop_requested()) {
                 throw tensafe::cancelled_error("adapter_loader: the server stops");
             }
@@ -136,7 +136,7 @@ void adapter_loader::load(const std::stop_token& stop, place which) {
             which->done = done;
             which->total = total;
         };
-        to_.load(which->name, which->from, progress, which->version);
+        to_.load(which->name, which->from, on_progress, which->version);
         log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", which->version}});
         const std::lock_guard lock(mutex_);
         loads_.erase(which);

@@ -53,7 +53,8 @@ std::chrono::milliseconds rate_limiter::take(std::string_view name, time_point n
 
 void rate_limiter::pay(std::string_view name, double more, time_point now) {
     const std::lock_guard lock(mutex_);
-    bucket_of(name, now).left -= more;
+    bucket& b = bucket_of(name, now);
+    b.left = std::min(at_once_, b.left - more);
 }
 
 void rate_limiter::drop_full(time_point now) {

@@ -28,14 +28,17 @@ struct limits {
     /// What may be read of the A of each group: bits of answers over the entropy of A.
     of_each_scope<double> shares{0.25, 0.5, 1.0};
     double requests_per_second = 5'000;  ///< of one client; as many at once
-    double work_per_second = 1e9;        ///< of one client, in ms of computing; as much at once
+    double work_per_second = 1'000;      ///< of one client, in ms of computing; as much at once
     double handshakes_per_second = 20;   ///< of one address, or of the first 64 bits of one of IPv6
     double handshakes_at_once = 200;
     std::size_t sessions = 1'000;
     std::size_t sessions_of_client = 4;
-    std::chrono::milliseconds session_life = std::chrono::minutes(2);  ///< after its connection is lost
-    std::size_t largest_message = std::size_t{2} << 20;                ///< bytes
-    int refused_in_a_row = 64;                                         ///< then the connection closes
+    std::chrono::milliseconds session_life = std::chrono::minutes(2);   ///< after its connection is lost
+    std::chrono::milliseconds session_idle = std::chrono::minutes(10);  ///< without a request, whatever else
+    /// Of a session after its version of the adapter was replaced or removed.
+    std::chrono::milliseconds retired_life = std::chrono::minutes(5);
+    std::size_t largest_message = std::size_t{2} << 20;  ///< bytes
+    int refused_in_a_row = 64;                           ///< then the connection closes
     /// Encryptions of zero that are made ahead, of 70 KB: for each kind of request of a session, and for all
     /// together.
     std::size_t pool_of_session = 16;
@@ -45,6 +48,9 @@ struct limits {
     /// For blocks that are not used up, and replies kept to be sent again, of all sessions; a sixteenth of it
     /// for those of one address.
     std::size_t block_bytes = std::size_t{256} << 20;
+    std::size_t block_bytes_of_address() const noexcept { return block_bytes / 16; }
+    /// Of replies that are sent again, to one address; in a minute as much again.
+    std::size_t repeated_bytes = std::size_t{64} << 20;
 };
 
 /// Token buckets by name: each lets `at_once` through at once, and `per_second` for ever. Remembers so many
@@ -60,7 +66,8 @@ class rate_limiter {
     ///         1 ms
     std::chrono::milliseconds take(std::string_view name, time_point now);
 
-    /// Takes more, for what was let through and is over: the bucket may end below zero.
+    /// Takes more, for what was let through and is over: the bucket may end below zero. Less than nothing is
+    /// given back, until the bucket is full.
     void pay(std::string_view name, double more, time_point now);
 
     /// Drops the names whose bucket is full: they are as names that never came. Cost: a walk through all.

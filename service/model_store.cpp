@@ -94,6 +94,10 @@ class one_version final : public served_model {
             largest_request = std::max(
                 largest_request, lora::message_overhead_bytes + tensafe::random::seed_bytes +
                                      plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
+            if (packed().layout().tokens_ahead > 0) {
+                using protocol = tensafe::session::lora_protocol<params, packing, protection>;
+                bytes_of_block.push_back(protocol::bytes_of_block(packed(), group));
+            }
         }
     }
     const model_type& packed() const noexcept { return handle_.model(); }

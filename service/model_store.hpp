@@ -58,7 +58,8 @@ class served_model : public adapter_facts {
   public:
     std::string name;
     std::uint64_t version = 0;
-    std::size_t largest_request = 0;  ///< bytes
+    std::size_t largest_request = 0;          ///< bytes
+    std::vector<std::size_t> bytes_of_block;  ///< in memory, by group; empty: there are none
     opening_message layout;
     opening_message held;  ///< what a client holds, B and scales: as large as the B of the adapter
 

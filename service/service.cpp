@@ -14,6 +14,15 @@
 
 namespace split {
 
+namespace {
+
+/// Twice what an address may hold, so that it can begin again, and in 20 minutes as much again.
+double unused_bytes(const limits& of) {
+    return std::max(2 * static_cast<double>(of.block_bytes_of_address()), 1e6);
+}
+
+}  // namespace
+
 service::service(service_options options)
     : options_(std::move(options)),
       adapters_(options_.allowed, options_.pins),
@@ -25,6 +34,9 @@ service::service(service_options options)
       work_(options_.allowed.work_per_second, options_.allowed.work_per_second),
       handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once),
       connections_(2 * options_.allowed.handshakes_per_second, 2 * options_.allowed.handshakes_at_once),
+      blocks_(unused_bytes(options_.allowed) / 1200, unused_bytes(options_.allowed)),
+      repeated_(static_cast<double>(options_.allowed.repeated_bytes) / 60,
+                static_cast<double>(options_.allowed.repeated_bytes)),
       loads_(adapters_, options_.to, options_.packing_threads) {
     tensafe::io::remove_partial_files(
         options_.state, {"admin_token", "metrics_token", "certificate.pem", "certificate_key.pem.new"});
@@ -41,13 +53,19 @@ bool service::take_connection(const std::string& address) {
     return connections_.take(limited_address(address), options_.now()).count() == 0;
 }
 
+bool service::take_block(const std::string& payer, std::size_t bytes) {
+    const bool may = blocks_.take(payer, options_.now()).count() == 0;
+    blocks_.pay(payer, may ? static_cast<double>(bytes) : 0, options_.now());
+    return may;
+}
+
 void service::connection_refused(const std::string& address) {
     ++counters_.connections_refused;
     options_.to.line(log_level::warning, "connection_refused", {{"address", address}}, address);
 }
 
 void service::expire_sessions() {
-    const std::size_t expired = sessions_.expire(options_.now());
+    const std::size_t expired = sessions_.expire(options_.now(), adapters_);
     if (expired > 0) {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
     }
@@ -59,7 +77,7 @@ void service::expire_sessions() {
         options_.to.line(log_level::info, "sessions_unlisted", {{"count", std::uint64_t{unlisted}}});
     }
     pooled_ = sessions_.pool_size();
-    for (rate_limiter* const each : {&requests_, &work_, &handshakes_, &connections_}) {
+    for (rate_limiter* const each : {&requests_, &work_, &handshakes_, &connections_, &blocks_, &repeated_}) {
         each->sweep(options_.now());
     }
 #ifdef __GLIBC__

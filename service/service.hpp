@@ -65,6 +65,13 @@ class service {
     /// A page of another origin, which is text of a stranger, wanted a session.
     void origin_refused(const std::string& origin, const std::string& address);
 
+    /// Who takes turns, and prepares blocks: where anybody comes and makes keys, the address.
+    const std::string& payer(const std::string& client, const std::string& address) const noexcept {
+        return options_.clients ? client : address;
+    }
+    /// Whether a payer may prepare a block of so many bytes beyond those that it used; then that is taken.
+    bool take_block(const std::string& payer, std::size_t bytes);
+
     /// From now on nothing begins: hello and resume are refused.
     void drain() noexcept { draining_ = true; }
     bool draining() const noexcept { return draining_; }
@@ -114,6 +121,8 @@ class service {
     rate_limiter work_;
     rate_limiter handshakes_;
     rate_limiter connections_;
+    rate_limiter blocks_;    ///< bytes of tokens that were prepared and not answered
+    rate_limiter repeated_;  ///< bytes, by address
     tensafe::serving::meter used_;
     metrics counters_;
     time_point trims_at_{};

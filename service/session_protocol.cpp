@@ -88,6 +88,9 @@ class counts_of_session final : public tensafe::serving::file_store {
         require(of_.sessions().make_block_room(address_), error_code::block_limit,
                 {"block request: the server has no room for more blocks of this address, or of all; ask for "
                  "tokens without one"});
+        require(of_.take_block(of_.payer(client_, address_), model_->bytes_of_block.at(group)),
+                error_code::block_limit,
+                {"block request: too many blocks were prepared and not used; ask for tokens without one"});
     }
 
   private:
@@ -182,6 +185,11 @@ void session_protocol::guarded(net::answer& to, Step step) noexcept {
 
 void session_protocol::refuse(const refusal& r, net::answer& to) {
     to.clear();
+    if (stage_ == stage::over && session_ && !of_.sessions_.has(*session_)) {
+        to.close(net::close_normal,
+                 "the session is over");  // as it is told to the connection: nothing was refused
+        return;
+    }
     to.add_text(to_text(r));
     of_.counters_.refused(r.code);
     of_.options_.to.line(log_level::warning, "refused",
@@ -401,7 +409,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     frames_ = session_->frames;
     // What is computed for the old connection is kept before the client asks for it again.
     const std::lock_guard lock(session_->evaluator->answering);
-    if (!of_.sessions_.is_held(*session_, number_)) {  // another connection was faster
+    if (!of_.sessions_.use(*session_, number_, of_.options_.now())) {  // another connection was faster
         lost_session();
     }
     session_->evaluator->on_resumed();
@@ -469,7 +477,7 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
     try {
         check_message(header, wire::is_request(header.what) ? header.what : wire::kind::request);
         const std::lock_guard lock(session_->evaluator->answering);
-        if (!of_.sessions_.is_held(*session_, number_)) {
+        if (!of_.sessions_.use(*session_, number_, of_.options_.now())) {
             lost_session();
         }
         compute(header, message, to);
@@ -503,9 +511,13 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const time_point now = of_.options_.now();
     if (header.number < evaluator.next_number()) {
         // Its reply may have been lost. It takes no work, comes once for each handshake, and is paid for: it
-        // is not refused for a rate.
+        // is not refused for a rate of requests.
+        const std::string address = limited_address(address_);
+        check_rate(of_.repeated_.take(address, now), "bytes that are sent again to this address");
         of_.requests_.pay(session_->client, 1, now);
-        return record(add_reply(header, message, to));
+        const tensafe::serving::usage used = add_reply(header, message, to);
+        of_.repeated_.pay(address, static_cast<double>(used.bytes_down), now);
+        return record(used);
     }
     check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
     check_rate(of_.requests_.take(session_->client, now), "requests of this client");
@@ -518,6 +530,11 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));
     of_.work_.pay(session_->client, took.count() - 1, of_.options_.now());
+    if (used.tokens > 0 && !model_->bytes_of_block.empty()) {  // as much may be prepared
+        const double bytes = static_cast<double>(model_->bytes_of_block[header.group]) /
+                             static_cast<double>(of_.options_.allowed.tokens_ahead);
+        of_.blocks_.pay(of_.payer(session_->client, session_->address), -bytes, now);
+    }
     const std::size_t pool_now = evaluator.pool_size();
     const std::size_t taken = pool_before > pool_now ? pool_before - pool_now : 0;
     // A look at all sessions may have set the number to less meanwhile.

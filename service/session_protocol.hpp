@@ -35,7 +35,10 @@ class session_protocol final : public net::websocket_handler {
     void on_binary(std::span<const std::uint8_t> bytes, net::answer& to) override;
     void on_drain(net::answer& to) override;
     bool idle() override;
-    std::string whose() const override { return session_ ? session_->client : limited_address(address_); }
+    std::string whose() const override {
+        const std::string address = limited_address(address_);
+        return session_ ? of_.payer(session_->client, address) : address;
+    }
     bool established() const override { return session_ != nullptr; }
     std::size_t largest_frame() const override;
 

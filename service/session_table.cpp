@@ -4,14 +4,49 @@
 #include <tensafe/random/entropy.hpp>
 
 #include <algorithm>
+#include <mutex>
 #include <span>
+#include <tuple>
 
 #include "model_store.hpp"
 
 namespace split {
 
 bool session_table::is_over(const session& s, time_point now) const noexcept {
-    return s.connection_ == 0 && now - s.lost_ >= limits_.session_life;
+    return (s.connection_ == 0 && now - s.lost_ >= limits_.session_life) ||
+           now - s.used_ >= limits_.session_idle || (s.retired_ && now - *s.retired_ >= limits_.retired_life);
+}
+
+void session_table::hang_up(const session& s, std::uint16_t code, const std::string& reason) {
+    if (const auto connection = s.control_.lock()) {
+        connection->end(code, reason);
+    }
+}
+
+/// A session that is held goes only if its address then still has as many as the newcomer's.
+session_table::place session_table::who_makes_room(const session& newcomer, bool has_all, time_point now) {
+    std::map<std::string_view, std::size_t> crowds;
+    for (const auto& [id, s] : sessions_) {
+        ++crowds[s->address];
+    }
+    const std::size_t mine = crowds[newcomer.address];
+    auto found = sessions_.end();
+    std::tuple<std::size_t, bool, time_point::duration> most{};
+    for (auto each = sessions_.begin(); each != sessions_.end(); ++each) {
+        const session& s = *each->second;
+        const bool is_lost = s.connection_ == 0;
+        const std::size_t crowd = has_all ? mine : crowds[s.address];
+        const std::tuple rank(crowd, is_lost, now - (is_lost ? s.lost_ : s.used_));
+        // Under the table's lock no session that is idle begins to be answered.
+        const bool may = is_lost
+                             ? crowd >= mine && (!has_all || s.client == newcomer.client)
+                             : crowd > mine + 1 && std::unique_lock(s.evaluator->answering, std::try_to_lock);
+        if (may && (found == sessions_.end() || rank > most)) {
+            found = each;
+            most = rank;
+        }
+    }
+    return found;
 }
 
 std::shared_ptr<const session> session_table::open(session made, std::uint64_t connection, control holder,
@@ -24,27 +59,25 @@ std::shared_ptr<const session> session_table::open(session made, std::uint64_t c
     added->connection_ = connection;
     added->control_ = std::move(holder);
     added->lost_ = now;
+    added->used_ = now;
     pointer dropped;  // given back outside the lock
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const auto is_its = [&](const auto& each) { return each.second->client == added->client; };
     const auto most = static_cast<std::ptrdiff_t>(limits_.sessions_of_client);
     const bool has_all = std::ranges::count_if(sessions_, is_its) >= most;
     if (has_all || sessions_.size() >= limits_.sessions) {
-        auto oldest = sessions_.end();
-        for (auto each = sessions_.begin(); each != sessions_.end(); ++each) {
-            const session& s = *each->second;
-            if (s.connection_ == 0 && (!has_all || is_its(*each)) &&
-                (oldest == sessions_.end() || s.lost_ < oldest->second->lost_)) {
-                oldest = each;
-            }
-        }
-        if (oldest == sessions_.end()) {
+        const auto leaves = who_makes_room(*added, has_all, now);
+        if (leaves == sessions_.end()) {
             return nullptr;
         }
-        dropped = oldest->second;
-        sessions_.erase(oldest);
+        dropped = leaves->second;
+        sessions_.erase(leaves);
     }
     sessions_.emplace(added->id, added);
+    lock.unlock();
+    if (dropped) {
+        hang_up(*dropped, net::close_try_later, "idle, and others need the place: come again");
+    }
     return added;
 }
 
@@ -58,6 +91,7 @@ std::shared_ptr<const session> session_table::resume(std::string_view id, std::s
     }
     const pointer s = found->second;
     s->connection_ = connection;
+    s->used_ = now;
     const auto before = std::exchange(s->control_, std::move(holder)).lock();
     lock.unlock();
     if (before) {
@@ -71,9 +105,18 @@ session_table::pointer session_table::held(const session& of, std::uint64_t conn
     return found != sessions_.end() && found->second->connection_ == connection ? found->second : nullptr;
 }
 
-bool session_table::is_held(const session& of, std::uint64_t connection) const {
+bool session_table::use(const session& of, std::uint64_t connection, time_point now) {
     const std::lock_guard lock(mutex_);
-    return held(of, connection) != nullptr;
+    const pointer s = held(of, connection);
+    if (s) {
+        s->used_ = now;
+    }
+    return s != nullptr;
+}
+
+bool session_table::has(const session& of) const {
+    const std::lock_guard lock(mutex_);
+    return sessions_.contains(of.id);
 }
 
 void session_table::lose(const session& of, std::uint64_t connection, time_point now) {
@@ -108,15 +151,24 @@ std::size_t session_table::end_all(const std::function<bool(const session&)>& co
                                    const std::string& reason) {
     const auto ended = take_out(condition);
     for (const pointer& s : ended) {
-        if (const auto connection = s->control_.lock()) {
-            connection->end(net::close_normal, reason);
-        }
+        hang_up(*s, net::close_normal, reason);
     }
     return ended.size();
 }
 
-std::size_t session_table::expire(time_point now) {
-    return take_out([&](const session& s) { return is_over(s, now); }).size();
+std::size_t session_table::expire(time_point now, const model_store& current) {
+    const auto over = take_out([&](session& s) {
+        const served_model& its = s.evaluator->model();
+        if (!s.retired_ && current.find(its.name).get() != &its) {
+            s.retired_ = now;
+        }
+        return is_over(s, now);
+    });
+    for (const pointer& s : over) {
+        hang_up(*s, net::close_normal,
+                s->retired_ ? "the adapter was replaced or removed" : "no request came for too long");
+    }
+    return over.size();
 }
 
 std::size_t session_table::size() const {
@@ -192,11 +244,12 @@ bool session_table::make_block_room(std::string_view address, std::size_t most) 
 }
 
 bool session_table::has_block_room(std::string_view address) const {
-    return block_bytes(address) < block_bytes_of_address() && block_bytes() < limits_.block_bytes;
+    return block_bytes(address) < limits_.block_bytes_of_address() && block_bytes() < limits_.block_bytes;
 }
 
 bool session_table::make_block_room(std::string_view address) const {
-    return make_block_room(address, block_bytes_of_address()) && make_block_room({}, limits_.block_bytes);
+    return make_block_room(address, limits_.block_bytes_of_address()) &&
+           make_block_room({}, limits_.block_bytes);
 }
 
 }  // namespace split

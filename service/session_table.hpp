@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,11 +18,13 @@
 
 namespace split {
 
+class model_store;
 class session_evaluator;
 
-/// All that the server keeps for one session: from the welcome until bye or forget, and for
-/// limits::session_life after its connection was lost. No request is among it, and no reply that the client
-/// said it has: those are in the buffers of the connection and in the memory of the thread that answers.
+/// All that the server keeps for one session: from the welcome until bye or forget, for limits::session_life
+/// after its connection was lost, session_idle after its last request, and retired_life after its version of
+/// the adapter was replaced or removed. No request is among it, and no reply that the client said it has:
+/// those are in the buffers of the connection and in the memory of the thread that answers.
 ///
 /// Kept for the client, over all its sessions: query_counts (on disk), the bucket of its request rate and its
 /// row in the meter of usage, all in service.hpp.
@@ -45,6 +48,8 @@ class session {
     std::uint64_t connection_ = 0;                    ///< which one holds it; 0: none
     std::weak_ptr<net::connection_control> control_;  ///< ends that connection
     time_point lost_{};                               ///< when the last connection was lost
+    time_point used_{};                               ///< when the last request came, or a connection with it
+    std::optional<time_point> retired_;               ///< when its version was seen to be another
 };
 
 /// The sessions of a server. Each is held by one connection, or by none for a while after that was lost. A
@@ -58,8 +63,9 @@ class session_table {
     using control = std::weak_ptr<net::connection_control>;
 
     /// A new session. A client that has as many as it may have loses the one that is without a connection for
-    /// longest.
-    /// @param made  client, frames and evaluator
+    /// longest. In a full table the address with the most makes room for one with fewer, or loses that, or
+    /// what is idle for longest and not being answered.
+    /// @param made  client, address, frames and evaluator
     /// @return null if all that it may have are held, or the table is full
     std::shared_ptr<const session> open(session made, std::uint64_t connection, control holder,
                                         time_point now);
@@ -69,8 +75,10 @@ class session_table {
     std::shared_ptr<const session> resume(std::string_view id, std::string_view client,
                                           std::uint64_t connection, control holder, time_point now);
 
-    /// Whether this connection has the session.
-    bool is_held(const session& of, std::uint64_t connection) const;
+    /// Whether this connection has the session, which a request came for.
+    bool use(const session& of, std::uint64_t connection, time_point now);
+    /// Whether it is not over.
+    bool has(const session& of) const;
 
     /// Runs `step` if nobody has ended the session, and nobody ends it meanwhile. It must be short and ask
     /// this table nothing.
@@ -89,8 +97,9 @@ class session_table {
     /// All sessions that `condition` holds for are over and their connections are ended, with this reason. It
     /// asks this table nothing. @return how many there were
     std::size_t end_all(const std::function<bool(const session&)>& condition, const std::string& reason);
-    /// Drops sessions that waited too long. @return how many
-    std::size_t expire(time_point now);
+    /// Ends sessions that waited too long, or whose version is none of these any more for too long.
+    /// @return how many
+    std::size_t expire(time_point now, const model_store& current);
 
     std::size_t size() const;
     /// Sessions of each adapter's name and version.
@@ -108,8 +117,14 @@ class session_table {
 
   private:
     using pointer = std::shared_ptr<session>;
+    using table = std::map<std::string, pointer, std::less<>>;
+    using place = table::iterator;
 
     bool is_over(const session& s, time_point now) const noexcept;
+    /// Of the client or, where it has not all that it may, of the table, what makes room for it; the end:
+    /// nothing.
+    place who_makes_room(const session& newcomer, bool has_all, time_point now);
+    static void hang_up(const session& s, std::uint16_t code, const std::string& reason);
     /// The session, if this connection has it; else null.
     pointer held(const session& of, std::uint64_t connection) const;
     /// Takes out all that `condition` holds for, so that they are given back outside the lock.
@@ -117,11 +132,10 @@ class session_table {
     std::vector<pointer> take_out(Condition condition);
     std::vector<pointer> all() const;
     bool make_block_room(std::string_view address, std::size_t most) const;
-    std::size_t block_bytes_of_address() const noexcept { return limits_.block_bytes / 16; }
 
     const limits limits_;
     mutable std::mutex mutex_;
-    std::map<std::string, pointer, std::less<>> sessions_;  // by id
+    table sessions_;  // by id
 };
 
 }  // namespace split

@@ -40,6 +40,7 @@
 
 #include "../limits.hpp"
 #include "fair_queue.hpp"
+#include "proxy_header.hpp"
 #include "server_stream.hpp"
 
 namespace split::net {
@@ -75,7 +76,9 @@ struct worker {
 /// A place among the connections, of all and of a thread: for as long as it lives, or until a newcomer gets
 /// it.
 struct place {
-    place(places& them, std::string peer, worker& by) : of(them), address(std::move(peer)), thread(by) {
+    /// @param has_header  it is a proxy's until the header says whose it is
+    place(places& them, std::string peer, worker& by, bool has_header = false)
+        : of(them), address(std::move(peer)), thread(by), is_proxy(has_header) {
         ++thread.connections;
     }
     place(const place&) = delete;
@@ -85,7 +88,9 @@ struct place {
     places& of;
     const std::string address;
     worker& thread;
+    const bool is_proxy;
     std::weak_ptr<connection> holder;
+    std::atomic<steady::time_point> idle_since = steady::now();  ///< the largest: it is being answered
     std::optional<std::map<std::string, address_count>::iterator> count;  ///< nothing: it has no place
     bool is_established = false;
     bool is_leaving = false;
@@ -102,25 +107,22 @@ class places {
     }
 
     /// Whether there is a place. If all are taken, the oldest stranger of the address with the most of them
-    /// makes room for one of an address with fewer.
+    /// makes room for one of an address with fewer. A proxy may have as many as there are.
     bool take(place& newcomer, std::weak_ptr<connection>& displaced) {
         const std::string address = limited_address(newcomer.address);
         const std::lock_guard lock(mutex_);
         const auto known = by_address_.find(address);
         const address_count mine = known == by_address_.end() ? address_count() : known->second;
-        if (mine.all >= most_of_address_) {
+        if (mine.all >= most_of_address_ && !newcomer.is_proxy) {
             return false;
         }
         if (all_.size() >= most_ || strangers_ >= most_of_each_sort_) {
-            const auto crowd = [](const place* each) {
-                return each->is_established ? 0 : (*each->count)->second.strangers;
-            };
-            const auto oldest = std::ranges::max_element(all_, {}, crowd);
-            if (oldest == all_.end() || crowd(*oldest) <= mine.strangers) {
+            place* const oldest = who_makes_room(false, mine.strangers);
+            if (oldest == nullptr) {
                 return false;
             }
-            displaced = (*oldest)->holder;
-            remove(**oldest);
+            displaced = oldest->holder;
+            remove(*oldest);
         }
         newcomer.count = by_address_.try_emplace(address).first;
         all_.push_back(&newcomer);  // never takes memory
@@ -132,15 +134,24 @@ class places {
         const std::lock_guard lock(mutex_);
         remove(of);
     }
-    /// Of a WebSocket: whether there is room for one more that is established.
-    bool settle(place& of, bool is_established) {
+    /// Of a WebSocket: whether there is room for one more that is established. If there is none, that which
+    /// is idle for longest of the address with the most of them makes room for one of an address with fewer.
+    bool settle(place& of, bool is_established, std::weak_ptr<connection>& displaced) {
         const std::lock_guard lock(mutex_);
         of.is_websocket = true;
         if (of.is_leaving || is_established == of.is_established) {
             return true;
         }
-        if (!of.count || (is_established && all_.size() - strangers_ >= most_of_each_sort_)) {
+        if (!of.count) {
             return false;
+        }
+        if (is_established && all_.size() - strangers_ >= most_of_each_sort_) {
+            place* const idlest = who_makes_room(true, established((*of.count)->second));
+            if (idlest == nullptr) {
+                return false;
+            }
+            displaced = idlest->holder;
+            start_leaving(*idlest);
         }
         set_established(of, is_established);
         return true;
@@ -148,10 +159,7 @@ class places {
     /// It has nothing more to say, and may take its time: from now on it can be displaced.
     void leave(place& of) {
         const std::lock_guard lock(mutex_);
-        of.is_leaving = true;
-        if (of.count && of.is_established) {
-            set_established(of, false);
-        }
+        start_leaving(of);
     }
 
     std::size_t taken() const {
@@ -176,6 +184,33 @@ class places {
     }
 
   private:
+    static std::size_t established(const address_count& of) { return of.all - of.strangers; }
+    /// Of those that are established, or of the others, whoever is idle for longest of the address with the
+    /// most; null: that has no more than the newcomer's, which has `mine`. Sessions come back: so that two
+    /// addresses do not push each other out for ever, it must have two more, or be idle for long.
+    place* who_makes_room(bool is_established, std::size_t mine) const {
+        constexpr auto long_idle = std::chrono::seconds(10);
+        const auto rank = [&](const place* each) {
+            const address_count& of = (*each->count)->second;
+            return std::pair(is_established ? established(of) : of.strangers,
+                             steady::time_point::max() - each->idle_since.load());
+        };
+        place* found = nullptr;
+        for (place* const each : all_) {
+            const bool may = each->is_established == is_established &&
+                             each->idle_since.load() != steady::time_point::max();
+            found = may && (found == nullptr || rank(each) > rank(found)) ? each : found;
+        }
+        const bool is_fresh =
+            is_established && found != nullptr && steady::now() - found->idle_since.load() < long_idle;
+        return found != nullptr && rank(found).first > mine + (is_fresh ? 1 : 0) ? found : nullptr;
+    }
+    void start_leaving(place& of) {
+        of.is_leaving = true;
+        if (of.count && of.is_established) {
+            set_established(of, false);
+        }
+    }
     void set_established(place& of, bool is_established) {
         of.is_established = is_established;
         count_stranger(of, is_established ? -1 : 1);
@@ -263,14 +298,12 @@ class connection final : public connection_control, public std::enable_shared_fr
     }
 
     void begin() {
-        seat_->holder = weak_from_this();
+        if (!take_place()) {
+            return;
+        }
         asio::post(socket_.get_executor(), [self = shared_from_this()] {
             self->limit(wait_for::http, self->of_.options.handshake_time);
-            self->socket_.next_layer().async_handshake(server_stream::then([self](beast::error_code failure) {
-                if (!failure) {
-                    self->read_request(self->of_.options.handshake_time);
-                }
-            }));
+            self->seat_->is_proxy ? self->read_proxy_header() : self->begin_tls();
         });
     }
 
@@ -297,12 +330,30 @@ class connection final : public connection_control, public std::enable_shared_fr
         return tensafe::keystore::sha256::of(std::as_bytes(std::span(bound)));
     }
     /// Another one got its place.
-    void make_room() {
-        asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut(); });
-        of_.handlers.refused(seat_->address);
+    /// @param code, reason  for who has a session, once what it is at is answered
+    void make_room(std::uint16_t code = 0, const std::string& reason = {}) {
+        asio::post(socket_.get_executor(), [self = shared_from_this(), code, reason] {
+            self->of_.handlers.refused(self->seat_->address);
+            code == 0 ? self->cut() : self->end(code, reason);
+        });
     }
 
   private:
+    /// Whether there was a place, also if another one had to go for it.
+    bool take_place() {
+        seat_->holder = weak_from_this();
+        std::weak_ptr<connection> displaced;
+        const bool is_in =
+            (seat_->is_proxy || of_.handlers.admits(seat_->address)) && of_.who.take(*seat_, displaced);
+        if (const auto gone = displaced.lock()) {
+            gone->make_room();
+        }
+        if (!is_in) {
+            of_.handlers.refused(seat_->address);
+        }
+        return is_in;
+    }
+
     // Time. One timer for all, which is set anew only for what is due before it: not for each frame.
 
     static constexpr steady::time_point never = steady::time_point::max();
@@ -386,6 +437,50 @@ class connection final : public connection_control, public std::enable_shared_fr
         is_pinged_ = is_silent;
         limit(wait_for::a_sign, of_.options.idle_time / 2);
         return true;
+    }
+
+    // Before HTTP
+
+    /// @param bytes  of it that are needed to know more
+    void read_proxy_header(std::size_t bytes = proxy_header::fixed_bytes) {
+        socket_.next_layer().async_read_before_tls(
+            buffer_.prepare(bytes),
+            server_stream::then([self = shared_from_this(), bytes](beast::error_code failure) {
+                if (!failure) {
+                    self->buffer_.commit(bytes);
+                    self->got_proxy_header();
+                }
+            }));
+    }
+
+    void got_proxy_header() {
+        const auto read = static_cast<const std::uint8_t*>(buffer_.data().data());
+        const std::optional<proxy_header> known = proxy_header::of({read, buffer_.size()});
+        if (!known) {
+            of_.handlers.refused(seat_->address);
+            return cut();
+        }
+        if (known->missing > 0) {
+            return read_proxy_header(known->missing);
+        }
+        buffer_.consume(buffer_.size());
+        if (!known->source.empty()) {
+            of_.who.give_back(*seat_);
+            seat_ = std::make_unique<place>(of_.who, known->source, seat_->thread);
+            if (!take_place()) {
+                return cut();
+            }
+        }
+        begin_tls();
+    }
+
+    void begin_tls() {
+        socket_.next_layer().async_handshake(
+            server_stream::then([self = shared_from_this()](beast::error_code failure) {
+                if (!failure) {
+                    self->read_request(self->of_.options.handshake_time);
+                }
+            }));
     }
 
     // HTTP
@@ -545,15 +640,20 @@ class connection final : public connection_control, public std::enable_shared_fr
     template <class Call>
     void fill_answer(Call of_handler) {
         answer_.clear();
+        std::weak_ptr<connection> displaced;
         try {
             of_handler();
-            if (!of_.who.settle(*seat_, handler_->established())) {
+            const bool has_place = of_.who.settle(*seat_, handler_->established(), displaced);
+            if (const auto gone = displaced.lock()) {
+                gone->make_room(close_try_later, "idle, and others need the place: come again");
+            }
+            if (!has_place) {
                 of_.handlers.refused(seat_->address);
                 answer_.clear();
                 answer_.close(close_try_later, "as many sessions are connected as may be");
             }
         } catch (...) {
-            static_cast<void>(of_.who.settle(*seat_, false));
+            static_cast<void>(of_.who.settle(*seat_, false, displaced));
             answer_.clear();
             answer_.close(close_internal, "internal error");
         }
@@ -568,6 +668,7 @@ class connection final : public connection_control, public std::enable_shared_fr
     void write_next() {
         if (next_frame_ == answer_.frames().size()) {
             is_busy_ = false;
+            seat_->idle_since = steady::now();
             no_limit(wait_for::taking);
             if (answer_.closing()) {
                 close(answer_.closing()->first, answer_.closing()->second);
@@ -624,6 +725,7 @@ class connection final : public connection_control, public std::enable_shared_fr
 
     void answer_frame() {
         is_busy_ = true;
+        seat_->idle_since = steady::time_point::max();
         of_.frames.run(handler_->whose(), [self = shared_from_this(), text = socket_.got_text()]() mutable {
             const auto data = self->buffer_.data();
             self->fill_answer([&] {
@@ -780,16 +882,9 @@ struct http_server::state : shared_parts {
         if (failure) {
             return;
         }
-        auto seat = std::make_unique<place>(who, peer.address().to_string(), by);
-        std::weak_ptr<connection> displaced;
-        const bool is_in = handlers.admits(seat->address) && who.take(*seat, displaced);
-        if (const auto gone = displaced.lock()) {
-            gone->make_room();
-        }
-        if (!is_in) {
-            handlers.refused(seat->address);
-            return;
-        }
+        const bool is_proxy = std::ranges::any_of(
+            options.proxies, [&](const address_range& each) { return contains(each, peer.address()); });
+        auto seat = std::make_unique<place>(who, peer.address().to_string(), by, is_proxy);
         socket.set_option(tcp::no_delay(true), failure);
         const std::lock_guard lock(settings);
         std::make_shared<connection>(*this, std::move(seat), std::move(socket), secure ? &*secure : nullptr)

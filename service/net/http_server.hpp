@@ -11,6 +11,7 @@
 
 #include "../tls_certificate.hpp"
 #include "connection.hpp"
+#include "proxy_header.hpp"
 
 namespace split::net {
 
@@ -20,14 +21,18 @@ struct http_server_options {
     std::size_t threads = 2;
     std::optional<tls_files> secure{};  ///< nothing: no TLS
     std::string websocket_path = net::websocket_path;
-    /// At once. Of these an eighth is only for established ones, an eighth only for others. Where all are
-    /// taken, the oldest of the address with the most that are not established makes room for one of an
-    /// address with fewer; else the newcomer is closed. An address of IPv6 is a /64.
+    /// At once. Of these an eighth is only for established ones, an eighth only for others. Where all of a
+    /// sort are taken, that which is idle for longest of the address with the most of the sort makes room for
+    /// one of an address with fewer; else the newcomer is closed. An address of IPv6 is a /64.
     std::size_t connections = 512;
     std::size_t connections_of_address = 256;
+    /// Whose connections begin with a header of the PROXY protocol, version 2, which says whose they are. A
+    /// proxy itself may have as many connections as there are.
+    std::vector<address_range> proxies{};
     std::size_t header_bytes = 8'192;  ///< also of what is read ahead of a request
     std::size_t body_bytes = 65'536;
-    /// For TLS, for a whole HTTP request, from an upgrade to a handler that is established, for a close.
+    /// For a proxy's header and TLS, for a whole HTTP request, from an upgrade to a handler that is
+    /// established, for a close.
     std::chrono::milliseconds handshake_time = std::chrono::seconds(10);
     /// Of silence; a ping is sent after half of it. Also how long HTTP requests may follow each other on one
     /// connection: then it is closed after the next.

@@ -3,6 +3,7 @@
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/buffers_range.hpp>
@@ -85,6 +86,11 @@ class server_stream {
     /// Of what the peer sent and took, so that somebody who looks now and then sees whether it is there.
     std::uint64_t bytes_in() const noexcept { return bytes_in_; }
     std::uint64_t bytes_out() const noexcept { return bytes_out_; }
+
+    /// Fills a buffer with what comes before TLS, and takes nothing behind it.
+    void async_read_before_tls(boost::asio::mutable_buffer to, then done) {
+        boost::asio::async_read(socket_, to, std::move(done));
+    }
 
     /// The server's half of a TLS handshake; nothing where there is no TLS.
     void async_handshake(then done) {

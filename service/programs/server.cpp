@@ -62,6 +62,7 @@ struct arguments {
     bool anybody = false;
     std::vector<std::string> pins;
     bool insecure_plaintext = false;
+    std::vector<std::string> proxies;
     std::string web;
     std::vector<std::string> origins;
     bool has_limits_for_pages = false;
@@ -154,8 +155,7 @@ void add_options(CLI::App& app, arguments& a) {
     add_number(app, "--rate", of.requests_per_second, 0.001, 1e9, "requests per second of one client");
     add_number(app, "--work-rate", of.work_per_second, 0.001, 1e9,
                "milliseconds of computing per second of one client, or none")
-        ->transform([](const std::string& text) { return text == "none" ? "1e9" : text; })
-        ->default_str("none");
+        ->transform([](const std::string& text) { return text == "none" ? "1e9" : text; });
     add_number(app, "--handshake-rate", of.handshakes_per_second, 0.001, 1e9,
                "handshakes per second of one address");
     add_number(app, "--sessions", of.sessions, 1, million, "sessions in all");
@@ -163,6 +163,10 @@ void add_options(CLI::App& app, arguments& a) {
     add_number(app, "--connections", a.net.connections, 1, million, "connections in all");
     add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million,
                "connections of one address");
+    app.add_option(
+        "--proxy", a.proxies,
+        "address of a TCP proxy, or a network as 10.0.0.0/8, whose connections begin with a header of "
+        "the PROXY protocol, version 2; may be repeated");
     add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30,
                "bytes of a message that is read");
     add_number(
@@ -191,6 +195,10 @@ void add_options(CLI::App& app, arguments& a) {
                 "for a frame, or each MB of a longer one, to be taken");
     add_seconds(app, "--session-seconds", a.service.allowed.session_life,
                 "of a session after its connection is lost");
+    add_seconds(app, "--session-idle-seconds", a.service.allowed.session_idle,
+                "of a session without a request, pings or not");
+    add_seconds(app, "--retired-seconds", a.service.allowed.retired_life,
+                "of sessions after their version of an adapter was replaced or unloaded");
     app.option_defaults()->group("Pages");
     app.add_option("--web", a.web, "folder of a page to serve; clients of an address are one tenant then");
     app.add_option(
@@ -396,6 +404,12 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
         a.service.pins.emplace(name, file);
     }
     read_listen(a);
+    for (const std::string& each : a.proxies) {
+        const auto range = split::net::range_of(each);
+        require<parameter_error>(range.has_value(), {"got --proxy ", in_quotes(each),
+                                                     ", expected an address, or a network as 10.0.0.0/8"});
+        a.net.proxies.push_back(*range);
+    }
     const std::string who = read_clients(a);
     std::error_code ignored;
     require<parameter_error>(

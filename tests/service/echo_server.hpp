@@ -127,6 +127,7 @@ class echo_server {
         return {[](const net::http_request& r) {
                     return r.target == "/healthz" ? http_response{200, "ok\n"}
                            : r.target == "/keep"  ? http_response{r.body_follows ? 100u : 200u, r.body}
+                           : r.target == "/whose" ? http_response{200, r.address + "\n"}
                                                   : http_response{404, "no\n"};
                 },
                 [this](const std::string&, std::weak_ptr<net::connection_control> control) {

@@ -442,7 +442,7 @@ TEST_CASE("connections beyond the limits are closed, in all and of one address")
 
 TEST_CASE("who is not established makes room for others while an address has more such than they") {
     // Places for two that are established and for two others.
-    echo_server s({.connections = 16, .connections_of_address = 12});
+    echo_server s({.connections = 16, .connections_of_address = 13});
     std::deque<raw_socket> established;
     std::deque<raw_socket> silent;
     const auto refused = [&] { return s.set([&] { return s.refused; }); };
@@ -461,7 +461,7 @@ TEST_CASE("who is not established makes room for others while an address has mor
     CHECK_FALSE(is_served("127.0.0.2", 15));  // nobody has more than it
     CHECK(refused() == 1);
     CHECK(is_served("127.0.0.1", 14));
-    CHECK(refused() == 2);
+    CHECK(s.wait_for([&] { return s.refused == 2; }));
     CHECK(silent.front().receive_all().empty());  // the oldest went
     CHECK(s.last_refused == "127.0.0.2");
     // However many come, who is established stays.
@@ -473,15 +473,141 @@ TEST_CASE("who is not established makes room for others while an address has mor
     // One more would be one too many; what is left is for those that are not.
     established.emplace_back(s, 0, "127.0.0.5").upgrade();
     CHECK(established.back().receive_text() == "hello");
-    established.emplace_back(s, 0, "127.0.0.6").upgrade();
+    established.emplace_back(s, 0, "127.0.0.1").upgrade();
     CHECK(established.back().receive_end() == 1013);
-    CHECK(refused() == 15);
+    CHECK(s.wait_for([&] { return s.refused == 15; }));
     CHECK(is_served("127.0.0.7", 15));
     // Who is told to go, and does not, keeps nobody out.
     s.controls.front().lock()->end(net::close_normal, "elsewhere");
     CHECK(established.front().receive_end() == net::close_normal);
     established.emplace_back(s, 0, "127.0.0.8").upgrade();
     CHECK(established.back().receive_text() == "hello");
+}
+
+TEST_CASE(
+    "an idle session makes room for one of an address with fewer, and none that is being answered does") {
+    echo_server s({.connections = 16});  // 14 of them for sessions
+    std::deque<raw_socket> many;
+    std::deque<raw_socket> others;
+    for (int i = 0; i < 10; ++i) {
+        many.emplace_back(s, 0, "127.0.0.2").open();
+    }
+    for (int i = 0; i < 4; ++i) {
+        others.emplace_back(s, 0, "127.0.0.3").open();
+    }
+    REQUIRE(many[0].echoes("not idle"));
+    many[1].send_frame(1, "hold");
+    REQUIRE(s.wait_for([&] { return s.held == 1; }));
+    others.emplace_back(s, 0, "127.0.0.4").upgrade();
+    CHECK(others.back().receive_text() == "hello");
+    CHECK(many[2].receive_end() == net::close_try_later);
+    CHECK(s.wait_for([&] { return s.refused == 1; }));
+    CHECK(s.last_refused == "127.0.0.2");
+    s.set([&] { s.lets_go = true; });
+    CHECK(contains(many[1].receive_until("hold"), "hold"));
+    CHECK(many[1].echoes("still here"));
+    // Who has the most pushes out nobody.
+    raw_socket one_more(s, 0, "127.0.0.2");
+    one_more.upgrade();
+    CHECK(one_more.receive_end() == net::close_try_later);
+    for (const std::size_t next : {3u, 4u, 5u, 6u}) {
+        others.emplace_back(s, 0, "127.0.0.4").upgrade();
+        CHECK(others.back().receive_text() == "hello");
+        CHECK(many[next].receive_end() == net::close_try_later);
+    }
+    // Nor does who would then have as many as it has now: both would push each other out for ever.
+    for (const char* const has_enough : {"127.0.0.4", "127.0.0.3"}) {
+        raw_socket one_too_many(s, 0, has_enough);
+        one_too_many.upgrade();
+        CHECK(one_too_many.receive_end() == net::close_try_later);
+    }
+    for (int i = 0; i < 5; ++i) {
+        CHECK(others[static_cast<std::size_t>(i)].echoes("still here"));
+    }
+}
+
+TEST_CASE("a trusted proxy says whose a connection is, in a header before TLS that others may not send") {
+    const auto header = [](unsigned command, unsigned family, const std::string& rest) {
+        std::string text("\r\n\r\n\0\r\nQUIT\n", 12);
+        for (const std::size_t byte :
+             {std::size_t{command}, std::size_t{family}, rest.size() >> 8, rest.size() & 0xff}) {
+            text += static_cast<char>(byte);
+        }
+        return text + rest;
+    };
+    const std::string ports("\x10\0\x20\0", 4);
+    const std::string v4 = header(0x21, 0x11, std::string("\x0a\1\2\3\x7f\0\0\1", 8) + ports);
+    const std::string v6 = header(0x21, 0x21,
+                                  std::string("\x20\1\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\5", 16) +
+                                      std::string(16, '\1') + ports + std::string("\x04\0\x02xy", 5));
+    const std::string whose = "GET /whose" + host + "Connection: close\r\n\r\n";
+    const auto said_after = [&](const echo_server& s, const std::string& first,
+                                const char* from = "127.0.0.9") {
+        raw_socket one(s, 0, from);
+        one.send(first);
+        return one.receive_all();
+    };
+    const std::vector<net::address_range> proxies{net::range_of(std::string("127.0.0.9")).value()};
+    echo_server s({.connections_of_address = 2, .proxies = proxies, .handshake_time = 500ms});
+    CHECK(contains(said_after(s, v4 + whose), "\r\n10.1.2.3\n"));
+    CHECK(contains(said_after(s, v6 + whose), "\r\n2001:db8::5\n"));
+    CHECK(contains(said_after(s, header(0x20, 0, "") + whose), "\r\n127.0.0.9\n"));
+    CHECK(contains(said_after(s, header(0x20, 0x11, std::string(12, '\1')) + whose), "\r\n127.0.0.9\n"));
+    CHECK_FALSE(contains(said_after(s, v4 + whose, "127.0.0.8"), "10.1.2.3"));
+    CHECK(s.refused == 0);
+    int refused = 0;
+    for (const std::string& bad :
+         {whose, "PROXY TCP4 10.1.2.3 127.0.0.1 4096 8192\r\n" + whose, header(0x22, 0x11, v4.substr(16)),
+          header(0x11, 0x11, v4.substr(16)), header(0x21, 0x12, v4.substr(16)),
+          header(0x21, 0, v4.substr(16)), header(0x21, 0x11, std::string(11, '\1')),
+          header(0x21, 0x21, std::string(35, '\1')), header(0x21, 0x11, std::string(521, '\1')),
+          header(0x20, 0, std::string(521, '\1')), "\r\n\r\n" + std::string(12, '\r')}) {
+        CHECK(said_after(s, bad + whose).empty());
+        CHECK(s.wait_for([&] { return s.refused == refused + 1; }));
+        ++refused;
+    }
+    CHECK(said_after(s, v4.substr(0, 15)).empty());  // it is waited for as for a handshake
+    CHECK(said_after(s, v4.substr(0, 27)).empty());
+    CHECK(s.wait_for([&] { return s.server.connections() == 0; }));
+    // Limits are of the client's address, not of the proxy's.
+    std::deque<raw_socket> open;
+    for (const std::string& each : {v4, v4, v6, v6}) {
+        open.emplace_back(s, 0, "127.0.0.9").send(each + health);
+        CHECK(contains(open.back().receive_until("ok\n"), "ok\n"));
+    }
+    CHECK(said_after(s, v4 + health).empty());
+    CHECK(s.last_refused == "10.1.2.3");
+    const certificate of;
+    echo_server with_tls(of.options({.proxies = proxies}));
+    split::soak::raw_connection over_tls({with_tls.server.port(), true}, {.from = "127.0.0.9"});
+    for (const char each : v4) {  // in as many pieces
+        over_tls.send({&each, 1});
+    }
+    REQUIRE(over_tls.secure());
+    over_tls.send(whose);
+    CHECK(contains(over_tls.receive_all(), "\r\n10.1.2.3\n"));
+    CHECK_FALSE(said_to(with_tls, v4 + hello_of_tls).starts_with('\x16'));  // no handshake
+}
+
+TEST_CASE("a proxy is named by its address or its network") {
+    const auto holds = [](const std::string& range, const char* address) {
+        return net::contains(net::range_of(range).value(), boost::asio::ip::make_address(address));
+    };
+    CHECK(holds("10.0.0.1", "10.0.0.1"));
+    CHECK(holds("10.0.0.1", "::ffff:10.0.0.1"));
+    CHECK_FALSE(holds("10.0.0.1", "10.0.0.2"));
+    CHECK(holds("10.0.0.0/8", "10.255.0.2"));
+    CHECK_FALSE(holds("10.0.0.0/8", "11.0.0.0"));
+    CHECK(holds("0.0.0.0/0", "192.0.2.1"));
+    CHECK_FALSE(holds("0.0.0.0/0", "2001:db8::1"));
+    CHECK(holds("2001:db8::/32", "2001:db8:1::1"));
+    CHECK_FALSE(holds("2001:db8::/32", "2001:db9::1"));
+    CHECK(holds("2001:db8::1", "2001:db8::1"));
+    for (const char* const none : {"", "/8", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/8x",
+                                   "2001:db8::1/32", "::/129", "localhost", "10.0.0", "10.0.0.0/-1"}) {
+        CAPTURE(none);
+        CHECK_FALSE(net::range_of(std::string(none)));
+    }
 }
 
 TEST_CASE("draining sends the last words, closes, and still answers HTTP") {

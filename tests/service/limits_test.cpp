@@ -77,6 +77,60 @@ TEST_CASE("the work of preparing blocks counts, and the limit of queries holds f
     CHECK(q.prepares(62, 1));
 }
 
+TEST_CASE(
+    "an address, or a listed client, that does not use its blocks is refused more, and answers give more") {
+    constexpr std::uint32_t tokens = 38;
+    const auto waster = fresh_key();
+    const auto other = fresh_key();
+    for (const bool are_listed : {false, true}) {
+        CAPTURE(are_listed);
+        server s(
+            {.shares = {}, .handshakes_at_once = 10'000, .block_bytes = 16 * 200'000}, [&](auto& options) {
+                if (are_listed) {
+                    options.clients =
+                        split::client_list{{waster->verifying().hex(), ""}, {other->verifying().hex(), ""}};
+                }
+            });
+        const auto wastes = [&](const auto& of_client, const char* from) {
+            peer p(s, of_client, from);
+            const bool all = p.prepares(1) && p.prepares(2) && p.prepares(3, 1) && p.prepares(4, 1);
+            p.say(R"({"type":"bye"})");
+            return all;
+        };
+        peer user(s, other, "10.0.0.2");
+        REQUIRE(user.prepares(1));
+        REQUIRE(user.prepares(2));
+        int sessions = 0;
+        while (sessions < 300 && wastes(waster, "10.0.0.2")) {
+            ++sessions;
+        }
+        CHECK(sessions > 50);
+        CHECK(sessions < 300);
+        CHECK(wastes(waster, "10.0.0.3") != are_listed);
+        CHECK(wastes(other, "10.0.0.2") == are_listed);
+        // Whoever uses them does not notice.
+        std::uint64_t number = 3;
+        for (std::uint32_t block = 1, next = 2; number < 200;) {
+            for (std::uint32_t position = 0; position < tokens; ++position) {
+                REQUIRE(user.asks_at(number++, block, position));
+            }
+            REQUIRE(user.prepares(number));
+            block = std::exchange(next, static_cast<std::uint32_t>(number++));
+        }
+        // Answers without blocks count too.
+        peer p(s, waster, "10.0.0.2");
+        CHECK(p.code_of(block_request_message(1)) == block_limit);
+        CHECK(contains(p.refused().message, "not used"));
+        for (std::uint64_t n = 2; n < 2 + 5 * tokens; ++n) {
+            REQUIRE(p.asks(n));
+        }
+        CHECK(wastes(waster, "10.0.0.2"));
+        CHECK_FALSE(wastes(waster, "10.0.0.2"));
+        s.now += 10min;
+        CHECK(wastes(waster, "10.0.0.2"));
+    }
+}
+
 TEST_CASE("a reply that is asked for again is not refused for a rate, and is paid for") {
     opened both({.shares = {}, .requests_per_second = 1});
     REQUIRE(both.p.asks(1));
@@ -88,6 +142,24 @@ TEST_CASE("a reply that is asked for again is not refused for a rate, and is pai
     CHECK(q->code_of(request_message(2)) == rate_limit);
     both.s.now += 1s;
     CHECK(q->asks(2));
+}
+
+TEST_CASE("the bytes that an address gets again are limited, and what waits is not lost") {
+    opened both({.shares = {}, .repeated_bytes = 300'000});
+    auto& [s, p] = both;
+    REQUIRE(p.prepares(1));
+    const bytes reply = p.said();
+    std::size_t repeated = 0;
+    for (; p.resumed()->prepares(1); repeated += reply.size()) {
+        REQUIRE(repeated < 1'000'000);
+    }
+    CHECK(repeated >= 300'000);
+    CHECK(p.resumed("10.0.0.2")->prepares(1));
+    const auto q = p.resumed();
+    REQUIRE(q->code_of(block_request_message(1)) == rate_limit);
+    s.now += std::chrono::milliseconds(q->refused().retry_after_ms.value());
+    CHECK(q->prepares(1));
+    CHECK(q->said() == reply);
 }
 
 TEST_CASE("of more inputs than a text has numbers for, one says what is left of all") {

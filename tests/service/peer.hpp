@@ -146,6 +146,9 @@ struct server {
                     const std::function<tensafe::lora::adapter()>& adapter = small_adapter) {
         split::service_options options;
         options.allowed = allowed;
+        if (allowed.work_per_second == split::limits().work_per_second) {
+            options.allowed.work_per_second = 1e9;  // of a clock that stands still a second lasts long
+        }
         options.now = [this] { return now; };
         options.state = scratch.path();
         if (change) {
@@ -169,11 +172,12 @@ struct server {
 
 /// What a server knows of a connection without a network: its exporter value, unless it has none.
 struct connection_end final : split::net::connection_control {
-    void end(std::uint16_t, const std::string&) override { ++ended; }
+    void end(std::uint16_t, const std::string& why) override { ++ended, reason = why; }
     split::exporter_value channel_binding() override {
         return exporter ? *exporter : throw tensafe::unsupported_error("no extended master secret");
     }
     std::atomic<int> ended = 0;
+    std::string reason;
     std::optional<split::exporter_value> exporter =
         std::bit_cast<split::exporter_value>(tensafe::random::fresh_seed().bytes);
 };

@@ -463,6 +463,29 @@ TEST_CASE_FIXTURE(both_sides,
 }
 
 TEST_CASE_FIXTURE(both_sides,
+                  "a client whose session ended without requests, or with its version, goes on in another") {
+    for (const bool is_idle : {true, false}) {
+        (is_idle ? allowed.session_idle : allowed.retired_life) = std::chrono::milliseconds(0);
+        (is_idle ? allowed.retired_life : allowed.session_idle) = std::chrono::hours(1);
+        start();
+        auto remote = client();
+        ask(remote, 3);
+        if (!is_idle) {
+            load(adapter);
+        }
+        of->of->expire_sessions();
+        CHECK(of->of->sessions().size() == 0);
+        ask(remote, 3);
+        CHECK(remote.counted().sessions == 2);
+        if (!is_idle) {
+            load(random_adapter(2));
+            of->of->expire_sessions();
+            CHECK_THROWS_AS(error_of(remote, adapter, 0, 1), split::adapter_changed_error);
+        }
+    }
+}
+
+TEST_CASE_FIXTURE(both_sides,
                   "an answer is not lost where the next block cannot be asked for, nor is one after forget") {
     auto remote = client();
     log.cut_before = 1 + 1 + 24 + 1;  // the request for the next block

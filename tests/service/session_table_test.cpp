@@ -288,7 +288,7 @@ TEST_CASE_FIXTURE(opened, "nobody but its client resumes a session, or learns wh
 }
 
 TEST_CASE("a session waits for its client until its time is over") {
-    server s({.session_life = 10s});
+    server s({.session_life = 10s, .session_idle = 2h});
     const auto key = fresh_key();
     const auto lose = [&] { return peer(s, key).welcome.session; };
     const auto one = lose();
@@ -310,6 +310,92 @@ TEST_CASE("a session waits for its client until its time is over") {
     CHECK(p.code_of(to_text(p.resume_of(two))) == resume_failed);
     s.of->expire_sessions();
     CHECK(s.of->sessions().size() == 0);
+}
+
+TEST_CASE("a session without requests ends, and its client opens another without an answer that is lost") {
+    server s({.session_idle = 10s});
+    peer p(s, fresh_key());
+    peer busy(s, fresh_key());
+    for (int i = 1; i <= 3; ++i) {
+        s.now += 4s;
+        s.of->expire_sessions();
+        CHECK(busy.asks(static_cast<std::uint64_t>(i)));
+    }
+    CHECK(s.of->sessions().size() == 1);
+    CHECK(p.connection->ended == 1);
+    CHECK(contains(p.connection->reason, "no request"));
+    // A request that was on its way is not refused: its client would give it up.
+    p.send(request_message(1));
+    CHECK(p.answer.frames().empty());
+    CHECK(p.answer.closing());
+    CHECK(p.used()[0] == 0);
+    peer q(s);
+    q.key = p.key;
+    CHECK(q.code_of(to_text(q.resume_of(p.welcome.session))) == resume_failed);
+    q.open();  // on the same connection
+    CHECK(q.asks(1));
+    // Who comes back has as much time again.
+    s.now += 9s;
+    const auto r = q.resumed();
+    s.now += 9s;
+    s.of->expire_sessions();
+    CHECK(r->asks(2));
+}
+
+TEST_CASE("sessions of an adapter that was replaced or removed end after a time, busy or not") {
+    server s({.retired_life = 10s});
+    peer p(s, fresh_key());
+    s.of->adapters().load("kjv", small_adapter);
+    peer current(s, fresh_key());
+    s.of->expire_sessions();
+    s.now += 9s;
+    s.of->expire_sessions();
+    CHECK(p.asks(1));
+    s.now += 1s;
+    s.of->expire_sessions();
+    CHECK(p.connection->ended == 1);
+    CHECK(contains(p.connection->reason, "replaced or removed"));
+    CHECK(current.asks(1));
+    CHECK(s.of->sessions().count_by_version().size() == 1);
+    p.connect();
+    p.open();
+    CHECK(p.welcome.version == current.welcome.version);
+    s.of->adapters().unload("kjv");
+    s.of->expire_sessions();
+    s.now += 10s;
+    CHECK(s.of->sessions().size() == 2);
+    s.of->expire_sessions();
+    CHECK(s.of->sessions().size() == 0);
+}
+
+TEST_CASE(
+    "in a full table the address with the most sessions makes room, of which those that are lost first") {
+    server s({.sessions = 6});
+    std::vector<std::unique_ptr<peer>> many;
+    for (int i = 0; i < 5; ++i) {
+        s.now += 1s;
+        many.push_back(std::make_unique<peer>(s, fresh_key(), "10.0.0.1"));
+    }
+    auto lost = std::make_unique<peer>(s, fresh_key(), "10.0.0.2");
+    lost->side.reset();
+    s.now += 1s;
+    REQUIRE(many[0]->asks(1));
+    many[4]->side.reset();
+    const auto is_full_for = [&](const char* address) {
+        peer p(s, address);
+        p.say(p.hello());
+        return p.code_of(rerandomization_key_message(p.nonce)) == rate_limit;
+    };
+    peer one(s, fresh_key(), "10.0.0.3");
+    CHECK(s.of->sessions().size() == 6);
+    CHECK(is_full_for("10.0.0.1"));  // it has the most, and none without a connection any more
+    peer two(s, fresh_key(), "10.0.0.3");
+    CHECK(many[1]->connection->ended == 1);
+    CHECK(contains(many[1]->connection->reason, "others need the place"));
+    CHECK(many[0]->connection->ended == 0);
+    CHECK(is_full_for("10.0.0.3"));  // it would have as many as the other then
+    CHECK(lost->resumed("10.0.0.2")->asks(1));
+    CHECK(one.asks(1));
 }
 
 TEST_CASE("a client's sessions are limited: one that is lost makes room, held ones do not") {

@@ -39,6 +39,7 @@ struct program_options {
     bool json_frames = false;
     std::size_t largest_frame = websocket_options{}.largest_frame;
     unsigned busy_wait = 0;
+    unsigned total_seconds = 180;
     unsigned step_seconds = 60;
     std::size_t tokens_ahead = remote_options{}.tokens_ahead;
 
@@ -70,9 +71,15 @@ struct program_options {
                        "microseconds in which a wait for the server keeps a core busy, for sooner replies")
             ->capture_default_str()
             ->check(CLI::Range(0, 1'000'000));
+        app.add_option(
+               "--total-seconds", total_seconds,
+               "for all that connecting, or a call from one answer to the next, may wait for: a server "
+               "that starts again, limits of rates, silence")
+            ->capture_default_str()
+            ->check(CLI::Range(1, 86'400));
         app.add_option("--step-seconds", step_seconds,
-                       "for connecting and logging in, and for a request with its reply; twice as long for "
-                       "trying again")
+                       "of them for connecting and logging in once, and for a request with its reply: then "
+                       "another connection is tried")
             ->capture_default_str()
             ->check(CLI::Range(1, 86'400));
         app.add_flag("--insecure-plaintext", insecure_plaintext, "allow ws://, without TLS");
@@ -89,16 +96,16 @@ struct program_options {
                          to.text().c_str());
         }
         const websocket_options options{.trusted_certificates = trust,
-                                        .step_limit = std::chrono::seconds(step_seconds),
                                         .largest_frame = largest_frame,
                                         .busy_wait = std::chrono::microseconds(busy_wait),
                                         .proxy = http_proxy::of_environment(to)};
-        return [to, options] { return connect_websocket(to, options); };
+        return [to, options](const wait_options& how) { return connect_websocket(to, options, how); };
     }
 
     remote_options remote() const {
         remote_options options;
         options.adapter = adapter;
+        options.total_limit = std::chrono::seconds(total_seconds);
         options.step_limit = std::chrono::seconds(step_seconds);
         options.tokens_ahead = tokens_ahead;
         if (!pin.empty()) {

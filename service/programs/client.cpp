@@ -28,7 +28,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -155,14 +154,6 @@ void check_signals() {
     }
 }
 
-void wait_for_signals(std::chrono::milliseconds time) {
-    constexpr std::chrono::milliseconds piece{50};
-    for (; time.count() > 0; time -= piece) {
-        check_signals();
-        std::this_thread::sleep_for(std::min(time, piece));
-    }
-}
-
 /// The file of --out: there without its name, with room for all deltas, before a query is paid for. While it
 /// waits for them a first signal is noted for check_signals, and a second ends the program.
 class output_file {
@@ -241,7 +232,7 @@ int run(const client_options& options) {
          ": is there, expected another file for what --skip leaves"});
 
     remote_options how = options.service.remote();
-    how.wait = wait_for_signals;
+    how.poll = check_signals;
     how.expected_tokens = states.rows;
     const auto progress = examples::progress_bar("tokens");
     const tensafe::session::call* under_way = nullptr;

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "net/websocket_client.hpp"
+#include "number_option.hpp"
 #include "params.hpp"
 #include "progress_bar.hpp"
 #include "remote_model.hpp"
@@ -59,29 +60,20 @@ struct program_options {
         app.add_option("--publisher", publisher, "public key that must have signed the server's pin");
         app.add_option("--oldest-revision", oldest_revision, "of such a pin")->needs("--publisher");
         app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
-        app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
-            ->capture_default_str()
-            ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 40));
-        app.add_option("--tokens-ahead", tokens_ahead,
-                       "of a block at most, for fewer bytes; where the server has larger ones each hidden "
-                       "state goes alone; 1: no blocks")
-            ->capture_default_str()
-            ->check(CLI::Range(std::size_t{1}, params::degree));
-        app.add_option("--busy-wait", busy_wait,
-                       "microseconds in which a wait for the server keeps a core busy, for sooner replies")
-            ->capture_default_str()
-            ->check(CLI::Range(0, 1'000'000));
-        app.add_option(
-               "--total-seconds", total_seconds,
-               "for all that connecting, or a call from one answer to the next, may wait for: a server "
-               "that starts again, limits of rates, silence")
-            ->capture_default_str()
-            ->check(CLI::Range(1, 86'400));
-        app.add_option("--step-seconds", step_seconds,
-                       "of them for connecting and logging in once, and for a request with its reply: then "
-                       "another connection is tried")
-            ->capture_default_str()
-            ->check(CLI::Range(1, 86'400));
+        add_number(app, "--largest-frame", largest_frame, std::size_t{1} << 10, std::size_t{1} << 40,
+                   "that the server may send, in bytes");
+        add_number(app, "--tokens-ahead", tokens_ahead, 1, params::degree,
+                   "of a block at most, for fewer bytes; where the server has larger ones each hidden state "
+                   "goes alone; 1: no blocks");
+        add_number(app, "--busy-wait", busy_wait, 0, 1'000'000,
+                   "microseconds in which a wait for the server keeps a core busy, for sooner replies");
+        add_number(app, "--total-seconds", total_seconds, 1, 86'400,
+                   "for all that connecting, or a call from one answer to the next, may wait for: a server "
+                   "that starts again, limits of rates, silence");
+        add_number(
+            app, "--step-seconds", step_seconds, 1, 86'400,
+            "of them for connecting and logging in once, and for a request with its reply: then another "
+            "connection is tried");
         app.add_flag("--insecure-plaintext", insecure_plaintext, "allow ws://, without TLS");
     }
 

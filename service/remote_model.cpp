@@ -169,11 +169,8 @@ void remote_model::refuse(const refusal& said) const {
         case error_code::query_limit:
             throw query_limit_error(text, said.code, later);
         case error_code::draining:
-        case error_code::loading: {
-            connection_lost lost(text);
-            lost.retry_after = later;
-            throw lost;
-        }
+        case error_code::loading:
+            throw connection_lost(text, later);
         default:
             throw refused_error(text, said.code, later);
     }
@@ -560,16 +557,13 @@ void remote_model::connect(tries& left, std::optional<connection_lost> lost) {
                                                             : "connected, the session goes on");
             }
             return;
-        } catch (const wrong_server_error& e) {
-            if (!session_) {
+        } catch (const connection_lost& e) {
+            if (e.is_wrong_server && !session_) {
                 throw;
             }
             lost = e;
-        } catch (const connection_lost& e) {
-            lost = e;
         } catch (const rate_limit_error& e) {
-            lost = connection_lost(e.what());
-            lost->retry_after = e.retry_after();
+            lost = connection_lost(e.what(), e.retry_after());
         }
         options_.report(lost->what());
     }

@@ -159,9 +159,9 @@ class remote_model {
     /// @param keys  with the secret key, which stays here
     /// @param held  what the client holds of the adapter (lora::client_part); not given: the server sends it.
     ///        Either must be, byte for byte as a message, what the server's pin names, if it shows one
-    /// @throws connection_lost, and for a wrong_server_error at once; refused_error if the server says no,
-    ///         but for loading, draining and rate_limit, which it waits for; signature_error for a pin that
-    ///         does not fit what came with it, or is not as the options ask; format_error, shape_error or
+    /// @throws connection_lost, at once for is_wrong_server; refused_error if the server says no, but for
+    ///         loading, draining and rate_limit, which are waited for; signature_error for a pin that does
+    ///         not fit what came with it, or is not as the options ask; format_error, shape_error or
     ///         parameter_error for messages that are none, for a `held` that does not go with the layout, and
     ///         for an adapter that makes numbers of its answers that no float can hold
     remote_model(connector connect, tensafe::keystore::signing_key identity,

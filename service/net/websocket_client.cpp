@@ -428,10 +428,9 @@ class websocket_connection final : public client_connection {
     }
 
     [[noreturn]] static void lose(std::initializer_list<tensafe::text_part> parts, bool is_wrong) {
-        if (is_wrong) {
-            throw wrong_server_error(parts);
-        }
-        throw connection_lost(parts);
+        connection_lost lost(parts);
+        lost.is_wrong_server = is_wrong;
+        throw lost;
     }
 
     void check_open(const char* what) const {

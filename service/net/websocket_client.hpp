@@ -21,13 +21,13 @@ namespace split {
 class connection_lost : public tensafe::io_error {
   public:
     using tensafe::io_error::io_error;
-    std::optional<std::chrono::milliseconds> retry_after{};  ///< when to come again, if the server said so
-};
+    connection_lost(const std::string& message, std::optional<std::chrono::milliseconds> later)
+        : io_error(message), retry_after(later) {}
 
-/// The host is not known, or who answered is no such server or speaks another scheme: whoever was never
-/// connected waits for it in vain.
-struct wrong_server_error : connection_lost {
-    using connection_lost::connection_lost;
+    std::optional<std::chrono::milliseconds> retry_after{};  ///< when to come again, if the server said so
+    /// The host is not known, or who answered is no such server or speaks another scheme: whoever was never
+    /// connected waits for it in vain.
+    bool is_wrong_server = false;
 };
 
 /// How long a client waits, and what it does meanwhile.
@@ -134,8 +134,8 @@ struct websocket_options {
 /// and be made out to the host of the address. Nothing is compressed.
 ///
 /// @param how  for the host's name, TCP, TLS, WebSocket and what follows, until `begin`; its `poll` for good
-/// @throws connection_lost naming the address if it cannot be reached, also by the proxy, and
-///         wrong_server_error if it is no such server; what `how.poll` throws;
+/// @throws connection_lost naming the address if it cannot be reached, also by the proxy, or is no such
+///         server; what `how.poll` throws;
 ///         tensafe::signature_error if its certificate is not trusted, unsupported_error for TLS without
 ///         net::tls_exporter: trying again would not help;
 ///         tensafe::io_error if the trusted certificates cannot be read;

@@ -380,7 +380,7 @@ int main(int argc, char** argv) {
     app.add_option("--rows", options.rows, "of the states behind those, at most; 0: all");
     app.add_option("--out", options.out, "safetensors file for the deltas, for its owner alone");
     app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
-    app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();
+    add_number(app, "--tolerance", options.tolerance, 0, 1e9, "of the relative error");
     app.add_option("--save-pin", options.save_pin,
                    "new file for the pin that the server shows: at first use, for --pin later")
         ->check([](const std::string& file) {

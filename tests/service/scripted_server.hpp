@@ -280,7 +280,9 @@ inline split::remote_model::connector scripted_server::connector() {
             throw split::connection_lost("nobody there");
         }
         if (is_wrong) {
-            throw split::wrong_server_error("another server");
+            split::connection_lost lost("another server");
+            lost.is_wrong_server = true;
+            throw lost;
         }
         return std::make_unique<scripted_connection>(*this);
     };

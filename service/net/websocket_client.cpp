@@ -304,7 +304,7 @@ class websocket_connection final : public client_connection {
         round_trip_ = std::chrono::steady_clock::now() - began;
         stream_.next_layer().most = std::numeric_limits<std::size_t>::max();
         lowest().busy_wait = options.busy_wait;
-        // An answer on its way is paid for, and worth the wait, of whatever the server claims to need.
+        // An answer that is on its way was paid for: it is worth a round trip, a second at most.
         lowest().silence += std::min<std::chrono::nanoseconds>(round_trip_, std::chrono::seconds(1));
     }
 

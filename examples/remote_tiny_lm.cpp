@@ -248,13 +248,13 @@ int main(int argc, char** argv) {
             [](const std::string& text) { return text.empty() ? "got nothing, expected a character" : ""; });
     app.add_option("--characters", characters, "to write")
         ->capture_default_str()
-        ->check(CLI::Range(1, 100000));
+        ->check(split::number_in(1, 100000));
     app.add_option(
            "--draft", drafts,
            "characters that the base model guesses ahead, for one call to check: the same text in fewer "
            "round trips, and more hidden states")
         ->capture_default_str()
-        ->check(CLI::Range(0, 4));
+        ->check(split::number_in(0, 4));
     app.add_option("--data", data, "with base.safetensors")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));  // a limit on file sizes is a full disk

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "net/websocket_client.hpp"
+#include "number_option.hpp"
 #include "params.hpp"
 #include "progress_bar.hpp"
 #include "remote_model.hpp"
@@ -39,6 +40,7 @@ struct program_options {
     bool json_frames = false;
     std::size_t largest_frame = websocket_options{}.largest_frame;
     unsigned busy_wait = 0;
+    unsigned total_seconds = 180;
     unsigned step_seconds = 60;
     std::size_t tokens_ahead = remote_options{}.tokens_ahead;
 
@@ -58,23 +60,20 @@ struct program_options {
         app.add_option("--publisher", publisher, "public key that must have signed the server's pin");
         app.add_option("--oldest-revision", oldest_revision, "of such a pin")->needs("--publisher");
         app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
-        app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
-            ->capture_default_str()
-            ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 40));
-        app.add_option("--tokens-ahead", tokens_ahead,
-                       "of a block at most, for fewer bytes; where the server has larger ones each hidden "
-                       "state goes alone; 1: no blocks")
-            ->capture_default_str()
-            ->check(CLI::Range(std::size_t{1}, params::degree));
-        app.add_option("--busy-wait", busy_wait,
-                       "microseconds in which a wait for the server keeps a core busy, for sooner replies")
-            ->capture_default_str()
-            ->check(CLI::Range(0, 1'000'000));
-        app.add_option("--step-seconds", step_seconds,
-                       "for connecting and logging in, and for a request with its reply; twice as long for "
-                       "trying again")
-            ->capture_default_str()
-            ->check(CLI::Range(1, 86'400));
+        add_number(app, "--largest-frame", largest_frame, std::size_t{1} << 10, std::size_t{1} << 40,
+                   "that the server may send, in bytes");
+        add_number(app, "--tokens-ahead", tokens_ahead, 1, params::degree,
+                   "of a block at most, for fewer bytes; where the server has larger ones each hidden state "
+                   "goes alone; 1: no blocks");
+        add_number(app, "--busy-wait", busy_wait, 0, 1'000'000,
+                   "microseconds in which a wait for the server keeps a core busy, for sooner replies");
+        add_number(app, "--total-seconds", total_seconds, 1, 86'400,
+                   "for all that connecting, or a call from one answer to the next, may wait for: a server "
+                   "that starts again, limits of rates, silence");
+        add_number(
+            app, "--step-seconds", step_seconds, 1, 86'400,
+            "of them for connecting and logging in once, and for a request with its reply: then another "
+            "connection is tried");
         app.add_flag("--insecure-plaintext", insecure_plaintext, "allow ws://, without TLS");
     }
 
@@ -89,16 +88,16 @@ struct program_options {
                          to.text().c_str());
         }
         const websocket_options options{.trusted_certificates = trust,
-                                        .step_limit = std::chrono::seconds(step_seconds),
                                         .largest_frame = largest_frame,
                                         .busy_wait = std::chrono::microseconds(busy_wait),
                                         .proxy = http_proxy::of_environment(to)};
-        return [to, options] { return connect_websocket(to, options); };
+        return [to, options](const wait_options& how) { return connect_websocket(to, options, how); };
     }
 
     remote_options remote() const {
         remote_options options;
         options.adapter = adapter;
+        options.total_limit = std::chrono::seconds(total_seconds);
         options.step_limit = std::chrono::seconds(step_seconds);
         options.tokens_ahead = tokens_ahead;
         if (!pin.empty()) {

@@ -22,6 +22,7 @@ namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 namespace session = tensafe::session;
 namespace wire = tensafe::wire;
+using namespace std::chrono_literals;
 using tensafe::format_error;
 using tensafe::in_quotes;
 using tensafe::require;
@@ -117,7 +118,8 @@ remote_model::remote_model(connector connect, tensafe::keystore::signing_key ide
     require<tensafe::parameter_error>(
         connect_ && keys_,
         {"remote_model: got no connector or no keys, expected a function that connects and a lora::client"});
-    open();
+    tries left = fresh_tries();
+    this->connect(left);
 }
 
 remote_model::counts remote_model::counted() const noexcept {
@@ -151,9 +153,11 @@ std::size_t remote_model::largest_carried(const client_connection::frame& in) co
 }
 
 void remote_model::refuse(const refusal& said) const {
-    const std::string text =
-        tensafe::text_of({"the server refuses (", to_string(said.code), "): ", in_quotes(said.message),
-                          said.code == error_code::not_authorised ? if_tls_ends_on_the_way : ""});
+    const bool is_nobody = said.code == error_code::not_authorised;
+    const std::string text = tensafe::text_of(
+        {"the server refuses (", to_string(said.code), "): ", in_quotes(said.message),
+         is_nobody ? "; if it has --clients, its operator adds this line to that file: " : "",
+         is_nobody ? identity_.verifying().hex() : "", is_nobody ? if_tls_ends_on_the_way : ""});
     std::optional<std::chrono::milliseconds> later;
     if (said.retry_after_ms) {
         constexpr std::uint64_t a_day = 86'400'000;
@@ -165,7 +169,8 @@ void remote_model::refuse(const refusal& said) const {
         case error_code::query_limit:
             throw query_limit_error(text, said.code, later);
         case error_code::draining:
-            throw connection_lost(text);
+        case error_code::loading:
+            throw connection_lost(text, later);
         default:
             throw refused_error(text, said.code, later);
     }
@@ -214,10 +219,10 @@ void remote_model::check_process() const {
                                ", and this is its child ", ::getpid(), "; make another one after the fork"});
 }
 
-void remote_model::open() {
+void remote_model::open(const tries& left) {
     drop();
     try {
-        connection_ = connect_();
+        connection_ = connect_({step_in(left), options_.poll});
         counts_.round_trip = connection_->round_trip();
         const auto greeting = receive_one<challenge>();
         if (id_ && resume_session(greeting.nonce)) {
@@ -337,7 +342,7 @@ void remote_model::ask(session::call& of) {
     require<closed_error>(
         !closed_, {"remote_model: got a request after forget or close, expected reconnect before it"});
     if (!connection_) {
-        reconnect(last_try());  // which says what the limit of queries has left
+        reconnect();  // which says what the limit of queries has left
     }
     try {
         session_->begin(of);
@@ -356,17 +361,17 @@ void remote_model::ask(session::call& of) {
 }
 
 void remote_model::answer_all(session::call& of) {
-    tries left{last_try()};
+    tries left = fresh_tries();
     for (bool is_stopped = false; !of.is_over();) {
         const std::size_t answered = of.answered();
         try {
             exchange(of, left, is_stopped);
         } catch (const connection_lost& e) {
-            if (++left.losses > options_.most_losses || clock::now() > left.last) {
+            if (is_stopped) {
                 throw;
             }
             options_.report(e.what());
-            reconnect(left.last);
+            connect(left, e);
             continue;
         }
         counts_.replies += of.answered() - answered;
@@ -374,14 +379,14 @@ void remote_model::answer_all(session::call& of) {
             continue;
         }
         if (of.answered() > answered) {
-            left = {last_try()};
+            left = fresh_tries();
         }
         try {
             options_.between();
         } catch (...) {
             of.fail(std::current_exception());
             is_stopped = true;
-            left.last = clock::now() + options_.step_limit;
+            left = {options_.now() + options_.step_limit};
         }
     }
 }
@@ -393,12 +398,13 @@ void remote_model::ask(std::size_t group, std::span<const float> h, std::vector<
 }
 
 /// Sends what may go up, and reads one reply.
-/// @param is_stopped  by the caller: the time of all further steps together is limited
+/// @param is_stopped  by the caller: what does not come soon is given up
 void remote_model::exchange(session::call& of, tries& left, bool is_stopped) {
     const auto begin = [&] {
-        const auto time = std::chrono::ceil<std::chrono::milliseconds>(left.last - clock::now());
+        const auto soon = 100ms + std::chrono::ceil<std::chrono::milliseconds>(
+                                      std::min<std::chrono::nanoseconds>(counts_.round_trip, 1s));
         connected().begin("a request with its reply",
-                          is_stopped ? std::min(options_.step_limit, time) : options_.step_limit);
+                          is_stopped ? std::min(soon, step_in(left)) : step_in(left));
     };
     begin();
     try {
@@ -450,11 +456,36 @@ void remote_model::send(const session_type::message& m) {
 void remote_model::wait_for_rate(tries& left) {
     const std::chrono::milliseconds time = session_->held_for();
     session_->go_on();
-    if (++left.waits > options_.most_waits || clock::now() + time > left.last) {
+    if (!wait(left, time)) {
         std::rethrow_exception(limited_);
     }
     ++counts_.rate_waits;
-    options_.wait(time);
+}
+
+std::chrono::milliseconds remote_model::step_in(const tries& left) const {
+    const auto time = std::chrono::ceil<std::chrono::milliseconds>(left.end - options_.now());
+    return std::clamp(time, 1ms, std::max(options_.step_limit, 1ms));
+}
+
+/// Waits as long as the server said, and longer and longer.
+/// @return false, at once, if there is no time for it
+bool remote_model::wait(tries& left, std::chrono::milliseconds least) {
+    auto time = std::max(backoff(options_.backoff, left.waits++, options_.draw()), least);
+    if (options_.now() + time > left.end) {
+        return false;
+    }
+    if (!connection_) {
+        options_.report(tensafe::text_of({"connecting again in ", time.count(), " ms"}));
+    }
+    if (options_.wait) {
+        options_.wait(time);
+        return true;
+    }
+    for (constexpr auto piece = 50ms; time > 0ms; time -= piece) {
+        options_.poll();
+        std::this_thread::sleep_for(std::min(time, piece));
+    }
+    return true;
 }
 
 void remote_model::take(std::span<const std::uint8_t> reply) {
@@ -502,41 +533,45 @@ void remote_model::receive_reply() {
     options_.report("the server is going away");
 }
 
-void remote_model::reconnect(clock::time_point last) {
+void remote_model::reconnect() {
+    tries left = fresh_tries();
+    connect(left, connection_lost("it was given up here"));
+}
+
+/// @param lost  why there is no connection any more; nothing: there was none, and the first try is at once
+void remote_model::connect(tries& left, std::optional<connection_lost> lost) {
     check_process();
     drop();
     closed_ = false;
-    std::string reason = "no time is left";
-    std::chrono::milliseconds asked{0};  // by the server
     const std::uint64_t sessions = counts_.sessions;
-    std::size_t attempts = 0;
-    for (; attempts < options_.backoff.attempts; ++attempts) {
-        const auto pause = std::max(backoff(options_.backoff, attempts, options_.draw()), asked);
-        if (clock::now() + pause > last) {
-            break;
+    for (;;) {
+        if (lost && !wait(left, lost->retry_after.value_or(0ms))) {
+            throw connection_lost({"remote_model: no connection within ",
+                                   std::chrono::duration<double>(options_.total_limit).count(),
+                                   " s (--total-seconds): ", lost->what()});
         }
-        asked = {};
-        options_.report(tensafe::text_of({"connecting again in ", pause.count(), " ms"}));
-        options_.wait(pause);
         try {
-            open();
-            options_.report(counts_.sessions > sessions ? "connected, with a fresh session"
-                                                        : "connected, the session goes on");
+            open(left);
+            if (lost) {
+                options_.report(counts_.sessions > sessions ? "connected, with a fresh session"
+                                                            : "connected, the session goes on");
+            }
             return;
         } catch (const connection_lost& e) {
-            reason = e.what();
+            if (e.is_wrong_server && !session_) {
+                throw;
+            }
+            lost = e;
         } catch (const rate_limit_error& e) {
-            reason = e.what();
-            asked = e.retry_after().value_or(asked);
+            lost = connection_lost(e.what(), e.retry_after());
         }
-        options_.report(reason);
+        options_.report(lost->what());
     }
-    throw connection_lost({"remote_model: gave up after ", attempts, " attempts: ", reason});
 }
 
 void remote_model::forget() {
     check_process();
-    connected().begin("forgetting", options_.step_limit);
+    connected().begin("forgetting", step_in(fresh_tries()));
     try {
         while (session_->awaits_reply()) {
             receive_reply();
@@ -563,7 +598,7 @@ void remote_model::close() noexcept {
         return;
     }
     try {
-        connection_->begin("leaving", options_.step_limit);
+        connection_->begin("leaving", 1s);
         connection_->send_text(to_text(bye{}));
     } catch (...) {  // then the server finds out by itself
     }

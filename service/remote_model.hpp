@@ -73,7 +73,6 @@ using tensafe::closed_error;
 struct backoff_options {
     std::chrono::milliseconds first{100};
     std::chrono::milliseconds largest{10'000};
-    std::size_t attempts = 10;  ///< before a client gives up: 21 to 43 s of waiting with these
 };
 
 /// How long to wait before an attempt, the first of which is 0: twice as long each time up to the largest, of
@@ -89,9 +88,11 @@ inline std::chrono::milliseconds backoff(const backoff_options& options, std::si
 struct remote_options {
     std::string adapter;  ///< by its name on the server
     frame_form frames = frame_form::binary;
-    /// For a request to be sent, and for the next reply to come, as that of the connections is for connecting
-    /// and logging in. reconnect begins nothing anew after twice this time, and neither does a call without
-    /// an answer for as long.
+    /// For all together that connecting, or a call from one answered hidden state to the next, may take and
+    /// wait: for a server that starts again, for a limit of rates, for silence. Nothing counts attempts.
+    std::chrono::milliseconds total_limit{180'000};
+    /// Of it for connecting and logging in once, and for a request to be sent and the next reply to come:
+    /// then another connection is tried.
     std::chrono::milliseconds step_limit{60'000};
     /// Blocks are prepared where the server has them of at most so many tokens; 1: none. A block is 16 bytes
     /// here for each token and entry of the hidden state, and there are two of each group at most.
@@ -99,10 +100,6 @@ struct remote_options {
     /// Hidden states of a group that are to come, if that is known: nothing is prepared for more.
     std::size_t expected_tokens = std::numeric_limits<std::size_t>::max();
     backoff_options backoff;
-    /// How often a call makes up for a lost connection, and waits for a rate limit, without a hidden state
-    /// answered in between.
-    std::size_t most_losses = 5;
-    std::size_t most_waits = 100;
     tensafe::lora::base_norms base_norms;  ///< of the base model's layers, if it is here
     /// What the server's pin of the adapter must say, in this revision or a later one; who must have signed
     /// it; and its smallest revision, of which 0 asks for no pin. With none of them a pin is only remembered:
@@ -112,13 +109,15 @@ struct remote_options {
     std::uint64_t oldest_revision = 0;
 
     /// Called after each reply. What it throws stops the call: no more goes up, what is under way is read
-    /// within step_limit, and then it is thrown again.
+    /// while it keeps coming, for step_limit at most, and then it is thrown again.
     std::function<void()> between = [] {};
+    /// As of wait_options, wherever the client waits. What it throws ends the operation; rows that were
+    /// answered are in the call.
+    std::function<void()> poll = [] {};
 
     // For tests, and for a client that wants to know.
-    std::function<void(std::chrono::milliseconds)> wait = [](auto time) {
-        std::this_thread::sleep_for(time);
-    };
+    std::function<void(std::chrono::milliseconds)> wait;  ///< in place of waiting
+    std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
     /// Uniform in [0, 1).
     std::function<double()> draw = [] {
         std::random_device device;
@@ -141,8 +140,8 @@ class remote_model {
   public:
     using session_type = tensafe::session::client_session<params, packing, protection>;
     using client_type = tensafe::lora::model_client<params, packing, protection>;
-    /// Makes a new connection each time.
-    using connector = std::function<std::unique_ptr<client_connection>()>;
+    /// Makes a new connection each time, as connect_websocket does.
+    using connector = std::function<std::unique_ptr<client_connection>(const wait_options&)>;
 
     struct counts {
         std::uint64_t replies = 0;   ///< answered hidden states
@@ -156,12 +155,13 @@ class remote_model {
         std::chrono::nanoseconds round_trip{0};  ///< of the newest connection, if it measured one
     };
 
-    /// Connects once and opens a session.
+    /// Connects, as reconnect, and opens a session.
     /// @param keys  with the secret key, which stays here
     /// @param held  what the client holds of the adapter (lora::client_part); not given: the server sends it.
     ///        Either must be, byte for byte as a message, what the server's pin names, if it shows one
-    /// @throws connection_lost; refused_error if the server says no; signature_error for a pin that does not
-    ///         fit what came with it, or is not as the options ask; format_error, shape_error or
+    /// @throws connection_lost, at once for is_wrong_server; refused_error if the server says no, but for
+    ///         loading, draining and rate_limit, which are waited for; signature_error for a pin that does
+    ///         not fit what came with it, or is not as the options ask; format_error, shape_error or
     ///         parameter_error for messages that are none, for a `held` that does not go with the layout, and
     ///         for an adapter that makes numbers of its answers that no float can hold
     remote_model(connector connect, tensafe::keystore::signing_key identity,
@@ -211,10 +211,9 @@ class remote_model {
     void ask(std::size_t group, std::span<const float> h, std::vector<double>& product);
 
     /// A new connection: the session goes on where the server still has it, or there is a fresh one, as there
-    /// is after forget and close. Tries until the attempts or the time of the options are used up, with
-    /// longer and longer waits.
+    /// is after forget and close. Tries until options.total_limit is used up, with longer and longer waits.
     /// @throws connection_lost with the last reason; adapter_changed_error; otherwise as the constructor
-    void reconnect() { reconnect(last_try()); }
+    void reconnect();
 
     /// Asks the server to drop all that it knows of this client's key; the session is over then.
     /// @throws connection_lost, refused_error; closed_error after forget or close
@@ -226,17 +225,19 @@ class remote_model {
 
   private:
     using clock = std::chrono::steady_clock;
-    /// What a call may still try, until a hidden state is answered.
+    /// What is left of options.total_limit, and how often was waited in it.
     struct tries {
-        clock::time_point last;  ///< when something may begin anew
-        std::size_t losses = 0;
+        clock::time_point end;
         std::size_t waits = 0;
     };
 
-    clock::time_point last_try() const { return clock::now() + 2 * options_.step_limit; }
+    tries fresh_tries() const { return {options_.now() + options_.total_limit}; }
+    /// The longest that a step may take.
+    std::chrono::milliseconds step_in(const tries& left) const;
+    bool wait(tries& left, std::chrono::milliseconds least);
     void check_process() const;
-    void reconnect(clock::time_point last);
-    void open();
+    void connect(tries& left, std::optional<connection_lost> lost = {});
+    void open(const tries& left);
     bool resume_session(const tensafe::random::seed& nonce);
     void open_session(const tensafe::random::seed& nonce);
     void take_adapter(const welcome& from);

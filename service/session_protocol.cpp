@@ -100,22 +100,22 @@ class counts_of_session final : public tensafe::serving::file_store {
             throw refusal{error_code::query_limit, "request: this server counts no more clients"};
         }
         const std::array<const char*, 3> who{
-            "this client", of_.addresses_are_tenants() ? "this address" : "this client's tenant",
-            "all clients together"};
+            "this client has", of_.addresses_are_tenants() ? "this address has" : "this client's tenant has",
+            "all clients together have"};
         const auto of = static_cast<std::size_t>(why.of);
         of_.to_log().line(
             log_level::warning, "limit_reached",
             {{"client", prefix_of(client_)}, {"adapter", model_->name}, {"option", share_options[of]}},
             client_);
-        using part = tensafe::text_part;
-        const bool is_own = why.of == scope::client;  // numbers of others would tell what they do
-        throw refusal{
-            error_code::query_limit,
-            tensafe::text_of({"request: with it ", who[of], " would have got ",
-                              is_own ? part(why.bits) : part("more"), " bits of this input's A",
-                              is_own ? ", expected at most " : " than it may have",
-                              is_own ? part(model_->groups[group].limits[of].value_or(0)) : part(""),
-                              ": only a larger ", share_options[of], " of the server gives more"})};
+        const tensafe::serving::query_limits& bits = model_->groups[group];
+        const std::string had = why.of == scope::client  // numbers of others would tell what they do
+                                    ? tensafe::text_of({why.bits / bits.request - 1, " of ",
+                                                        bits.limits[of].value_or(0) / bits.request})
+                                    : "all";
+        throw refusal{error_code::query_limit,
+                      tensafe::text_of({"request: ", who[of], " had ", had,
+                                        " answers to hidden states of this input: only a larger ",
+                                        share_options[of], " of the server gives more"})};
     }
 
     service& of_;

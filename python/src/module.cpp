@@ -327,6 +327,8 @@ constexpr std::pair<std::string_view, std::string_view> advice[] = {
     {"use the range policy lora::worst_case", "take the set private_n4096"},
     {"what client_part makes with the server's options", "Server.held"},
     {"(--trust)", "(ca=)"},
+    {"(--step-seconds, --total-seconds)", "(timeout=, total_timeout=)"},
+    {"(--total-seconds)", "(total_timeout=)"},
 };
 
 /// The names in docs/service.md of refusals after which a client can go on, with another encryption.
@@ -373,17 +375,21 @@ void translate(std::exception_ptr thrown) {
                                  : is<tensafe::signature_error>(e)      ? "SignatureError"
                                  : is<tensafe::closed_error>(e)         ? "ClosedError"
                                                                         : "Error";
-        std::string text = e.what();
-        for (const auto& [of_cpp, of_python] : advice) {
-            if (const std::size_t at = text.find(of_cpp); at != text.npos) {
-                text.replace(at, of_cpp.size(), of_python);
-            }
-        }
-        PyErr_SetString(py::module_::import("tensafe.errors").attr(name).ptr(), text.c_str());
+        PyErr_SetString(py::module_::import("tensafe.errors").attr(name).ptr(),
+                        in_words_of_python(e.what()).c_str());
     }
 }
 
 }  // namespace
+
+std::string in_words_of_python(std::string text) {
+    for (const auto& [of_cpp, of_python] : advice) {
+        if (const std::size_t at = text.find(of_cpp); at != text.npos) {
+            text.replace(at, of_cpp.size(), of_python);
+        }
+    }
+    return text;
+}
 
 session_object::session_object(std::unique_ptr<session> of, std::shared_ptr<key_lock> in_use,
                                py::object owner)

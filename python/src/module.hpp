@@ -60,6 +60,9 @@ class session_object {
     bool busy_ = false;  // a transport may be at it, in this thread
 };
 
+/// A text of C++ whose advice is what Python does.
+std::string in_words_of_python(std::string text);
+
 #ifdef TENSAFE_PYTHON_NETWORK
 /// Defines tensafe.connect.
 void add_connect(py::module_& m);

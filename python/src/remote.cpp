@@ -5,7 +5,6 @@
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/wire/set_id.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -16,7 +15,6 @@
 #include <service/net/websocket_client.hpp>
 #include <service/remote_model.hpp>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "module.hpp"
@@ -27,18 +25,25 @@ namespace {
 
 namespace keystore = tensafe::keystore;
 
-/// Waits in pieces, without the interpreter's lock between them, so that Ctrl-C ends it.
-void wait(std::chrono::milliseconds time) {
-    constexpr std::chrono::milliseconds piece{50};
-    for (; time.count() > 0; time -= piece) {
-        {
-            const py::gil_scoped_acquire acquired;
-            if (PyErr_CheckSignals() != 0) {
-                throw py::error_already_set();
-            }
-        }
-        std::this_thread::sleep_for(std::min(time, piece));
+/// Called without the interpreter's lock while a client waits: Ctrl-C ends it.
+void check_signals() {
+    const py::gil_scoped_acquire acquired;
+    if (PyErr_CheckSignals() != 0) {
+        throw py::error_already_set();
     }
+}
+
+/// Tells the logger "tensafe", which shows it on standard error unless the program says otherwise.
+void report(const std::string& text) {
+    const py::gil_scoped_acquire acquired;
+    py::module_::import("logging").attr("getLogger")("tensafe").attr("warning")("%s", text);
+}
+
+std::chrono::milliseconds checked(const char* name, double seconds) {
+    tensafe::require<tensafe::parameter_error>(
+        seconds >= 0.001 && seconds <= 86'400,
+        {"connect: got a ", name, " of ", seconds, " s, expected 0.001 to 86400"});
+    return std::chrono::milliseconds(static_cast<std::chrono::milliseconds::rep>(seconds * 1000));
 }
 
 class remote_session final : public session {
@@ -84,7 +89,7 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
                                         const std::string& ca, const std::string& identity,
                                         const std::string& pin, const std::string& publisher,
                                         std::size_t oldest_revision, bool plaintext, std::size_t tokens_ahead,
-                                        double timeout) {
+                                        double timeout, double total_timeout) {
     std::unique_ptr<session> made;
     const split::server_address to = split::server_address::of(url);
     split::websocket_options socket;
@@ -94,18 +99,14 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
         tensafe::require<tensafe::parameter_error>(
             to.tls || plaintext,
             {"connect: ", to.text(), " has no TLS, expected wss://, or insecure_plaintext=True as well"});
-        tensafe::require<tensafe::parameter_error>(
-            timeout >= 0.001 && timeout <= 86'400,
-            {"connect: got a timeout of ", timeout, " s, expected 0.001 to 86400"});
-        const auto limit =
-            std::chrono::milliseconds(static_cast<std::chrono::milliseconds::rep>(timeout * 1000));
         socket.trusted_certificates = ca;
-        socket.step_limit = limit;
         split::remote_options options;
         options.adapter = adapter;
         options.tokens_ahead = tokens_ahead;
-        options.step_limit = limit;
-        options.wait = wait;
+        options.step_limit = checked("timeout", timeout);
+        options.total_limit = checked("total_timeout", total_timeout);
+        options.poll = check_signals;
+        options.report = report;
         options.oldest_revision = oldest_revision;
         if (!pin.empty()) {
             options.pin = keystore::adapter_pin::read(pin);
@@ -113,8 +114,11 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
         if (!publisher.empty()) {
             options.publisher = keystore::verifying_key::from_hex(publisher, "publisher");
         }
-        made = std::make_unique<remote_session>([to, socket] { return split::connect_websocket(to, socket); },
-                                                split::client_identity(identity), std::move(options));
+        made = std::make_unique<remote_session>(
+            [to, socket](const split::wait_options& how) {
+                return split::connect_websocket(to, socket, how);
+            },
+            split::client_identity(identity), std::move(options));
     }
     return std::make_unique<session_object>(std::move(made), std::make_shared<key_lock>(), py::none());
 }
@@ -149,7 +153,7 @@ void translate(std::exception_ptr thrown) {
     } catch (const split::adapter_changed_error& e) {
         PyErr_SetString(errors.attr("AdapterChangedError").ptr(), e.what());
     } catch (const split::connection_lost& e) {
-        PyErr_SetString(errors.attr("ConnectionLost").ptr(), e.what());
+        PyErr_SetString(errors.attr("ConnectionLost").ptr(), in_words_of_python(e.what()).c_str());
     }
 }
 

@@ -335,7 +335,8 @@ _Path = Union[str, "os.PathLike[str]"]
 
 def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
             publisher: str = "", oldest_revision: int = 0, tokens_ahead: int = 128, timeout: float = 60.0,
-            insecure_plaintext: bool = False, base_norms: Optional[Mapping[str, float]] = None) -> Session:
+            total_timeout: float = 180.0, insecure_plaintext: bool = False,
+            base_norms: Optional[Mapping[str, float]] = None) -> Session:
     """Opens a session with a `tensafe-server`, with a fresh secret key, and fetches the client's part of the adapter.
 
     The session goes on over connections that break.
@@ -345,8 +346,9 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     identity: the file of this client's Ed25519 key, made if there is none; by default a fresh key.
     pin, publisher, oldest_revision: what the server must show of the adapter (docs/keys.md).
     tokens_ahead: the most hidden states of a block that is used; 1: each hidden state goes alone.
-    timeout: the seconds for connecting, and for a request with its reply. When a connection breaks within a call,
-        others are tried for twice as long without an answer; `connect` itself tries once.
+    total_timeout: the seconds for all that `connect`, or a call from one answer to the next, may wait for: a server that
+        starts again, limits of rates, silence. The logger "tensafe" says what is waited for.
+    timeout: the seconds of them for connecting once, and for a request with its reply: then another connection is tried.
     insecure_plaintext: whether "ws://" is allowed.
     base_norms: as for `Client`.
     Raises ConnectionLost, RefusedError, SignatureError, ParameterError; calls of the session also raise RateLimitError,
@@ -361,7 +363,8 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     session = Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(pin), publisher,
                                     count(oldest_revision, "oldest_revision"),
                                     flag(insecure_plaintext, "insecure_plaintext"),
-                                    count(tokens_ahead, "tokens_ahead"), number(timeout, "timeout")))
+                                    count(tokens_ahead, "tokens_ahead"), number(timeout, "timeout"),
+                                    number(total_timeout, "total_timeout")))
     check_gains("connect", session._core.groups, base_norms)
     return session
 

@@ -86,13 +86,14 @@ def test_refusals(service, tmp_path):
         service.connect("other")
     assert caught.value.code == "unknown_adapter"
     with pytest.raises(tensafe.ConnectionLost):
-        tensafe.connect("wss://localhost:1", "qwen", ca=service.folder / "state" / "certificate.pem")
+        tensafe.connect("wss://localhost:1", "qwen", ca=service.folder / "state" / "certificate.pem", total_timeout=0.3)
     with pytest.raises(tensafe.ParameterError, match="insecure_plaintext"):
         tensafe.connect(f"ws://localhost:{service.port}", "qwen")
     for options, kind, text in (({"ca": tmp_path / "none.pem"}, tensafe.FileError, "(ca=)"),
                                 ({"publisher": "ab" * 32}, tensafe.SignatureError, ""),  # the server shows no pin
                                 ({"oldest_revision": 1}, tensafe.SignatureError, "got no pin"),
-                                ({"timeout": 0}, tensafe.ParameterError, "timeout")):
+                                ({"timeout": 0}, tensafe.ParameterError, "got a timeout of 0 s"),
+                                ({"total_timeout": float("nan")}, tensafe.ParameterError, "total_timeout")):
         with pytest.raises(kind, match=re.escape(text)):
             service.connect(**options)
 
@@ -212,9 +213,60 @@ def test_server_that_comes_back(tmp_path):
     assert error(session.delta("q_proj", h), before) < 1e-3
     again.stop()
     begin = time.monotonic()
-    with pytest.raises(tensafe.ConnectionLost):
-        service.connect(timeout=1)
+    with pytest.raises(tensafe.ConnectionLost, match=re.escape("no connection within 1 s (total_timeout=): ")):
+        service.connect(total_timeout=1)
     assert time.monotonic() - begin < 30
+
+
+def test_the_first_connection_waits_for_a_server_that_starts(tmp_path, caplog):
+    service = Service(tmp_path, "--anybody")
+    service.stop()
+    made = []
+    starting = threading.Timer(0.5, lambda: made.append(Service(tmp_path, "--anybody", port=service.port)))
+    starting.start()
+    with service.connect() as session:
+        assert session.queries_left > 0
+    assert "Connection refused (does the server run, and is this its port?)" in caplog.text
+    starting.join()
+    made[0].stop()
+
+
+@pytest.mark.parametrize("of", ["a server that is not there", "a silent server", "a reply"])
+def test_ctrl_c_ends_whatever_is_waited_for(tmp_path, of):
+    """In a process of its own, whose main thread has the signal."""
+    service = Service(tmp_path, "--anybody")
+    program = f"""if True:
+        import os, sys, time, numpy as np, tensafe
+        url, ca = "wss://localhost:{service.port}", {str(tmp_path / "state" / "certificate.pem")!r}
+        is_reply = {of == "a reply"}
+        session = tensafe.connect(url, "qwen", ca=ca) if is_reply else None
+        print("ready", flush=True)
+        sys.stdin.readline()
+        try:
+            print("asking", flush=True)
+            if is_reply:
+                session.delta("q_proj", np.ones(2048, np.float32))
+            else:
+                tensafe.connect(url, "qwen", ca=ca)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+            os._exit(0)
+        """
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    service.process.send_signal(signal.SIGKILL if "not there" in of else signal.SIGSTOP)
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "asking\n"
+    time.sleep(0.5)
+    begin = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - begin < 20  # of 60 and 180; about 0.05 on a machine that does nothing else
+    child.wait()
+    child.stdin.close()
+    child.stdout.close()
+    service.stop()
 
 
 def test_round_trip(service):

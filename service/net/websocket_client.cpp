@@ -20,6 +20,7 @@
 #include <boost/beast/websocket/stream.hpp>
 #include <cerrno>
 #include <cstdlib>
+#include <future>
 #include <initializer_list>
 #include <limits>
 #include <optional>
@@ -28,7 +29,9 @@
 #include <sstream>
 #include <sys/socket.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "../base64.hpp"
@@ -57,6 +60,11 @@ constexpr std::size_t bytes_before_tunnel = 8'192;
 /// Of what arrives while a frame is sent.
 constexpr std::size_t most_bytes_ahead = std::size_t{8} << 20;
 
+/// Whether this status of an HTTP answer is one that may be another one later.
+bool may_change(std::string_view answer) {
+    return answer.starts_with("HTTP/1.") && (answer.find(" 5") == 8 || answer.find(" 429") == 8);
+}
+
 /// A socket that waits until a set time and no longer, and counts what passes. While it waits to write it
 /// takes in what arrives, so that two sides that both have much to say do not wait for each other for ever.
 class timed_socket {
@@ -70,7 +78,17 @@ class timed_socket {
     explicit timed_socket(asio::io_context& context) : socket_(context) {}
 
     /// All that follows is to be done within this time.
-    void limit(std::chrono::milliseconds time) { until_ = clock::now() + time; }
+    void limit(std::chrono::milliseconds time) {
+        until_ = clock::now() + time;
+        polls_at_ = clock::now() + silence;
+    }
+
+    template <class Future>
+    void wait_for(const Future& result, error_code& failure) {
+        while (!is_over(failure) &&
+               result.wait_until(std::min(until_, polls_at_)) != std::future_status::ready) {
+        }
+    }
 
     void connect(const tcp::endpoint& to, error_code& failure) {
         socket_.close(failure);
@@ -122,12 +140,25 @@ class timed_socket {
         socket_.close(ignored);
     }
 
+    std::function<void()> poll;                                        ///< as of wait_options
+    std::chrono::nanoseconds silence = std::chrono::milliseconds(50);  ///< before each call of it
     /// A wait begins with so much time in which the processor does not sleep.
     std::chrono::microseconds busy_wait{0};
     client_connection::traffic bytes;
 
   private:
     using clock = std::chrono::steady_clock;
+
+    /// Whether the time is over, whatever is there: it might never end.
+    bool is_over(error_code& failure) {
+        const auto now = clock::now();
+        if (now >= polls_at_) {
+            polls_at_ = now + silence;
+            poll();
+        }
+        failure = now >= until_ ? error_code(asio::error::timed_out) : error_code();
+        return now >= until_;
+    }
 
     bool has_room_ahead() const noexcept { return !is_over_ && ahead_.size() < most_bytes_ahead; }
 
@@ -148,11 +179,11 @@ class timed_socket {
         if (what == POLLOUT && has_room_ahead()) {
             what = POLLOUT | POLLIN;
         }
-        for (;;) {
-            const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - clock::now()).count();
+        while (!is_over(failure)) {
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(std::min(until_, polls_at_) - clock::now());
             ::pollfd one{socket_.native_handle(), what, 0};
-            constexpr std::int64_t an_hour = 3'600'000;
-            const int ready = ::poll(&one, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, an_hour)));
+            const int ready = ::poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
             if (ready > 0) {
                 return true;
             }
@@ -160,37 +191,32 @@ class timed_socket {
                 failure = error_code(errno, asio::error::get_system_category());
                 return false;
             }
-            if (left <= 0) {
-                failure = asio::error::timed_out;
-                return false;
-            }
         }
+        return false;
     }
 
     template <class Call>
     std::size_t when_ready(short what, std::uint64_t& sum, error_code& failure, Call call) {
         const auto awake_until =
             busy_wait.count() > 0 ? std::min(until_, clock::now() + busy_wait) : clock::time_point::min();
-        for (;;) {
-            if (clock::now() >= until_) {  // whatever is there: it might never end
-                failure = asio::error::timed_out;
-                return 0;
-            }
+        while (!is_over(failure)) {
             const std::size_t n = call();
             sum += n;
             if (failure != asio::error::would_block) {
                 return n;
             }
             if (clock::now() >= awake_until && !wait(what, failure)) {
-                return 0;
+                break;
             }
         }
+        return 0;
     }
 
     tcp::socket socket_;
     beast::flat_buffer ahead_;  ///< read, and not asked for yet
     bool is_over_ = false;      ///< nothing more can be read ahead
     clock::time_point until_;
+    clock::time_point polls_at_;
 };
 
 /// With TLS or without: one type, so that all of Beast is compiled once. Its calls return when they are done:
@@ -249,7 +275,7 @@ class client_stream {
 
 class websocket_connection final : public client_connection {
   public:
-    websocket_connection(const server_address& to, const websocket_options& options)
+    websocket_connection(const server_address& to, const websocket_options& options, const wait_options& how)
         : options_(options), address_(to.text()), tls_(make_tls(to.tls, options)), stream_(context_) {
         if (options.proxy) {
             address_ += " through the proxy " + options.proxy->at.host_and_port();
@@ -262,7 +288,8 @@ class websocket_connection final : public client_connection {
             request.set(beast::http::field::user_agent, "tensafe split inference");
         }));
 
-        begin("connecting and logging in", options.step_limit);
+        lowest().poll = how.poll;
+        begin("connecting and logging in", how.limit);
         reach(options.proxy ? options.proxy->at : to);
         if (options.proxy) {
             open_tunnel(to.host_and_port(), options.proxy->credentials);
@@ -277,6 +304,8 @@ class websocket_connection final : public client_connection {
         round_trip_ = std::chrono::steady_clock::now() - began;
         stream_.next_layer().most = std::numeric_limits<std::size_t>::max();
         lowest().busy_wait = options.busy_wait;
+        // An answer that is on its way was paid for: it is worth a round trip, a second at most.
+        lowest().silence += std::min<std::chrono::nanoseconds>(round_trip_, std::chrono::seconds(1));
     }
 
     ~websocket_connection() override { drop(); }
@@ -312,6 +341,7 @@ class websocket_connection final : public client_connection {
             return;
         }
         try {
+            lowest().poll = [] {};  // nobody would hear of it
             lowest().limit(std::chrono::seconds(1));
             error_code ignored;
             stream_.close(websocket::close_code::normal, ignored);
@@ -361,10 +391,14 @@ class websocket_connection final : public client_connection {
                                         " bytes, expected at most so many (--largest-frame)");
         }
         std::string reason = why.message();
+        const auto& http = beast::http::make_error_code(beast::http::error::end_of_stream).category();
+        bool is_wrong = why.category() == asio::error::get_ssl_category() ||
+                        why == asio::error::host_not_found ||
+                        (why.category() == http && !(tls_ && why == beast::http::error::end_of_stream));
         if (why == asio::error::timed_out) {
             reason = std::string(step_) + " took longer than " +
                      tensafe::shortest_text(std::chrono::duration<double>(step_limit_).count()) +
-                     " s (--step-seconds)";
+                     " s (--step-seconds, --total-seconds)";
         } else if (why == asio::error::message_size || why == websocket::error::upgrade_declined) {
             const std::string& said = stream_.next_layer().opening;
             reason = "got " + tensafe::quote(said.substr(0, said.find('\r'))) +
@@ -372,10 +406,16 @@ class websocket_connection final : public client_connection {
                           ? " and more than " + std::to_string(bytes_before_frames) + " bytes"
                           : "") +
                      ", expected an upgrade";
-        } else if (why == asio::error::eof) {
+            is_wrong = !may_change(said);
+        } else if (why == asio::error::connection_refused) {
+            reason += " (does the server run, and is this its port?)";
+        } else if (why == asio::error::eof || why == asio::ssl::error::stream_truncated) {
             reason = "the other side closed the connection";
         } else if (why == beast::http::error::end_of_stream && !tls_) {
             reason += " (is it a port with TLS? Then wss://)";
+        } else if (why.category() == asio::error::get_ssl_category() &&
+                   ERR_GET_REASON(static_cast<unsigned long>(why.value())) == SSL_R_WRONG_VERSION_NUMBER) {
+            reason += " (is it a port without TLS? Then ws:// and --insecure-plaintext)";
         } else if (why == websocket::error::closed) {
             reason = "the server closed the connection, code " + std::to_string(stream_.reason().code);
             if (!stream_.reason().reason.empty()) {
@@ -384,7 +424,13 @@ class websocket_connection final : public client_connection {
             }
         }
         drop();
-        throw connection_lost(address_ + ": cannot " + what + ": " + reason);
+        lose({address_, ": cannot ", what, ": ", reason}, is_wrong);
+    }
+
+    [[noreturn]] static void lose(std::initializer_list<tensafe::text_part> parts, bool is_wrong) {
+        connection_lost lost(parts);
+        lost.is_wrong_server = is_wrong;
+        throw lost;
     }
 
     void check_open(const char* what) const {
@@ -392,10 +438,20 @@ class websocket_connection final : public client_connection {
     }
 
     void reach(const server_address& to) {
+        // The system's resolver cannot be ended: where nobody waits any longer, it is left to itself.
+        std::packaged_task task([to] {
+            asio::io_context context;
+            error_code failed;
+            auto found = tcp::resolver(context).resolve(to.host, to.port, failed);
+            return std::pair(std::move(found), failed);
+        });
+        auto result = task.get_future();
+        std::thread(std::move(task)).detach();
         error_code failed;
-        tcp::resolver resolver(context_);
-        const auto found = resolver.resolve(to.host, to.port, failed);
-        check("find the host", failed);
+        lowest().wait_for(result, failed);
+        check("look up the host", failed);
+        const auto [found, not_found] = result.get();
+        check("find the host", not_found);
         for (const auto& each : found) {
             lowest().connect(each.endpoint(), failed);
             if (!failed) {
@@ -419,14 +475,15 @@ class websocket_connection final : public client_connection {
         }
         check("open a tunnel", failed);
         const bool is_endless = answer.size() == bytes_before_tunnel;
-        tensafe::require<connection_lost>(
-            !is_endless && answer.starts_with("HTTP/1.") && answer.find(" 2") == 8,
-            {address_, ": cannot open a tunnel: got ",
-             tensafe::in_quotes(std::string_view(answer).substr(0, answer.find('\r'))),
-             is_endless ? " and a header without an end" : "", ", expected a status of 2xx: ",
-             answer.find(" 407") == 8
-                 ? "HTTPS_PROXY must have the user:password@ that the proxy asks for"
-                 : "the proxy must allow this host and port, or NO_PROXY name the host"});
+        if (is_endless || !answer.starts_with("HTTP/1.") || answer.find(" 2") != 8) {
+            lose({address_, ": cannot open a tunnel: got ",
+                  tensafe::in_quotes(std::string_view(answer).substr(0, answer.find('\r'))),
+                  is_endless ? " and a header without an end" : "", ", expected a status of 2xx: ",
+                  answer.find(" 407") == 8
+                      ? "HTTPS_PROXY must have the user:password@ that the proxy asks for"
+                      : "the proxy must allow this host and port, or NO_PROXY name the host"},
+                 !may_change(answer));
+        }
     }
 
     void shake_hands(const server_address& to) {
@@ -553,11 +610,12 @@ std::string server_address::host_and_port() const {
 }
 
 std::unique_ptr<client_connection> connect_websocket(const server_address& to,
-                                                     const websocket_options& options) {
+                                                     const websocket_options& options,
+                                                     const wait_options& how) {
     tensafe::require<tensafe::parameter_error>(
         !to.tls || !options.trusted_certificates.empty(),
         {to.text(), ": got no certificate to trust, expected --trust with the server's certificate.pem"});
-    return std::make_unique<websocket_connection>(to, options);
+    return std::make_unique<websocket_connection>(to, options, how);
 }
 
 }  // namespace split

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,21 @@ namespace split {
 class connection_lost : public tensafe::io_error {
   public:
     using tensafe::io_error::io_error;
+    connection_lost(const std::string& message, std::optional<std::chrono::milliseconds> later)
+        : io_error(message), retry_after(later) {}
+
+    std::optional<std::chrono::milliseconds> retry_after{};  ///< when to come again, if the server said so
+    /// The host is not known, or who answered is no such server or speaks another scheme: whoever was never
+    /// connected waits for it in vain.
+    bool is_wrong_server = false;
+};
+
+/// How long a client waits, and what it does meanwhile.
+struct wait_options {
+    std::chrono::milliseconds limit{60'000};
+    /// Called where nothing came for 50 ms, and a round trip if it is known. What it throws ends the wait and
+    /// the connection.
+    std::function<void()> poll = [] {};
 };
 
 /// A WebSocket connection as a client sees it: whole frames, in order. For one thread at a time.
@@ -106,7 +122,6 @@ inline constexpr std::string_view if_tls_ends_on_the_way =
 struct websocket_options {
     /// Certificates in PEM that are trusted, and no others. Needed for TLS.
     std::filesystem::path trusted_certificates{};
-    std::chrono::milliseconds step_limit{60'000};  ///< TCP, TLS, WebSocket and what follows, until `begin`
     /// That is received; a longer one ends the connection.
     std::size_t largest_frame = std::size_t{64} << 20;
     /// A wait for the server begins with so much time in which the processor asks again and again instead of
@@ -118,14 +133,15 @@ struct websocket_options {
 /// Connects to a server. TLS 1.2 at least; its certificate must be one of the trusted, or be signed by one,
 /// and be made out to the host of the address. Nothing is compressed.
 ///
-/// Looking up a host's name takes as long as the system's resolver lets it; all else keeps to the limits.
+/// @param how  for the host's name, TCP, TLS, WebSocket and what follows, until `begin`; its `poll` for good
 /// @throws connection_lost naming the address if it cannot be reached, also by the proxy, or is no such
-///         server;
+///         server; what `how.poll` throws;
 ///         tensafe::signature_error if its certificate is not trusted, unsupported_error for TLS without
 ///         net::tls_exporter: trying again would not help;
 ///         tensafe::io_error if the trusted certificates cannot be read;
 ///         tensafe::parameter_error for TLS without trusted certificates
 std::unique_ptr<client_connection> connect_websocket(const server_address& to,
-                                                     const websocket_options& options);
+                                                     const websocket_options& options,
+                                                     const wait_options& how = {});
 
 }  // namespace split

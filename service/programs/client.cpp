@@ -28,7 +28,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -155,14 +154,6 @@ void check_signals() {
     }
 }
 
-void wait_for_signals(std::chrono::milliseconds time) {
-    constexpr std::chrono::milliseconds piece{50};
-    for (; time.count() > 0; time -= piece) {
-        check_signals();
-        std::this_thread::sleep_for(std::min(time, piece));
-    }
-}
-
 /// The file of --out: there without its name, with room for all deltas, before a query is paid for. While it
 /// waits for them a first signal is noted for check_signals, and a second ends the program.
 class output_file {
@@ -241,7 +232,7 @@ int run(const client_options& options) {
          ": is there, expected another file for what --skip leaves"});
 
     remote_options how = options.service.remote();
-    how.wait = wait_for_signals;
+    how.poll = check_signals;
     how.expected_tokens = states.rows;
     const auto progress = examples::progress_bar("tokens");
     const tensafe::session::call* under_way = nullptr;
@@ -389,7 +380,7 @@ int main(int argc, char** argv) {
     app.add_option("--rows", options.rows, "of the states behind those, at most; 0: all");
     app.add_option("--out", options.out, "safetensors file for the deltas, for its owner alone");
     app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
-    app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();
+    add_number(app, "--tolerance", options.tolerance, 0, 1e9, "of the relative error");
     app.add_option("--save-pin", options.save_pin,
                    "new file for the pin that the server shows: at first use, for --pin later")
         ->check([](const std::string& file) {

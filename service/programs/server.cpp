@@ -28,7 +28,6 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <thread>
-#include <type_traits>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -36,6 +35,7 @@
 #include "../admin.hpp"
 #include "../client_list.hpp"
 #include "../net/http_server.hpp"
+#include "../number_option.hpp"
 #include "../params.hpp"
 #include "../service.hpp"
 #include "../static_files.hpp"
@@ -76,7 +76,7 @@ void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& tim
         time = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
     };
     app.add_option_function<double>(name, set, what)
-        ->check(CLI::Range(0.01, 86'400.0))
+        ->check(split::number_in(0.01, 86'400.0))
         ->default_str(tensafe::shortest_text(std::chrono::duration<double>(time).count()));
 }
 
@@ -97,12 +97,6 @@ void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
     app.add_option_function<std::string>(name, set,
                                          "of the bits of each input's A that replies may tell, or none")
         ->default_str(tensafe::shortest_text(*share));
-}
-
-template <class Number>
-CLI::Option* add_number(CLI::App& app, const char* name, Number& value, std::type_identity_t<Number> least,
-                        std::type_identity_t<Number> most, const char* what = "") {
-    return app.add_option(name, value, what)->check(CLI::Range(least, most))->capture_default_str();
 }
 
 constexpr const char* description =
@@ -152,24 +146,25 @@ void add_options(CLI::App& app, arguments& a) {
     }
     split::limits& of = a.service.allowed;
     constexpr std::size_t million = 1'000'000;
-    add_number(app, "--rate", of.requests_per_second, 0.001, 1e9, "requests per second of one client");
-    add_number(app, "--work-rate", of.work_per_second, 0.001, 1e9,
-               "milliseconds of computing per second of one client, or none")
+    split::add_number(app, "--rate", of.requests_per_second, 0.001, 1e9, "requests per second of one client");
+    split::add_number(app, "--work-rate", of.work_per_second, 0.001, 1e9,
+                      "milliseconds of computing per second of one client, or none")
         ->transform([](const std::string& text) { return text == "none" ? "1e9" : text; });
-    add_number(app, "--handshake-rate", of.handshakes_per_second, 0.001, 1e9,
-               "handshakes per second of one address");
-    add_number(app, "--sessions", of.sessions, 1, million, "sessions in all");
-    add_number(app, "--sessions-per-client", of.sessions_of_client, 1, million, "sessions of one client");
-    add_number(app, "--connections", a.net.connections, 1, million, "connections in all");
-    add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million,
-               "connections of one address");
+    split::add_number(app, "--handshake-rate", of.handshakes_per_second, 0.001, 1e9,
+                      "handshakes per second of one address");
+    split::add_number(app, "--sessions", of.sessions, 1, million, "sessions in all");
+    split::add_number(app, "--sessions-per-client", of.sessions_of_client, 1, million,
+                      "sessions of one client");
+    split::add_number(app, "--connections", a.net.connections, 1, million, "connections in all");
+    split::add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million,
+                      "connections of one address");
     app.add_option(
         "--proxy", a.proxies,
         "address of a TCP proxy, or a network as 10.0.0.0/8, whose connections begin with a header of "
         "the PROXY protocol, version 2; may be repeated");
-    add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30,
-               "bytes of a message that is read");
-    add_number(
+    split::add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30,
+                      "bytes of a message that is read");
+    split::add_number(
         app, "--tokens-ahead", of.tokens_ahead, 1, most_tokens_ahead,
         "of a block: what does not depend on them is computed and sent before; 1: none. More in a block "
         "would tell clients that cheat the secrets of its replies");
@@ -180,13 +175,14 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option_function<std::size_t>(
            "--block-memory", [&of](std::size_t mib) { of.block_bytes = mib << 20; },
            "MiB for blocks and kept replies, a sixteenth of it for one address; 0: no blocks are made")
-        ->check(CLI::Range(std::size_t{0}, million))
+        ->check(split::number_in(std::size_t{0}, million))
         ->default_str("256");
-    add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
-               "encryptions of zero made ahead, for each kind of request of one session");
+    split::add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
+                      "encryptions of zero made ahead, for each kind of request of one session");
     app.option_defaults()->group("Threads and times");
-    add_number(app, "--threads", a.net.threads, 1, 256, "that answer requests");
-    add_number(app, "--drain-seconds", a.drain_seconds, 0, 86'400, "for clients to leave after SIGTERM");
+    split::add_number(app, "--threads", a.net.threads, 1, 256, "that answer requests");
+    split::add_number(app, "--drain-seconds", a.drain_seconds, 0, 86'400,
+                      "for clients to leave after SIGTERM");
     add_seconds(app, "--handshake-seconds", a.net.handshake_time,
                 "for TLS, a whole HTTP request, from a WebSocket to its session, a close");
     add_seconds(app, "--idle-seconds", a.net.idle_time, "of silence, pings included");
@@ -290,6 +286,32 @@ void serve(split::service& service, split::net::http_server& server, const sigse
         service.to_log().line(split::log_level::error, "usage_not_saved", {{"what", e.what()}});
     }
     service.to_log().line(split::log_level::info, "stopped");
+}
+
+/// @throws parameter_error for a limit of one, if it is given, above that of all
+void check_part(const CLI::App& app, const char* of_one, std::size_t one, const char* of_all,
+                std::size_t all) {
+    require<parameter_error>(app.count(of_one) == 0 || one <= all,
+                             {"got ", of_one, " ", one, ", expected at most ", of_all, ", ", all});
+}
+
+/// The sum of what the limits allow, beside adapters.
+void log_memory(const split::log& to, const arguments& a) {
+    const split::limits& of = a.service.allowed;
+    constexpr std::size_t limb = split::params::degree * sizeof(std::uint64_t);
+    constexpr std::size_t zero = 2 * limb;
+    constexpr std::size_t session =
+        2 * limb + 2 * (4 * limb + 4 * zero);  // keys and zeros: session_table.hpp
+    const std::uint64_t sessions = of.sessions * session >> 20;
+    const std::uint64_t zeros = std::min(of.pooled, of.sessions * of.pool_of_session * 2) * zero >> 20;
+    const std::uint64_t blocks = of.block_bytes >> 20;
+    const std::uint64_t connections = a.net.connections * (a.net.header_bytes + a.net.body_bytes) >> 20;
+    to.line(split::log_level::info, "memory_limit_mib",
+            {{"sessions", sessions},
+             {"zeros_ahead", zeros},
+             {"blocks", blocks},
+             {"connections", connections},
+             {"all", sessions + zeros + blocks + connections}});
 }
 
 /// A folder that is made is for this user alone. One that was there keeps its owner and mode, and must be.
@@ -442,6 +464,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     }
     a.service.packing_threads = std::thread::hardware_concurrency();
     split::service service(a.service);
+    log_memory(service.to_log(), a);
     for (const auto& [name, folder] : adapters) {
         const auto read = [&service, of = name, from = folder] { return service.read_adapter(of, from); };
         service.loads().begin({name, read, true});
@@ -535,6 +558,10 @@ int main(int argc, char** argv) {
     };
     try {
         read_options(app, a, argc, argv);
+        const split::limits& of = a.service.allowed;
+        check_part(app, "--sessions-per-client", of.sessions_of_client, "--sessions", of.sessions);
+        check_part(app, "--connections-per-address", a.net.connections_of_address, "--connections",
+                   a.net.connections);
         return run(a, read_again);
     } catch (const CLI::ParseError& e) {
         return app.exit(e);

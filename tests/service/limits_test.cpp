@@ -72,8 +72,8 @@ TEST_CASE("the work of preparing blocks counts, and the limit of queries holds f
     CHECK(q.code_of(token_request_message(60, 1, position)) == query_limit);  // still open
     // No block is made where no token would be answered.
     CHECK(q.code_of(block_request_message(61)) == query_limit);
-    CHECK(contains(q.refused().message,
-                   "this client would have got 256 bits of this input's A, expected at most 245: "));
+    CHECK(
+        contains(q.refused().message, "this client has had 3 of 3 answers to hidden states of this input: "));
     CHECK(q.prepares(62, 1));
 }
 
@@ -317,10 +317,9 @@ TEST_CASE("clients of one tenant share its limit, and a client without one is a 
     CHECK(q.asks(1));
     for (peer* each : {&p, &q}) {
         CHECK(each->code_of(request_message(3)) == query_limit);
-        CHECK(
-            contains(each->refused().message,
-                     "this client's tenant would have got more bits of this input's A than it may have: only "
-                     "a larger --tenant-share"));
+        CHECK(contains(each->refused().message,
+                       "this client's tenant has had all answers to hidden states of this input: only a "
+                       "larger --tenant-share"));
         CHECK_FALSE(tells_a_number(each->refused()));
     }
     peer r(s, keys[2]);
@@ -328,7 +327,7 @@ TEST_CASE("clients of one tenant share its limit, and a client without one is a 
     for (const std::uint64_t n : {1u, 2u, 3u}) {
         CHECK(r.asks(n));
     }
-    CHECK(contains(r.refusal_of(request_message(4)).message, "this client's tenant would have got more"));
+    CHECK(contains(r.refusal_of(request_message(4)).message, "this client's tenant has had all answers"));
 }
 
 TEST_CASE("where pages come, the clients of an address share its limit, wherever they resume") {
@@ -340,7 +339,7 @@ TEST_CASE("where pages come, the clients of an address share its limit, wherever
     CHECK(first.asks(2));
     peer second(s, fresh_key());
     CHECK(second.asks(1));
-    CHECK(contains(second.refusal_of(request_message(2)).message, "this address would have got more bits"));
+    CHECK(contains(second.refusal_of(request_message(2)).message, "this address has had all answers"));
     CHECK_FALSE(tells_a_number(second.refused()));
     CHECK(peer(s, fresh_key(), "10.0.0.2").asks(1));
     CHECK(first.resumed("10.0.0.3")->code_of(request_message(3)) == query_limit);
@@ -354,7 +353,7 @@ TEST_CASE("all clients share the limit of the adapter, and refused requests use 
     peer p(s, fresh_key());
     CHECK(p.welcome.queries_left.empty());
     CHECK(p.code_of(request_message(1)) == query_limit);
-    CHECK(contains(p.refused().message, "all clients together would have got more bits"));
+    CHECK(contains(p.refused().message, "all clients together have had all answers"));
     CHECK_FALSE(tells_a_number(p.refused()));
     CHECK_FALSE(tells_a_number(p.refusal_of(block_request_message(2))));
     CHECK(p.used() == std::array<std::uint64_t, 3>{0, 0, 192});

@@ -17,22 +17,13 @@ using times = std::vector<milliseconds::rep>;
 
 /// A client with a session.
 struct connected {
-    explicit connected(frame_form frames = frame_form::binary, std::size_t losses = 5,
-                       std::size_t waits = 100)
-        : remote([&] {
-              auto options = server.options(frames);
-              options.most_losses = losses;
-              options.most_waits = waits;
-              return server.client(options);
-          }()) {}
+    explicit connected(frame_form frames = frame_form::binary)
+        : remote(server.client(server.options(frames))) {}
     void ask(std::size_t group = 0) { remote.ask(group, ones, product); }
 
     scripted_server server;
     std::vector<double> product;
     split::remote_model remote;
-};
-struct impatient : connected {
-    impatient() : connected(frame_form::binary, 3, 2) {}
 };
 
 split::refusal said(split::error_code code, std::optional<std::uint64_t> retry_after = {}) {
@@ -83,7 +74,7 @@ TEST_CASE("what the server says is left is the limit of a call, and is asked for
     server.left = {10};
     remote.reconnect();
     server.cut_replies = 1;
-    server.unreachable = 100;
+    server.unreachable = 1'000'000;
     CHECK_THROWS_AS(ask(0, 5), connection_lost);
     server.cut_replies = server.unreachable = 0;
     server.left = {5};
@@ -234,7 +225,7 @@ TEST_CASE_FIXTURE(connected, "waits between attempts double up to the cap, and h
     const auto sequence = [](double draw) {
         times result;
         for (std::size_t i = 0; i < 6; ++i) {
-            result.push_back(split::backoff({milliseconds(100), milliseconds(900), 0}, i, draw).count());
+            result.push_back(split::backoff({milliseconds(100), milliseconds(900)}, i, draw).count());
         }
         return result;
     };
@@ -246,39 +237,109 @@ TEST_CASE_FIXTURE(connected, "waits between attempts double up to the cap, and h
     remote.reconnect();
     CHECK(server.waited == times{75, 150, 300, 600});
     CHECK(server.connections == 5);
-    server.unreachable = 100;
-    check_refusal<connection_lost>("gave up after 6 attempts: nobody there", [&] { remote.reconnect(); });
-    CHECK(server.connections == 11);
 }
 
-TEST_CASE_FIXTURE(impatient, "a server that cuts every request is not asked for ever") {
-    server.cut_replies = 100;
-    CHECK(refusal<connection_lost>([&] { ask(); }) == "cut");
-    CHECK(server.requests.size() == 4);
-
-    // Losses with replies in between are another matter.
-    for (int i = 0; i < 5; ++i) {
-        server.cut_replies = 1;
+TEST_CASE("whatever is waited for, there is one time for it, from one answer to the next") {
+    scripted_server server;
+    auto options = server.options();
+    options.total_limit = milliseconds(3'000);
+    options.step_limit = milliseconds(2'000);
+    auto remote = server.client(options);
+    std::vector<double> product;
+    const auto ask = [&] { remote.ask(0, ones, product); };
+    const times longer{50, 100, 200, 400, 500, 500, 500, 500};  // 2750 ms
+    const auto check_ended = [&](const times& waited) {
+        CHECK(server.waited == waited);
+        server.unreachable = server.cut_replies = 0;
+        server.refusals.clear();
         ask();
+        server.waited.clear();
+    };
+    server.unreachable = 100;
+    check_refusal<connection_lost>("no connection within 3 s (--total-seconds): nobody there",
+                                   [&] { remote.reconnect(); });
+    CHECK(server.limits.front() == milliseconds(2'000));
+    CHECK(server.limits.back() == milliseconds(250));  // what is left of it
+    check_ended(longer);
+
+    // Connections that are lost again and again are not others', and neither are limits of rates.
+    server.cut_replies = 100;
+    check_refusal<connection_lost>("(--total-seconds): cut", ask);
+    check_ended(longer);
+    server.refusals.assign(100, said(rate_limit, 1));
+    check_refusal<split::rate_limit_error>("rate_limit", ask);
+    check_ended(longer);
+    server.refusals.assign(3, said(rate_limit, 1'400));
+    check_refusal<split::rate_limit_error>("rate_limit", ask);
+    check_ended({1'400, 1'400});
+
+    for (int i = 0; i < 8; ++i) {
+        server.cut_replies = 3;
+        ask();  // an answer begins it anew
+        check_ended({50, 100, 200});
     }
-    CHECK(remote.counted().replies == 5);
 }
 
-TEST_CASE_FIXTURE(impatient, "a server that limits every request is not asked for ever") {
-    server.refusals.assign(3, said(rate_limit, 5));
-    check_refusal<split::rate_limit_error>("rate_limit", [&] { ask(); });
-    CHECK(server.requests.size() == 3);
-    CHECK(server.waited == times{5, 5});
-    ask();  // nothing of the call is left
-    CHECK(server.requests.size() == 4);
-    CHECK(server.waited == times{5, 5});
+TEST_CASE("the first connection waits for a server that starts, and not for one that will never be right") {
+    for (const split::error_code code : {loading, draining, rate_limit}) {
+        scripted_server server;
+        server.unreachable = 2;
+        server.at_hello = split::refusal{code, "soon", {}, 700};
+        server.refused_hellos = 2;
+        auto remote = server.client();
+        CHECK(server.waited == times{50, 100, 700, 700});
+        std::vector<double> product;
+        remote.ask(0, ones, product);
+        CHECK(server.connections == 5);
+
+        server.at_hello->retry_after_ms = 200'000;  // longer than it has time
+        server.refused_hellos = 1;
+        check_refusal<connection_lost>("(--total-seconds): the server refuses (", [&] { server.client(); });
+        CHECK(server.waited.size() == 4);
+    }
+    scripted_server server;
+    for (const split::error_code code : {unknown_adapter, not_authorised, parameter_mismatch}) {
+        server.at_hello = split::refusal{code, "no", {}, {}};
+        check_refusal<split::refused_error>(to_string(code), [&] { server.client(); });
+    }
+    server.at_hello.reset();
+    auto remote = server.client();
+    server.is_wrong = true;
+    CHECK(refusal<connection_lost>([&] { server.client(); }) == "another server");
+    CHECK(server.waited.empty());
+    // What was right before will be so again.
+    CHECK(
+        refusal<connection_lost>([&] { remote.reconnect(); }).ends_with("(--total-seconds): another server"));
+}
+
+TEST_CASE("a client that may not come names the line for the server's list of clients") {
+    scripted_server server;
+    server.at_hello = split::refusal{not_authorised, "no", {}, {}};
+    auto identity = split::client_identity({});
+    const std::string line = identity.verifying().hex();
+    check_refusal<split::refused_error>("adds this line to that file: " + line,
+                                        [&] { server.client(server.options(), {}, std::move(identity)); });
+}
+
+TEST_CASE("what poll throws ends a wait for the next attempt") {
+    scripted_server server;
+    auto options = server.options();
+    options.wait = {};
+    options.now = std::chrono::steady_clock::now;
+    server.unreachable = 1'000'000;
+    options.poll = [&] {
+        if (server.connections == 3) {
+            throw tensafe::cancelled_error("enough");
+        }
+    };
+    check_refusal<tensafe::cancelled_error>("enough", [&] { server.client(options); });
 }
 
 TEST_CASE_FIXTURE(connected,
                   "each error of the server becomes an exception with its code, and the session goes on") {
     for (std::size_t c = 0; c < split::error_codes; ++c) {
         const auto code = static_cast<split::error_code>(c);
-        if (code == draining) {
+        if (code == draining || code == loading) {
             continue;
         }
         server.refusals.push_back(said(code, 70));
@@ -334,33 +395,6 @@ TEST_CASE_FIXTURE(connected,
     server.refusals = {said(rate_limit, std::uint64_t{1} << 63)};
     check_refusal<split::rate_limit_error>("rate_limit", [&] { ask(); });
     CHECK(server.waited.size() == 3);
-}
-
-TEST_CASE("nothing is tried again, nor waited for, after twice the time of a step") {
-    constexpr milliseconds step{100};
-    scripted_server server;
-    auto options = server.options();
-    options.step_limit = step;
-    options.most_losses = options.most_waits = 60;
-    options.backoff.attempts = 10;
-    options.wait = [](milliseconds time) { std::this_thread::sleep_for(time); };
-    auto remote = server.client(options);
-    std::vector<double> product;
-    const auto most = static_cast<std::size_t>(2 * step / milliseconds(50) + 1);
-    server.cut_replies = 100;
-    check_refusal<connection_lost>("", [&] { remote.ask(0, ones, product); });  // with waits of 50 ms
-    CHECK(server.requests.size() <= most);
-
-    auto other = server.client(options);
-    server.requests.clear();
-    server.cut_replies = 0;
-    server.refusals.assign(100, said(rate_limit, 50));
-    check_refusal<split::rate_limit_error>("rate_limit", [&] { other.ask(0, ones, product); });
-    CHECK(server.requests.size() <= most);
-
-    server.unreachable = 10;
-    check_refusal<connection_lost>(" attempts: ", [&] { remote.reconnect(); });
-    CHECK(server.unreachable >= 7);  // after 50, 100 and 200 ms
 }
 
 TEST_CASE_FIXTURE(connected, "a server that goes away still gives its last reply") {

@@ -162,7 +162,7 @@ struct both_sides {
         options.adapter = "kjv";
         options.frames = frames;
         options.wait = [](std::chrono::milliseconds) {};
-        const auto connect = [this]() -> std::unique_ptr<split::client_connection> {
+        const auto connect = [this](const split::wait_options&) -> std::unique_ptr<split::client_connection> {
             auto made = std::make_unique<direct_connection>(*of->of, log);
             last = made.get();
             return made;
@@ -532,15 +532,14 @@ TEST_CASE_FIXTURE(
         };
         const auto connector = [&](const net::http_server& to) {
             const auto url = (tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") + std::to_string(to.port());
-            return [to = split::server_address::of(url), trust = split::websocket_options{trusted}] {
-                return split::connect_websocket(to, trust);
-            };
+            return [to = split::server_address::of(url), trust = split::websocket_options{trusted}](
+                       const split::wait_options& how) { return split::connect_websocket(to, trust, how); };
         };
         const auto& real = start(of_ends[0], [&](const std::string& address, auto control) {
             return of->of->connect(address, std::move(control));
         });
         const auto& middle = start(of_ends[1], [to = connector(real)](const std::string&, auto) {
-            return std::make_unique<relay>(to());
+            return std::make_unique<relay>(to({}));
         });
         const auto remote_to = [&](const net::http_server& to) {
             split::remote_options options;

@@ -71,11 +71,13 @@ struct scripted_server {
     std::size_t answers_until_cut = 0;  ///< of a connection; 0: no limit
     std::vector<std::uint64_t> left{100};
     std::size_t unreachable = 0;                         ///< so many connections fail first
+    bool is_wrong = false;                               ///< at the address is another server
     std::deque<split::refusal> refusals;                 ///< in place of answers to requests
     std::map<std::uint64_t, split::error_code> refused;  ///< requests, by number
     std::optional<split::refusal> at_hello;
-    std::size_t draining_first = 0;  ///< so many times before the next reply or `forgotten`
-    double draw = 0;                 ///< what its clients draw
+    std::size_t refused_hellos = ~std::size_t{0};  ///< that `at_hello` answers
+    std::size_t draining_first = 0;                ///< so many times before the next reply or `forgotten`
+    double draw = 0;                               ///< what its clients draw
 
     // What a test looks at.
     std::size_t connections = 0;
@@ -92,6 +94,8 @@ struct scripted_server {
     std::size_t binary_frames = 0;
     std::vector<std::string> steps;         ///< that were begun
     std::vector<milliseconds::rep> waited;  ///< by clients, which do not sleep
+    std::chrono::steady_clock::time_point now{};
+    std::vector<milliseconds> limits;  ///< of the connections
     std::uint8_t filling = 0;
 
     split::remote_model::connector connector();
@@ -115,8 +119,12 @@ struct scripted_server {
         split::remote_options result;
         result.adapter = "kjv";
         result.frames = frames;
-        result.backoff = {milliseconds(100), milliseconds(1000), 6};
-        result.wait = [this](milliseconds time) { waited.push_back(time.count()); };
+        result.backoff = {milliseconds(100), milliseconds(1000)};
+        result.wait = [this](milliseconds time) {
+            waited.push_back(time.count());
+            now += time;
+        };
+        result.now = [this] { return now; };
         result.draw = [this] { return draw; };
         return result;
     }
@@ -214,7 +222,8 @@ class scripted_connection final : public memory_connection {
         of_.signatures.push_back(is_signed(m) &&
                                  m.key_sha256 == keystore::sha256::of(std::as_bytes(std::span(key))) &&
                                  nonce == split::derived_nonces(of_.nonces.back()).of_rerandomization_key);
-        if (of_.at_hello) {
+        if (of_.at_hello && of_.refused_hellos > 0) {
+            --of_.refused_hellos;
             return say(*of_.at_hello);
         }
         say(split::welcome{{std::byte{8}}, m.adapter, of_.version, of_.left, of_.pin});
@@ -263,11 +272,17 @@ class scripted_connection final : public memory_connection {
 };
 
 inline split::remote_model::connector scripted_server::connector() {
-    return [this]() -> std::unique_ptr<split::client_connection> {
+    return [this](const split::wait_options& how) -> std::unique_ptr<split::client_connection> {
         ++connections;
+        limits.push_back(how.limit);
         if (unreachable > 0) {
             --unreachable;
             throw split::connection_lost("nobody there");
+        }
+        if (is_wrong) {
+            split::connection_lost lost("another server");
+            lost.is_wrong_server = true;
+            throw lost;
         }
         return std::make_unique<scripted_connection>(*this);
     };

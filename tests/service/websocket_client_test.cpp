@@ -10,10 +10,24 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
+#include <dlfcn.h>
+#include <netdb.h>
 
 #include "../../service/base64.hpp"
 #include "echo_server.hpp"
 #include "peer.hpp"
+
+/// In place of the system's: names of no host, which it knows at once or says nothing of for long.
+extern "C" int getaddrinfo(const char* host, const char* service, const ::addrinfo* hints,
+                           ::addrinfo** found) {
+    const std::string_view name(host != nullptr ? host : "");
+    if (name.ends_with(".invalid")) {
+        std::this_thread::sleep_for(std::chrono::seconds(name.starts_with("slow") ? 20 : 0));
+        return EAI_NONAME;
+    }
+    static const auto real = reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+    return real(host, service, hints, found);
+}
 
 namespace {
 
@@ -39,8 +53,21 @@ struct one_peer {
     std::jthread thread;
 };
 
-auto connect_to(const std::string& url, const websocket_options& how = {}) {
-    return connect_websocket(server_address::of(url), how);
+auto connect_to(const std::string& url, const websocket_options& how = {}, const wait_options& wait = {}) {
+    return connect_websocket(server_address::of(url), how, wait);
+}
+
+/// `call` throws a connection_lost whose message has this part.
+template <class Call>
+void check_lost(std::string_view part, bool is_wrong_server, Call call) {
+    check_refusal<connection_lost>(part, [&] {
+        try {
+            call();
+        } catch (const connection_lost& e) {
+            CHECK(e.is_wrong_server == is_wrong_server);
+            throw;
+        }
+    });
 }
 
 /// Answers the upgrade of a client that connects.
@@ -83,8 +110,8 @@ auto connect_through(const one_peer& proxy, const certificate& trusted,
                      milliseconds limit = milliseconds(20'000)) {
     return connect_to("wss://localhost:9",
                       {.trusted_certificates = trusted.files.certificate,
-                       .step_limit = limit,
-                       .proxy = http_proxy{server_address::of(proxy.url()), "dTpzZWNyZXQ="}});
+                       .proxy = http_proxy{server_address::of(proxy.url()), "dTpzZWNyZXQ="}},
+                      {limit});
 }
 
 constexpr const char* proxy_variables[] = {"https_proxy", "HTTPS_PROXY", "all_proxy",
@@ -179,7 +206,7 @@ TEST_CASE("frames of any length come back whole, with TLS and without, and each 
         connection->send_text("text");
         CHECK(connection->receive().text() == "text");
         connection->begin("a test", milliseconds(10));
-        check_refusal<connection_lost>("cannot receive: a test took longer than 0.01 s (--step-seconds)",
+        check_refusal<connection_lost>("cannot receive: a test took longer than 0.01 s (--step-seconds, ",
                                        [&] { return connection->receive(); });
         check_refusal<connection_lost>("the connection is closed", [&] { connection->send_text("more"); });
     }
@@ -238,8 +265,8 @@ TEST_CASE("a client that sends much while its peer reads nothing before it has s
             talk_tls(std::move(accepted), of, talk);
         });
         {
-            const auto client = connect_to(server.url(tls), {.trusted_certificates = of.files.certificate,
-                                                             .step_limit = milliseconds(20'000)});
+            const auto client = connect_to(server.url(tls), {.trusted_certificates = of.files.certificate},
+                                           {milliseconds(20'000)});
             const octets message(std::size_t{1} << 20);
             for (std::size_t sent = 0; sent < up; sent += message.size()) {
                 client->send_binary(message);
@@ -255,20 +282,76 @@ TEST_CASE("a client that sends much while its peer reads nothing before it has s
 }
 
 TEST_CASE("connections that cannot be made are lost ones, within the limit, and say where") {
-    const auto connect = [](const std::string& url) { connect_to(url, {.step_limit = milliseconds(1000)}); };
+    const auto connect = [](const std::string& url) { connect_to(url, {}, {milliseconds(1000)}); };
     check_refusal<tensafe::parameter_error>("--trust", [&] { connect("wss://127.0.0.1:1"); });
     const certificate of;
     const echo_server with_tls(of.options());
     const echo_server elsewhere({.websocket_path = "/elsewhere"});
     // It listens, and takes nobody.
     const net::http_server silent({}, {});
-    for (const auto& [url, part] :
-         {std::pair<std::string, const char*>("ws://127.0.0.1:1", "ws://127.0.0.1:1: cannot connect"),
-          {with_tls.url(), "a port with TLS?"},
-          {elsewhere.url(), "got \"HTTP/1.1 404 Not Found\", expected an upgrade"},
-          {"ws://127.0.0.1:" + std::to_string(silent.port()),
-           "connecting and logging in took longer than 1 s"}}) {
-        check_refusal<connection_lost>(part, [to = url, &connect] { connect(to); });
+    for (const auto& [url, part] : {std::pair<std::string, const char*>(
+                                        "ws://127.0.0.1:1",
+                                        "ws://127.0.0.1:1: cannot connect: Connection refused (does the "
+                                        "server run, and is this its port?)"),
+                                    {"ws://127.0.0.1:" + std::to_string(silent.port()),
+                                     "connecting and logging in took longer than 1 s"}}) {
+        check_lost(part, false, [to = url, &connect] { connect(to); });
+    }
+    // No time helps.
+    const one_peer ssh([](auto to) { asio::write(to, asio::buffer("SSH-2.0-OpenSSH_9\r\n", 19)); });
+    for (const auto& [url, part] : {std::pair<std::string, const char*>(with_tls.url(), "a port with TLS?"),
+                                    {elsewhere.url(), "got \"HTTP/1.1 404 Not Found\", expected an upgrade"},
+                                    {ssh.url(), "cannot open a WebSocket"},
+                                    {"ws://nobody.invalid:1", "cannot find the host"}}) {
+        check_lost(part, true, [to = url, &connect] { connect(to); });
+    }
+    const one_peer clear(
+        [](auto to) { asio::write(to, asio::buffer("HTTP/1.1 400 Bad Request\r\n\r\n", 28)); });
+    check_lost("a port without TLS?", true,
+               [&] { connect_to(clear.url(true), {.trusted_certificates = of.files.certificate}); });
+}
+
+TEST_CASE("a server that is not ready, or a cut handshake, may be another one later") {
+    for (const std::string answer : {"HTTP/1.1 503 Service Unavailable", "HTTP/1.1 429 Too Many Requests"}) {
+        const one_peer busy([&](auto to) { answer_connect(to, answer + "\r\nContent-Length: 0\r\n\r\n"); });
+        check_lost("got \"" + answer + "\", expected an upgrade", false, [&] { connect_to(busy.url()); });
+    }
+    const certificate of;
+    const one_peer proxy([](auto) {});  // with nobody behind it
+    check_lost("cannot agree on TLS", false,
+               [&] { connect_to(proxy.url(true), {.trusted_certificates = of.files.certificate}); });
+}
+
+TEST_CASE("wherever a client waits, what poll throws ends it, long before the limit") {
+    const certificate of;
+    const net::http_server silent({}, {});  // it listens, and takes nobody
+    const one_peer silent_websocket([](auto to) {
+        upgrade(to);
+        io_result gone;
+        to.wait(asio::ip::tcp::socket::wait_read, gone);
+    });
+    // It says something all the time, which is no message.
+    const one_peer pongs([](auto to) {
+        upgrade(to);
+        for (io_result gone; !gone; std::this_thread::sleep_for(milliseconds(5))) {
+            asio::write(to, asio::buffer("\x8a\0", 2), gone);
+        }
+    });
+    const std::string port = std::to_string(silent.port());
+    for (const std::string& url : {std::string("ws://slow.invalid:1"), "ws://127.0.0.1:" + port,
+                                   "wss://127.0.0.1:" + port, silent_websocket.url(), pongs.url()}) {
+        CAPTURE(url);
+        int polls = 0;
+        const auto throw_third = [&] {
+            if (++polls == 3) {
+                throw tensafe::cancelled_error("enough");
+            }
+        };
+        check_refusal<tensafe::cancelled_error>("enough", [&, to = url] {
+            const auto made = connect_to(to, {.trusted_certificates = of.files.certificate},
+                                         {std::chrono::hours(1), throw_third});
+            made->receive();
+        });
     }
 }
 

@@ -41,10 +41,13 @@ export interface ConnectOptions {
   zerosForNan?: boolean;
   /** By site the Frobenius norm of the base layer's weights, which its gain must not pass ("parameter"); of others 2^20. */
   baseNorms?: Record<string, number>;
-  /** The milliseconds for connecting, and in which the next reply must come. Default 60000. */
+  /**
+   * The milliseconds for all that connecting, or a call from one answer to the next, may wait for: a server that starts again,
+   * limits of rates, silence. Default 180000.
+   */
+  totalLimit?: number;
+  /** The milliseconds of them in which the next reply must come; then another connection is tried. Default 60000. */
   stepLimit?: number;
-  /** The tries to connect beyond a first one, of stepLimit each, before a call fails with "lost". Default 10. */
-  attempts?: number;
   /** Is told what happens to the connection, for people. */
   report?: (what: string) => void;
   /** The URL of engine.wasm. Default: beside this module. */

@@ -6,6 +6,7 @@ export { Client, TensafeError };
 
 const protocol = 3;
 const mostLimits = 512;  // numbers of queries_left
+const longestText = 16_384;
 
 /** @param {number} milliseconds */
 const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
@@ -37,6 +38,10 @@ function checkedLeft(left) {
   return (left ?? []).map((each) => checkedNumber(each, "queries_left"));
 }
 
+/** Shows text that a server wrote, in quotes: without what a screen would obey, and cut. @param {unknown} text */
+const quoted = (text) => JSON.stringify(String(text).slice(0, 200)).replace(/[^ -~]/g, (character) =>
+  `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`) + (String(text).length > 200 ? "..." : "");
+
 /** Parses the object of a text frame. @param {string} frame @returns {any} */
 function parsed(frame) {
   let said;
@@ -52,6 +57,7 @@ function parsed(frame) {
 /** @param {Uint8Array} bytes */
 const sha256 = async (bytes) => new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
 
+const mayComeBack = ["lost", "draining", "loading"];  // codes after which another connection may work
 const longestFrame = 64 << 20;
 const mostFrames = 260;  // that nobody waits for: 256 replies of a call, and what else a server says
 
@@ -62,22 +68,23 @@ class Connection {
   #bytes = 0;  // of them
   /** @type {(x?: any) => void} */ #wake = () => {};
   /** @type {TensafeError | undefined} */ #lost;
-  #limit;
 
-  constructor(/** @type {WebSocket} */ socket, /** @type {number} */ limit) {
+  constructor(/** @type {WebSocket} */ socket) {
     this.#socket = socket;
-    this.#limit = limit;
     socket.binaryType = "arraybuffer";
     socket.onmessage = ({ data }) => {
       const frame = typeof data === "string" ? data : new Uint8Array(data);
       if (frame.length > longestFrame || this.#bytes > longestFrame || this.#frames.length === mostFrames) {
         return this.close("the server sent more than was asked for");
       }
+      if (typeof data === "string" && data.length > longestText) {
+        return this.close(`session: got a text of ${data.length} characters, expected at most ${longestText}`, "format");
+      }
       this.#frames.push(frame);
       this.#bytes += frame.length;
       this.#wake();
     };
-    socket.onclose = ({ code, reason }) => this.close(`the connection closed: ${code}${reason ? ` ${reason}` : ""}`);
+    socket.onclose = ({ code, reason }) => this.close(`the connection closed: ${code}${reason ? ` ${quoted(reason)}` : ""}`);
     socket.onerror = () => this.close("the connection failed");
   }
   /** Sends a frame; if it goes nowhere, `receive` finds out. @param {Uint8Array | string} frame */
@@ -86,9 +93,9 @@ class Connection {
       this.#socket.send(frame);
     }
   }
-  /** @returns {Promise<Uint8Array | string>} */
-  async receive() {
-    const timer = setTimeout(() => this.close(`no answer came within ${this.#limit / 1000} s`), this.#limit);
+  /** @param {number} limit in milliseconds @returns {Promise<Uint8Array | string>} */
+  async receive(limit) {
+    const timer = setTimeout(() => this.close(`no answer came within ${limit / 1000} s`), limit);
     try {
       let frame;
       while ((frame = this.#frames.shift()) === undefined) {
@@ -103,9 +110,9 @@ class Connection {
       clearTimeout(timer);
     }
   }
-  close(why = "it was closed here") {
+  close(why = "it was closed here", code = "lost") {
     if (!this.#lost) {  // closing may say that it failed
-      this.#lost = new TensafeError("lost", why);
+      this.#lost = new TensafeError(code, why);
       this.#socket.close();
       this.#wake();
     }
@@ -121,6 +128,8 @@ export class Session {
   /** @type {Uint8Array | undefined} */ #session;
   /** @type {string | undefined} */ #adapter;  // a hash of what the server handed out
   #isClosed = false;
+  #until = 0;  // until then all may be waited for
+  #waits = 0;  // in that time
   /** @type {Promise<any>} */ #last = Promise.resolve();
   /** The hidden states that the client's own limits leave, in the group with the least; null: there are no limits. */
   /** @type {number | null} */ queriesLeft = null;
@@ -139,7 +148,7 @@ export class Session {
   static async connect(url, options) {
     const settings = {
       WebSocket: globalThis.WebSocket, origin: globalThis.location?.origin, tokensAhead: 128, stepLimit: 60_000,
-      zerosForNan: true, attempts: 10, report: () => {}, ...options,
+      totalLimit: 180_000, zerosForNan: true, report: () => {}, ...options,
     };
     check(typeof settings.adapter === "string", "parameter", "connect: got no adapter, expected its name on the server");
     check(settings.WebSocket, "parameter", "connect: there is no WebSocket here: give options.WebSocket");
@@ -158,7 +167,8 @@ export class Session {
     const session = new Session({ ...settings, url, publicKey, binding }, await Client.create(settings.wasm),
       identity.privateKey);
     try {
-      await session.#open();
+      session.#begin();
+      await session.#connected(null);
     } catch (error) {
       session.#end();
       throw error;
@@ -203,8 +213,25 @@ export class Session {
   }
   #checkOpen() { check(!this.#isClosed, "closed", "session: it was closed"); }
 
+  #begin() {
+    this.#until = performance.now() + this.#options.totalLimit;
+    this.#waits = 0;
+  }
+  /** Waits so long at least, and longer and longer; throws `why` where there is no time for it.
+   *  @param {number} least @param {TensafeError} why */
+  async #wait(least, why) {
+    const step = Math.min(100 * 2 ** this.#waits++, 10_000);
+    const time = Math.max(least, (step / 2) * (1 + Math.random()));
+    if (performance.now() + time > this.#until) {
+      throw why;
+    }
+    await wait(time);
+    this.#checkOpen();
+  }
+
   /** @param {number} group @param {Float32Array} states @param {number} overflowMargin */
   async #ask(group, states, overflowMargin) {
+    this.#begin();
     await this.#connected();
     const client = this.#client;
     client.begin(group, states, overflowMargin, this.#options.zerosForNan);
@@ -230,8 +257,11 @@ export class Session {
   /** Sends all that may go up, then takes an answer, until the call is over. */
   async #pump() {
     const client = this.#client;
-    for (let before = 0, losses = 0, waits = 0; ;) {
-      await this.#connected();
+    let before = 0;
+    /** @type {TensafeError | undefined} */ let lost;
+    /** @type {TensafeError | undefined} */ let limited;
+    for (;;) {
+      await this.#connected(lost);
       try {
         for (let message = client.next(); message; message = client.next()) {
           /** @type {Connection} */ (this.#connection).send(message);
@@ -243,17 +273,15 @@ export class Session {
         }
         if (answered > before) {
           before = answered;
-          losses = waits = 0;
+          this.#begin();
         }
         if (heldFor > 0 && !awaitsReply) {
-          ++waits;
-          await wait(heldFor);
-          this.#checkOpen();
+          await this.#wait(heldFor, /** @type {TensafeError} */ (limited));
           client.goOn();
           continue;
         }
         const answer = await this.#reply().catch((error) => {
-          if (error.number === undefined || error.code === "draining" || waits > 100) {
+          if (error.number === undefined || mayComeBack.includes(error.code)) {
             throw error;
           }
           return error;
@@ -263,17 +291,19 @@ export class Session {
           client.take(answer);
         } else {
           client.refused(/** @type {number} */ (answer.number), answer);
-          if (answer.code !== "rate_limit") {
+          if (answer.code === "rate_limit") {
+            limited = answer;
+          } else {
             this.#options.report(answer.message);
           }
         }
       } catch (error) {
-        const code = error instanceof TensafeError ? error.code : "";
         this.#drop();  // late replies must find nobody
-        if (!["lost", "draining"].includes(code) || losses++ === 5) {
+        if (!(error instanceof TensafeError && mayComeBack.includes(error.code))) {
           throw error;
         }
-        this.#options.report(/** @type {Error} */ (error).message);
+        this.#options.report(error.message);
+        lost = error;
       }
     }
   }
@@ -281,7 +311,8 @@ export class Session {
   /** Returns the next message, which must be JSON of `type` if that is given. @param {string} [type] @returns {Promise<any>} */
   async #reply(type) {
     for (let goesAway = false; ; goesAway = true) {
-      const frame = await /** @type {Connection} */ (this.#connection).receive();
+      const frame = await /** @type {Connection} */ (this.#connection).receive(
+        Math.max(1, Math.min(this.#options.stepLimit, this.#until - performance.now())));
       if (typeof frame !== "string") {
         check(!type, "format", `session: got a binary frame, expected ${type}`);
         this.counts.bytesDown += frame.length;
@@ -290,15 +321,15 @@ export class Session {
       const said = parsed(frame);
       if (said.type === "error") {
         const later = said.retry_after_ms === undefined ? undefined
-          : Math.min(checkedNumber(said.retry_after_ms, "retry_after_ms"), this.#options.stepLimit);
+          : checkedNumber(said.retry_after_ms, "retry_after_ms");
         const code = codes.includes(said.code) ? said.code : "format";
-        throw Object.assign(new TensafeError(code, String(said.message), later),
+        throw Object.assign(new TensafeError(code, `the server refuses (${code}): ${quoted(said.message)}`, later),
           said.number === undefined ? {} : { number: checkedNumber(said.number, "number") });
       }
       if (said.type === "draining" && !goesAway) {
         this.#options.report("the server is going away");
       } else {
-        check(said.type === type, "format", `session: got ${said.type}, expected ${type ?? "a message"}`);
+        check(said.type === type, "format", `session: got ${quoted(said.type)}, expected ${type ?? "a message"}`);
         return said;
       }
     }
@@ -310,36 +341,34 @@ export class Session {
     this.#client.lost();
   }
 
-  async #connected() {
+  /** Connects if there is no connection. @param {TensafeError | null} lost why; null: the first try is at once */
+  async #connected(lost = new TensafeError("lost", "there is no connection")) {
     this.#checkOpen();
-    if (this.#connection) {
-      return;
-    }
-    for (let attempt = 0; ; ++attempt) {
-      const step = Math.min(100 * 2 ** attempt, 10_000);
-      await wait((step / 2) * (1 + Math.random()));
-      this.#checkOpen();
+    while (!this.#connection) {
+      if (lost) {
+        await this.#wait(lost.retryAfter ?? 0, lost);
+      }
       try {
-        return await this.#open();
+        await this.#open();
       } catch (error) {
         this.#drop();
         this.#checkOpen();
-        const code = error instanceof TensafeError ? error.code : "";
-        if (!["lost", "draining", "rate_limit"].includes(code) || attempt === this.#options.attempts) {
+        if (!(error instanceof TensafeError && [...mayComeBack, "rate_limit"].includes(error.code))) {
           throw error;
         }
-        await wait(/** @type {TensafeError} */ (error).retryAfter ?? 0);
+        this.#options.report(error.message);
+        lost = error;
       }
     }
   }
 
   async #open() {
-    const { url, publicKey, binding, adapter, origin, WebSocket, stepLimit, report } = this.#options;
-    const connection = new Connection(new WebSocket(url), stepLimit);
+    const { url, publicKey, binding, adapter, origin, WebSocket, report } = this.#options;
+    const connection = new Connection(new WebSocket(url));
     this.#connection = connection;
     const challenge = await this.#reply("challenge");
     check(challenge.protocol === protocol, "unsupported_version",
-      `session: got protocol ${challenge.protocol}, expected ${protocol}`);
+      `session: got protocol ${quoted(challenge.protocol)}, expected ${protocol}`);
     const nonce = fromHex(challenge.nonce, 32, "nonce");
     const seed = this.#client.signedSeed(nonce);
     const me = hex(publicKey);
@@ -375,7 +404,7 @@ export class Session {
     const layout = await this.#reply();
     const held = await this.#reply();
     this.#checkOpen();
-    check(welcome.adapter === adapter, "format", `session: got the adapter ${welcome.adapter}, expected ${adapter}`);
+    check(welcome.adapter === adapter, "format", `session: got the adapter ${quoted(welcome.adapter)}, expected ${adapter}`);
     const handedOut = hex(await sha256(layout)) + hex(await sha256(held));
     if (this.#adapter === undefined) {
       this.#client.open(layout, held, this.#options.tokensAhead, this.#options.baseNorms);

@@ -154,10 +154,14 @@ test("a client that is closed opens nothing, and its keys are gone", async () =>
 
 test("a server's text that is no message is refused", async () => {
   for (const [said, expected] of [["nothing", /is no message/], ["null", /is no message/], ["{}", /is no message/],
-    [`{"type": "welcome"}`, /got welcome, expected challenge/],
-    [`{"type": "challenge", "protocol": 2}`, /got protocol 2, expected 3/],
+    [`{"type": "welcome"}`, /got "welcome", expected challenge/],
+    [`{"type": "challenge", "protocol": 2}`, /got protocol "2", expected 3/],
     [`{"type": "challenge", "protocol": 3, "nonce": "zz"}`, /no nonce of 64 hex digits/],
     [`{"type": "error", "code": "range", "message": "once more"}`, /once more/],
+    [JSON.stringify({ type: "error", code: "internal", message: "\u001b[2J\u202e\n" + "x".repeat(9_000) }),
+      /: "\\u001b\[2J\\u202e\\nx{194}"\.\.\.$/],
+    [JSON.stringify({ type: "x".repeat(9_000) }), /^.{210,260}$/],
+    [" ".repeat(16_385), /got a text of 16385 characters, expected at most 16384/],
     [`{"type": "error", "code": "rate_limit", "message": "m", "retry_after_ms": "1"}`, /no number for retry_after_ms/],
     ...["7", "[]", "[-1]", "[9007199254740992]", `["1"]`, `[${Array(513).fill(1)}]`].map((left) =>
       [`{"type": "welcome", "queries_left": ${left}}`, /got no queries_left|got no number for queries_left/])]) {
@@ -176,6 +180,42 @@ test("a server's text that is no message is refused", async () => {
       return error instanceof TensafeError;
     });
   }
+});
+
+/** Sockets of a server that `says` something to each request, or nothing. */
+const hostile = (says) => class extends Watched {
+  send(data) {
+    if (typeof data === "string" || kind(data) < 16) {
+      return super.send(data);
+    }
+    Watched.log.push({ way: "up", data });
+    const answer = says && JSON.stringify({ type: "error", message: "no", number: number(data), ...says });
+    setTimeout(() => answer && this.handler({ data: answer }));
+  }
+  set onmessage(handler) { super.onmessage = this.handler = handler; }
+};
+
+for (const [says, code] of [[{ code: "rate_limit", retry_after_ms: 1 }, "rate_limit"], [undefined, "lost"],
+  [{ code: "unknown_block" }, "unknown_block"], [{ code: "replayed" }, "replayed"]]) {
+  test(`a server that says ${says?.code ?? "nothing"} for ever costs the total time at most`, async () => {
+    const session = await connect(server.url, { adapter: "qwen", WebSocket: hostile(says), totalLimit: 1_500, stepLimit: 400 });
+    Watched.begin();
+    await assert.rejects(session.deltas(input(session), rows(2)), { code });
+    assert.ok(Watched.ups().length < 60, `${Watched.ups().length} messages`);
+    assert.ok(session.counts.resumed < 4);
+    session.close();
+  });
+}
+
+test("the first connection waits for a server that starts", async () => {
+  const { port, url, stop } = await startServer("--adapter", `qwen=${root}/${data}`);
+  await stop();
+  const reported = [];
+  const connecting = connect(url, { adapter: "qwen", report: (text) => reported.push(text) });
+  const own = await startServer("--adapter", `qwen=${root}/${data}`, "--listen", `127.0.0.1:${port}`);
+  (await connecting).close();
+  assert.ok(reported.some((text) => /the connection (failed|closed)/.test(text)), reported.join());
+  await own.stop();
 });
 
 test("after a reconnection the adapter must be the same one, or the client stops", async () => {
@@ -248,12 +288,12 @@ test("a call that cannot be paid is refused whole, and what was paid for is on t
 });
 
 test("errors say what was wrong", async () => {
-  await assert.rejects(connect(server.url, { adapter: "none" }), { code: "unknown_adapter", message: /"qwen"/ });
+  await assert.rejects(connect(server.url, { adapter: "none" }), { code: "unknown_adapter", message: /served: \\"qwen\\"/ });
   const origin = "http://other.example";  // a client signs for its own alone
   await assert.rejects(connect(server.url, { adapter: "qwen", origin }), { code: "not_authorised" });
   await assert.rejects(connect(server.url, {}), { code: "parameter", message: /got no adapter/ });
   await assert.rejects(connect("wss://localhost:1/", { adapter: "qwen" }), { message: /signs its origin/ });
-  await assert.rejects(connect(server.url.replace(/:\d+/, ":1"), { adapter: "qwen" }), { code: "lost" });
+  await assert.rejects(connect(server.url.replace(/:\d+/, ":1"), { adapter: "qwen", totalLimit: 300 }), { code: "lost" });
   const session = await connect(server.url, { adapter: "qwen", WebSocket: Watched });
   const group = input(session);
   await assert.rejects(session.deltas(99, state(0)), { code: "parameter", message: /expected one of/ });

@@ -43,14 +43,14 @@ class good_client {
     /// @param identity  file; empty: a fresh one
     /// @param expected  what the server has under this name; null: what it began with
     good_client(fixture& of, const std::string& name, frame_form frames = frame_form::binary,
-                std::size_t attempts = 10, const std::filesystem::path& identity = {},
+                milliseconds total = 6 * patience, const std::filesystem::path& identity = {},
                 const tensafe::lora::adapter* expected = nullptr)
         : of_(of),
           adapter_(expected != nullptr ? *expected
                    : name == "qwen"    ? of.qwen
                                        : of.kjv),
           remote_(connector(of), client_identity(identity), std::make_shared<tensafe::lora::client<params>>(),
-                  options(name, frames, attempts)) {}
+                  options(name, frames, total)) {}
 
     /// One token of each group in turn. @throws failure for a wrong answer
     void ask() {
@@ -77,15 +77,15 @@ class good_client {
   private:
     static remote_model::connector connector(fixture& of) {
         const server_address to{of.tls, "localhost", std::to_string(of.where().port)};
-        const websocket_options how{.trusted_certificates = of.trusted(), .step_limit = patience};
-        return [to, how] { return connect_websocket(to, how); };
+        const websocket_options options{.trusted_certificates = of.trusted()};
+        return [to, options](const wait_options& how) { return connect_websocket(to, options, how); };
     }
-    static remote_options options(const std::string& name, frame_form frames, std::size_t attempts) {
+    static remote_options options(const std::string& name, frame_form frames, milliseconds total) {
         remote_options result;
         result.adapter = name;
         result.frames = frames;
+        result.total_limit = total;
         result.step_limit = patience;
-        result.backoff.attempts = attempts;
         return result;
     }
 

@@ -123,7 +123,7 @@ inline void killed_during_swap(fixture& w) {
     swaps.get();
     client.ask();
     require_equal("sessions of the client", client.remote().counted().sessions, sessions);
-    good_client fresh(w, "kjv", frame_form::binary, 10, {}, &w.qwen);
+    good_client fresh(w, "kjv", frame_form::binary, 6 * patience, {}, &w.qwen);
     fresh.ask();
     fresh.ask();
 }
@@ -159,7 +159,7 @@ inline void count_and_kill(fixture& w) {
     const std::uint16_t port = w.where().port;
     std::size_t limit = 0;  // answers to one client, of an input
     {
-        good_client first(w, "qwen", frame_form::binary, 10, identity(0));
+        good_client first(w, "qwen", frame_form::binary, 6 * patience, identity(0));
         limit = first.remote().queries_left().value_or(0);
         require(limit > 8 * kills && limit < 12 * kills, "queries left", limit, "those of the share");
     }
@@ -169,7 +169,7 @@ inline void count_and_kill(fixture& w) {
         for (int refused = 0; refused < 2;) {  // as many as there are inputs
             try {
                 if (!client) {
-                    client.emplace(w, "qwen", frame_form::binary, 10, identity(i));
+                    client.emplace(w, "qwen", frame_form::binary, 6 * patience, identity(i));
                 }
                 client->ask();
                 refused = 0;
@@ -305,7 +305,7 @@ inline void drain(fixture& w) {
             w.server->send_signal(SIGTERM);
             return;
         }
-        good_client client(w, "kjv", i == 0 ? frame_form::json : frame_form::binary, 1);
+        good_client client(w, "kjv", i == 0 ? frame_form::json : frame_form::binary, patience / 4);
         try {
             for (client.ask(), ++served;; client.ask()) {
             }

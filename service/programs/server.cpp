@@ -266,7 +266,7 @@ void serve(split::service& service, split::net::http_server& server, const sigse
             require<tensafe::error>(failure.empty(), {failure});
             is_ready = done == all;
             if (is_ready) {
-                std::printf("ready: %zu adapters are served\n", done);
+                std::printf("serving %zu of %zu adapters\n", done, all);
                 static_cast<void>(std::fflush(stdout));
                 service.to_log().line(split::log_level::info, "ready", {{"adapters", std::uint64_t{done}}});
             }

@@ -136,7 +136,7 @@ TEST_CASE("values are sorted as by std::sort, however many they are") {
         }
         std::vector<float> expected = values;
         std::sort(expected.begin(), expected.end());
-        detail::sort_values(values);
+        tensafe::lora::detail::sort_values(values);
         CHECK(values == expected);
     }
 }

@@ -14,6 +14,17 @@ namespace {
 
 constexpr std::size_t most_failures = 64;  ///< that are told
 
+/// Of what is being caught.
+std::string why_failed() {
+    try {
+        throw;
+    } catch (const std::exception& e) {
+        return e.what();
+    } catch (...) {
+        return "for no reason that is known";
+    }
+}
+
 }  // namespace
 
 const char* to_string(stage at) noexcept {
@@ -45,12 +56,17 @@ adapter_loader::place adapter_loader::next() {
     return wanted != loads_.end() ? wanted : std::ranges::find_if(loads_, waits);
 }
 
+adapter_loader::place adapter_loader::first_without_name() {
+    return std::ranges::find(loads_, false, &adapter_load::is_named);
+}
+
 adapter_loader::outcome adapter_loader::begin(adapter_load what, std::size_t most_waiting) {
     const std::lock_guard lock(mutex_);
     if (const place known = find(what.name); known != loads_.end()) {
         if (is_under_way(*known)) {
             return known->at == stage::waiting ? outcome::waiting : outcome::begun;
         }
+        all_at_start_ -= known->at_start ? 1U : 0U;
         loads_.erase(known);
     }
     const auto is_at = [](stage at) { return [at](const adapter_load& each) { return each.at == at; }; };
@@ -62,6 +78,7 @@ adapter_loader::outcome adapter_loader::begin(adapter_load what, std::size_t mos
     }
     all_at_start_ += what.at_start ? 1 : 0;
     what.version = to_.next_version();
+    what.is_named = !what.at_start;
     loads_.push_back(std::move(what));
     changed_.notify_all();
     return outcome::done;
@@ -75,6 +92,7 @@ adapter_loader::outcome adapter_loader::remove(const std::string& name) {
     }
     const bool was_told = known != loads_.end();
     if (was_told) {
+        all_at_start_ -= known->at_start ? 1U : 0U;
         loads_.erase(known);
         changed_.notify_all();
     }
@@ -115,36 +133,68 @@ void adapter_loader::wait() {
 
 void adapter_loader::work(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [&] { return next() != loads_.end(); }) && !stop.stop_requested()) {
-        const place mine = next();
-        mine->at = stage::begun;
-        lock.unlock();
-        load(stop, mine);
-        lock.lock();
+    const auto has_work = [&] {
+        return first_without_name() != loads_.end() ? !is_naming_ : next() != loads_.end();
+    };
+    while (changed_.wait(lock, stop, has_work) && !stop.stop_requested()) {
+        if (const place unnamed = first_without_name(); unnamed != loads_.end()) {
+            name(lock, unnamed);
+        } else {
+            load(stop, lock, next());
+        }
         changed_.notify_all();
     }
 }
 
-/// Nobody else removes what is being packed.
-void adapter_loader::load(const std::stop_token& stop, place which) {
+void adapter_loader::fail(adapter_load& which, std::string failure) {
+    log_.line(log_level::error, "adapter_failed", {{"adapter", which.name}, {"what", failure}});
+    which.at = stage::failed;
+    which.failure = std::move(failure);
+}
+
+/// The lock is given back meanwhile, for nobody else removes what is begun.
+void adapter_loader::name(std::unique_lock<std::mutex>& lock, place which) {
+    which->at = stage::begun;
+    is_naming_ = true;
+    lock.unlock();
+    std::string failure;
+    try {
+        static_cast<void>(to_.count_under(which->name, which->from()));
+    } catch (...) {
+        failure = why_failed();
+    }
+    lock.lock();
+    is_naming_ = false;
+    which->is_named = true;
+    which->at = stage::waiting;
+    if (!failure.empty()) {
+        fail(*which, std::move(failure));
+    }
+}
+
+void adapter_loader::load(const std::stop_token& stop, std::unique_lock<std::mutex>& lock, place which) {
+    which->at = stage::begun;
+    lock.unlock();
+    std::string failure;
     try {
         const auto on_progress = [&](std::size_t done, std::size_t total) {
             if (stop.stop_requested()) {
                 throw tensafe::cancelled_error("adapter_loader: the server stops");
             }
-            const std::lock_guard lock(mutex_);
+            const std::lock_guard counting(mutex_);
             which->done = done;
             which->total = total;
         };
         to_.load(which->name, which->from, on_progress, which->version);
         log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", which->version}});
-        const std::lock_guard lock(mutex_);
+    } catch (...) {
+        failure = why_failed();
+    }
+    lock.lock();
+    if (failure.empty()) {
         loads_.erase(which);
-    } catch (const std::exception& e) {
-        log_.line(log_level::error, "adapter_failed", {{"adapter", which->name}, {"what", e.what()}});
-        const std::lock_guard lock(mutex_);
-        which->at = stage::failed;
-        which->failure = e.what();
+    } else {
+        fail(*which, std::move(failure));
     }
 }
 

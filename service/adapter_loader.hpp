@@ -30,6 +30,7 @@ struct adapter_load {
     std::function<tensafe::lora::adapter()> from;
     bool at_start = false;
     bool is_wanted = false;  ///< by a client
+    bool is_named = false;   ///< or is not of the start: what its A counts under is settled
     stage at = stage::waiting;
     std::uint64_t version = 0;  ///< as they came: after a restart the same ones again
     std::size_t done = 0;       ///< inputs that are packed
@@ -40,7 +41,8 @@ struct adapter_load {
 const char* to_string(adapter_load::stage at) noexcept;
 
 /// Loads and packs adapters beside the service, several at once; those that clients ask for are first, then
-/// those that came first. Thread-safe.
+/// those that came first. Those of the start are all read before one is packed, in order: what A counts under
+/// must not depend on who asks first. Thread-safe.
 class adapter_loader {
   public:
     /// @param to  outlives this
@@ -84,8 +86,11 @@ class adapter_loader {
     }
     place find(std::string_view name);
     place next();
+    place first_without_name();
+    void name(std::unique_lock<std::mutex>& lock, place which);
     void work(const std::stop_token& stop);
-    void load(const std::stop_token& stop, place which);
+    void load(const std::stop_token& stop, std::unique_lock<std::mutex>& lock, place which);
+    void fail(adapter_load& which, std::string failure);
 
     model_store& to_;
     const log log_;
@@ -93,6 +98,7 @@ class adapter_loader {
     std::condition_variable_any changed_;
     std::list<adapter_load> loads_;
     std::size_t all_at_start_ = 0;
+    bool is_naming_ = false;
     std::vector<std::jthread> threads_;
 };
 

@@ -78,6 +78,16 @@ std::vector<serving::query_limits> bits_of(std::string_view name, const lora::ad
     return result;
 }
 
+std::string hash_of_a(const lora::adapter& of) {
+    keystore::sha256 hash;
+    for (const auto& site : of.sites) {
+        const std::array<std::uint64_t, 2> shape{site.a.rows, site.a.columns};
+        hash.update(std::as_bytes(std::span(shape)));
+        hash.update(std::as_bytes(std::span(site.a.values)));
+    }
+    return keystore::hex(hash.finish());
+}
+
 class one_version final : public served_model {
   public:
     /// @param options  that the model was packed with
@@ -204,7 +214,7 @@ struct model_store::state {
     }
     state(const limits& allowed, pin_files files)
         : shares(allowed.shares), pins(std::move(files)), options(options_of(allowed)) {}
-    /// With a hash of A in the place of counted_as.
+    /// Without counted_as.
     adapter_facts look_at(const std::string& name, const lora::adapter& matrices) const {
         adapter_facts result{{}, bits_of(name, matrices, options, shares), {}};
         if (const auto file = pins.find(name); file != pins.end()) {
@@ -213,13 +223,6 @@ struct model_store::state {
                          tensafe::quote(file->second.string()));
             result.pin = pinned.pin.text();
         }
-        keystore::sha256 hash;
-        for (const auto& site : matrices.sites) {
-            const std::array<std::uint64_t, 2> shape{site.a.rows, site.a.columns};
-            hash.update(std::as_bytes(std::span(shape)));
-            hash.update(std::as_bytes(std::span(site.a.values)));
-        }
-        result.counted_as = keystore::hex(hash.finish());
         return result;
     }
     const of_each_scope<double> shares;
@@ -235,6 +238,12 @@ struct model_store::state {
 model_store::model_store(const limits& allowed, pin_files pins)
     : state_(std::make_unique<state>(allowed, std::move(pins))) {}
 model_store::~model_store() = default;
+
+std::string model_store::count_under(const std::string& name, const lora::adapter& of) {
+    std::string hash = hash_of_a(of);
+    const std::lock_guard lock(state_->mutex);
+    return state_->first_names.try_emplace(std::move(hash), name).first->second;
+}
 
 std::uint64_t model_store::next_version() noexcept {
     return ++state_->versions;
@@ -254,9 +263,7 @@ std::uint64_t model_store::load(const std::string& name, const std::function<lor
     if (!now || now.version() != packed) {
         return version;  // another load or an unload was faster
     }
-    std::unique_lock lock(state_->mutex);
-    known.counted_as = state_->first_names.try_emplace(known.counted_as, name).first->second;
-    lock.unlock();
+    known.counted_as = count_under(name, now.matrices());
     auto made =
         std::make_shared<const one_version>(std::move(now), state_->options, std::move(known), version);
     std::shared_ptr<const one_version> dropped;  // given back outside the lock

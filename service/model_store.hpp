@@ -113,6 +113,9 @@ class model_store {
     model_store(const model_store&) = delete;
     model_store& operator=(const model_store&) = delete;
 
+    /// From now on what is read of this A counts under this name, unless it counts under another one already.
+    /// @return the name
+    std::string count_under(const std::string& name, const tensafe::lora::adapter& of);
     /// The number of a version that will be loaded: larger than all before.
     std::uint64_t next_version() noexcept;
     /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until

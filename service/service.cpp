@@ -141,11 +141,13 @@ std::size_t service::forget(std::string_view client, std::size_t ended) {
     return sessions;
 }
 
-tensafe::lora::adapter service::read_adapter(std::string_view name,
-                                             const std::filesystem::path& folder) const {
+tensafe::lora::adapter service::read_adapter(std::string_view name, const std::filesystem::path& folder,
+                                             bool is_known) const {
     auto read = tensafe::io::load_peft(folder);
     for (const std::string& note : read.notes) {  // whose names are quoted and cut
-        options_.to.line(log_level::info, "adapter_note", {{"adapter", name}, {"what", note}});
+        if (!is_known) {
+            options_.to.line(log_level::info, "adapter_note", {{"adapter", name}, {"what", note}});
+        }
     }
     return read;
 }

@@ -39,7 +39,7 @@ struct service_options {
     bool addresses_are_tenants = false;
     pin_files pins;  ///< of adapters, which welcome shows
     log to;
-    std::size_t packing_threads = 1;  ///< that load adapters
+    std::size_t packing_threads = 1;  ///< threads that load adapters
 };
 
 /// What all connections of a server share: the adapters, the sessions, the limits and the counters. Has no
@@ -67,7 +67,7 @@ class service {
 
     /// Who takes turns, and prepares blocks: where anybody comes and makes keys, the address.
     const std::string& payer(const std::string& client, const std::string& address) const noexcept {
-        return options_.clients ? client : address;
+        return has_list_ ? client : address;
     }
     /// Whether a payer may prepare a block of so many bytes beyond those that it used; then that is taken.
     bool take_block(const std::string& payer, std::size_t bytes);
@@ -98,8 +98,10 @@ class service {
     /// The page for Prometheus.
     std::string metrics_text() const;
 
-    /// Reads the files of an adapter, and logs what is left out of them.  @throws as tensafe::io::load_peft
-    tensafe::lora::adapter read_adapter(std::string_view name, const std::filesystem::path& folder) const;
+    /// Reads the files of an adapter, and logs what is left out of them unless it is known.
+    /// @throws as tensafe::io::load_peft
+    tensafe::lora::adapter read_adapter(std::string_view name, const std::filesystem::path& folder,
+                                        bool is_known = false) const;
 
     model_store& adapters() noexcept { return adapters_; }
     adapter_loader& loads() noexcept { return loads_; }
@@ -113,7 +115,8 @@ class service {
     friend class session_protocol;
 
     service_options options_;
-    mutable std::mutex list_mutex_;  ///< of options_.clients
+    const bool has_list_ = options_.clients.has_value();  ///< of clients, whatever it is replaced with
+    mutable std::mutex list_mutex_;                       ///< of options_.clients
     model_store adapters_;
     session_table sessions_;
     query_counts counts_;

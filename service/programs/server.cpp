@@ -27,7 +27,6 @@
 #include <string>
 #include <sys/stat.h>
 #include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -180,7 +179,8 @@ void add_options(CLI::App& app, arguments& a) {
     split::add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
                       "encryptions of zero made ahead, for each kind of request of one session");
     app.option_defaults()->group("Threads and times");
-    split::add_number(app, "--threads", a.net.threads, 1, 256, "that answer requests");
+    split::add_number(app, "--threads", a.net.threads, 1, 256,
+                      "that answer requests, and as many that pack adapters");
     split::add_number(app, "--drain-seconds", a.drain_seconds, 0, 86'400,
                       "for clients to leave after SIGTERM");
     add_seconds(app, "--handshake-seconds", a.net.handshake_time,
@@ -256,14 +256,16 @@ void serve(split::service& service, split::net::http_server& server, const sigse
     sigset_t waited_for = signals;
     sigaddset(&waited_for, SIGHUP);
     bool is_ready = false;
-    for (int came = 0; came == 0 || came == SIGHUP; came = signal_within(waited_for, is_ready ? 1s : 50ms)) {
+    std::string failed;
+    for (int came = 0; failed.empty() && (came == 0 || came == SIGHUP);
+         came = signal_within(waited_for, is_ready ? 1s : 50ms)) {
         if (came == SIGHUP) {
             reload();
         }
         service.expire_sessions();
         if (!is_ready) {
             const auto [done, all, failure] = service.loads().at_start();
-            require<tensafe::error>(failure.empty(), {failure});
+            failed = failure;  // others were answered: their counts are saved first
             is_ready = done == all;
             if (is_ready) {
                 std::printf("serving %zu of %zu adapters\n", done, all);
@@ -286,6 +288,7 @@ void serve(split::service& service, split::net::http_server& server, const sigse
         service.to_log().line(split::log_level::error, "usage_not_saved", {{"what", e.what()}});
     }
     service.to_log().line(split::log_level::info, "stopped");
+    require<tensafe::error>(failed.empty(), {failed});
 }
 
 /// @throws parameter_error for a limit of one, if it is given, above that of all
@@ -462,11 +465,13 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
             a.service.to.line(split::log_level::warning, event, {{"option", split::share_options[i]}});
         }
     }
-    a.service.packing_threads = std::thread::hardware_concurrency();
+    a.service.packing_threads = a.net.threads;
     split::service service(a.service);
     log_memory(service.to_log(), a);
     for (const auto& [name, folder] : adapters) {
-        const auto read = [&service, of = name, from = folder] { return service.read_adapter(of, from); };
+        const auto read = [&service, of = name, from = folder, reads = std::make_shared<int>(0)] {
+            return service.read_adapter(of, from, (*reads)++ > 0);
+        };
         service.loads().begin({name, read, true});
     }
     split::admin admin(service, a.service.state, a.adapter_root,
@@ -512,8 +517,9 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
                                      {"got --anybody, or the first or no --origin, after a start with the "
                                       "other, expected a restart"});
             if (a.net.secure) {
-                a.net.secure = split::prepare_certificate(a.service.state, fresh.hosts);
-                server.use_certificate(*a.net.secure);
+                const auto files = split::prepare_certificate(a.service.state, fresh.hosts);
+                server.use_certificate(files);
+                a.net.secure = files;
             }
             allow_origins(fresh.origins);
             service.relist(std::move(fresh.service.clients));

@@ -521,7 +521,18 @@ inline std::vector<std::uint64_t> query_counts::give_back(const std::string& nam
             bits[group] = of == nullptr ? 0 : std::min({of->count, of->reserved, bits[group]});
         }
     }
-    rewrite(false, name, bits);
+    try {
+        rewrite(false, name, bits);
+    } catch (...) {
+        // The file may have the lower numbers: what is answered next is written first.
+        const std::lock_guard lock(mutex_);
+        for (std::size_t group = 0; group < bits.size(); ++group) {
+            if (number* const of = detail::find(counts_, name, group)) {
+                of->reserved = std::min(of->reserved, of->count);
+            }
+        }
+        throw;
+    }
     const std::lock_guard lock(mutex_);
     for (std::size_t group = 0; group < bits.size(); ++group) {
         number* const of = detail::find(counts_, name, group);

@@ -31,7 +31,8 @@ concept packed_model = requires(const Model& model) {
     { model.bytes() } -> std::convertible_to<std::size_t>;
 };
 
-/// Packs adapters for a registry, one at a time, on the thread that needs the packed form.
+/// Packs adapters for a registry, on the thread that needs the packed form: one at a time if the registry has
+/// a budget, else as many as are loaded at once, so that `pack` must be thread-safe.
 template <packed_model Model>
 struct loader {
     /// Returns the packed form, not null, after seconds perhaps. What it throws reaches the registry's

@@ -76,9 +76,7 @@ struct worker {
 /// A place among the connections, of all and of a thread: for as long as it lives, or until a newcomer gets
 /// it.
 struct place {
-    /// @param has_header  it is a proxy's until the header says whose it is
-    place(places& them, std::string peer, worker& by, bool has_header = false)
-        : of(them), address(std::move(peer)), thread(by), is_proxy(has_header) {
+    place(places& them, std::string peer, worker& by) : of(them), address(std::move(peer)), thread(by) {
         ++thread.connections;
     }
     place(const place&) = delete;
@@ -86,11 +84,10 @@ struct place {
     ~place();
 
     places& of;
-    const std::string address;
+    std::string address;
     worker& thread;
-    const bool is_proxy;
     std::weak_ptr<connection> holder;
-    std::atomic<steady::time_point> idle_since = steady::now();  ///< the largest: it is being answered
+    std::atomic<steady::time_point> idle_since = steady::now();  ///< the largest: a frame is being answered
     std::optional<std::map<std::string, address_count>::iterator> count;  ///< nothing: it has no place
     bool is_established = false;
     bool is_leaving = false;
@@ -107,13 +104,13 @@ class places {
     }
 
     /// Whether there is a place. If all are taken, the oldest stranger of the address with the most of them
-    /// makes room for one of an address with fewer. A proxy may have as many as there are.
+    /// makes room for one of an address with fewer.
     bool take(place& newcomer, std::weak_ptr<connection>& displaced) {
         const std::string address = limited_address(newcomer.address);
         const std::lock_guard lock(mutex_);
         const auto known = by_address_.find(address);
         const address_count mine = known == by_address_.end() ? address_count() : known->second;
-        if (mine.all >= most_of_address_ && !newcomer.is_proxy) {
+        if (mine.all >= most_of_address_) {
             return false;
         }
         if (all_.size() >= most_ || strangers_ >= most_of_each_sort_) {
@@ -297,13 +294,14 @@ class connection final : public connection_control, public std::enable_shared_fr
         due_.fill(never);
     }
 
-    void begin() {
-        if (!take_place()) {
+    /// @param is_of_proxy  takes its place once a header says for whom
+    void begin(bool is_of_proxy) {
+        if (!is_of_proxy && !take_place()) {
             return;
         }
-        asio::post(socket_.get_executor(), [self = shared_from_this()] {
+        asio::post(socket_.get_executor(), [self = shared_from_this(), is_of_proxy] {
             self->limit(wait_for::http, self->of_.options.handshake_time);
-            self->seat_->is_proxy ? self->read_proxy_header() : self->begin_tls();
+            is_of_proxy ? self->read_proxy_header() : self->begin_tls();
         });
     }
 
@@ -343,8 +341,7 @@ class connection final : public connection_control, public std::enable_shared_fr
     bool take_place() {
         seat_->holder = weak_from_this();
         std::weak_ptr<connection> displaced;
-        const bool is_in =
-            (seat_->is_proxy || of_.handlers.admits(seat_->address)) && of_.who.take(*seat_, displaced);
+        const bool is_in = of_.handlers.admits(seat_->address) && of_.who.take(*seat_, displaced);
         if (const auto gone = displaced.lock()) {
             gone->make_room();
         }
@@ -465,13 +462,9 @@ class connection final : public connection_control, public std::enable_shared_fr
         }
         buffer_.consume(buffer_.size());
         if (!known->source.empty()) {
-            of_.who.give_back(*seat_);
-            seat_ = std::make_unique<place>(of_.who, known->source, seat_->thread);
-            if (!take_place()) {
-                return cut();
-            }
+            seat_->address = known->source;
         }
-        begin_tls();
+        take_place() ? begin_tls() : cut();
     }
 
     void begin_tls() {
@@ -582,7 +575,7 @@ class connection final : public connection_control, public std::enable_shared_fr
         for (const auto& [name, value] : page_headers) {
             response_.set(name, value);
         }
-        if (of_.options.secure) {
+        if (of_.options.secure && of_.options.has_pages) {
             response_.set("Strict-Transport-Security", "max-age=31536000");
         }
         if (from.status == 426) {
@@ -666,9 +659,9 @@ class connection final : public connection_control, public std::enable_shared_fr
     }
 
     void write_next() {
+        seat_->idle_since = steady::now();
         if (next_frame_ == answer_.frames().size()) {
             is_busy_ = false;
-            seat_->idle_since = steady::now();
             no_limit(wait_for::taking);
             if (answer_.closing()) {
                 close(answer_.closing()->first, answer_.closing()->second);
@@ -884,11 +877,15 @@ struct http_server::state : shared_parts {
         }
         const bool is_proxy = std::ranges::any_of(
             options.proxies, [&](const address_range& each) { return contains(each, peer.address()); });
-        auto seat = std::make_unique<place>(who, peer.address().to_string(), by, is_proxy);
+        // As many as there are places may wait for a header. `by` is the thread with the fewest of all.
+        if (is_proxy && by.connections * workers.size() >= 2 * options.connections) {
+            return handlers.refused(peer.address().to_string());
+        }
+        auto seat = std::make_unique<place>(who, peer.address().to_string(), by);
         socket.set_option(tcp::no_delay(true), failure);
         const std::lock_guard lock(settings);
         std::make_shared<connection>(*this, std::move(seat), std::move(socket), secure ? &*secure : nullptr)
-            ->begin();
+            ->begin(is_proxy);
     }
 
     std::optional<asio::ssl::context> secure;  ///< what it began goes on without it

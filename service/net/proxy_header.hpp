@@ -39,7 +39,8 @@ inline std::optional<address_range> range_of(const std::string& text) {
 }
 
 inline bool contains(const address_range& range, const boost::asio::ip::address& one) {
-    return address_range(range_of(one).address(), range.prefix_length()).canonical() == range;
+    const address_range network(range_of(one).address(), range.prefix_length());
+    return network.network().to_bytes() == range.network().to_bytes();  // whatever their scopes are
 }
 
 /// What is known of a header of the PROXY protocol, version 2.
@@ -57,7 +58,7 @@ struct proxy_header {
         using namespace std::string_view_literals;
         const bool is_one = std::ranges::equal(bytes.first<12>(), "\r\n\r\n\0\r\nQUIT\n"sv, {}, {},
                                                [](char c) { return static_cast<std::uint8_t>(c); });
-        const bool is_local = bytes[12] == 0x20;
+        const bool is_local = bytes[12] == 0x20 || (bytes[12] == 0x21 && bytes[13] == 0);
         const std::size_t size = bytes[13] == 0x11 ? 4 : bytes[13] == 0x21 ? 16 : 0;  // of an address
         const std::size_t end = fixed_bytes + (std::size_t{bytes[14]} << 8 | bytes[15]);
         const bool has_addresses = bytes[12] == 0x21 && size > 0 && end >= fixed_bytes + 2 * size + 4;

@@ -386,6 +386,7 @@ void check_pages(arguments& a, bool is_loopback) {
         return;
     }
     a.service.addresses_are_tenants = true;
+    a.net.has_pages = true;
     require<parameter_error>(
         a.anybody && a.has_limits_for_pages,
         {"got --web or --origin, expected with them --anybody, --tenant-share and --adapter-share: the key "

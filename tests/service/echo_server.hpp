@@ -45,6 +45,7 @@ class echo_server {
     bool lets_go = false;  ///< of them
     int refused = 0;
     std::string last_refused;
+    std::string over_rate;  ///< an address of which none may come
     std::string greeting;
     const std::size_t largest_frame;
     const bool has_work;      ///< always more of it, for later
@@ -134,7 +135,9 @@ class echo_server {
                     set([&] { controls.push_back(std::move(control)); });
                     return std::make_unique<handler>(*this);
                 },
-                [this](const std::string& address) { set([&] { ++refused, last_refused = address; }); }};
+                [this](const std::string& address) { set([&] { ++refused, last_refused = address; }); },
+                [](const std::string&, const std::string&) {},
+                [this](const std::string& address) { return set([&] { return address != over_rate; }); }};
     }
 };
 

@@ -49,6 +49,21 @@ class raw_socket : public split::soak::raw_connection {
     }
 };
 
+/// A header of the PROXY protocol.
+std::string proxy_header_of(unsigned command, unsigned family, const std::string& rest) {
+    std::string text("\r\n\r\n\0\r\nQUIT\n", 12);
+    for (const std::size_t byte :
+         {std::size_t{command}, std::size_t{family}, rest.size() >> 8, rest.size() & 0xff}) {
+        text += static_cast<char>(byte);
+    }
+    return text + rest;
+}
+
+const std::string ports("\x10\0\x20\0", 4);
+/// Of a client at 10.1.2.3.
+const std::string v4_header = proxy_header_of(0x21, 0x11, std::string("\x0a\1\2\3\x7f\0\0\1", 8) + ports);
+const std::vector<net::address_range> proxies{net::range_of(std::string("127.0.0.9")).value()};
+
 /// All that is said to this, on a connection of its own.
 std::string said_to(const echo_server& s, const std::string& text) {
     raw_socket one(s);
@@ -112,16 +127,21 @@ TEST_CASE("a body is read when it is wanted, and what is wrong with a header is 
     }
 }
 
-TEST_CASE("every response has the policies of a page, and with TLS says that there is nothing else") {
+TEST_CASE(
+    "every response has the policies of a page, and with TLS and pages says that there is nothing else") {
     const certificate of;
-    echo_server plain;
-    echo_server secure(of.options());
+    echo_server plain({.has_pages = true});
+    echo_server secure(of.options({.has_pages = true}));
+    echo_server without_pages(of.options());
     for (const char* const target : {"/healthz", "/other", "/v1/split"}) {
         const std::string request = std::string("GET ") + target + host + "Connection: close\r\n\r\n";
-        split::soak::raw_connection one({secure.server.port(), true});
-        REQUIRE(one.secure());
-        one.send(request);
-        const std::string over_tls = one.receive_until("\r\n\r\n");
+        const auto said_over_tls = [&](const echo_server& s) {
+            split::soak::raw_connection one({s.server.port(), true});
+            REQUIRE(one.secure());
+            one.send(request);
+            return one.receive_until("\r\n\r\n");
+        };
+        const std::string over_tls = said_over_tls(secure);
         const std::string in_the_clear = said_to(plain, request);
         for (const char* const header :
              {"Content-Security-Policy: default-src 'none'", "X-Content-Type-Options: nosniff",
@@ -130,7 +150,7 @@ TEST_CASE("every response has the policies of a page, and with TLS says that the
             CHECK(contains(in_the_clear, header));
         }
         CHECK(contains(over_tls, "Strict-Transport-Security: max-age=31536000\r\n"));
-        CHECK_FALSE(contains(in_the_clear, "Strict-Transport-Security"));
+        CHECK_FALSE(contains(said_over_tls(without_pages) + in_the_clear, "Strict-Transport-Security"));
     }
 }
 
@@ -526,17 +546,27 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("a session whose peer does not read what was answered makes room too") {
+    constexpr std::size_t length = std::size_t{16} << 20;
+    echo_server s({.connections = 8, .write_time = 10min}, "hello", length);  // 7 of them for sessions
+    std::deque<raw_socket> many;
+    for (int i = 0; i < 7; ++i) {
+        many.emplace_back(s, 4096, "127.0.0.2").open().send_frame(2, std::string(length, 'x'));
+    }
+    for (raw_socket& each : many) {
+        REQUIRE(each.receive_more(1) == 1);
+    }
+    // The second comes while the one that is told to go for the first cannot be told.
+    for (const char* const from : {"127.0.0.3", "127.0.0.4"}) {
+        many.emplace_back(s, 0, from).upgrade();
+        CHECK(many.back().receive_text() == "hello");
+    }
+    CHECK(s.wait_for([&] { return s.over == 1; }));
+}
+
 TEST_CASE("a trusted proxy says whose a connection is, in a header before TLS that others may not send") {
-    const auto header = [](unsigned command, unsigned family, const std::string& rest) {
-        std::string text("\r\n\r\n\0\r\nQUIT\n", 12);
-        for (const std::size_t byte :
-             {std::size_t{command}, std::size_t{family}, rest.size() >> 8, rest.size() & 0xff}) {
-            text += static_cast<char>(byte);
-        }
-        return text + rest;
-    };
-    const std::string ports("\x10\0\x20\0", 4);
-    const std::string v4 = header(0x21, 0x11, std::string("\x0a\1\2\3\x7f\0\0\1", 8) + ports);
+    const auto header = proxy_header_of;
+    const std::string& v4 = v4_header;
     const std::string v6 = header(0x21, 0x21,
                                   std::string("\x20\1\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\5", 16) +
                                       std::string(16, '\1') + ports + std::string("\x04\0\x02xy", 5));
@@ -547,21 +577,21 @@ TEST_CASE("a trusted proxy says whose a connection is, in a header before TLS th
         one.send(first);
         return one.receive_all();
     };
-    const std::vector<net::address_range> proxies{net::range_of(std::string("127.0.0.9")).value()};
     echo_server s({.connections_of_address = 2, .proxies = proxies, .handshake_time = 500ms});
     CHECK(contains(said_after(s, v4 + whose), "\r\n10.1.2.3\n"));
     CHECK(contains(said_after(s, v6 + whose), "\r\n2001:db8::5\n"));
     CHECK(contains(said_after(s, header(0x20, 0, "") + whose), "\r\n127.0.0.9\n"));
     CHECK(contains(said_after(s, header(0x20, 0x11, std::string(12, '\1')) + whose), "\r\n127.0.0.9\n"));
+    CHECK(contains(said_after(s, header(0x21, 0, std::string(12, '\1')) + whose), "\r\n127.0.0.9\n"));
     CHECK_FALSE(contains(said_after(s, v4 + whose, "127.0.0.8"), "10.1.2.3"));
     CHECK(s.refused == 0);
     int refused = 0;
     for (const std::string& bad :
          {whose, "PROXY TCP4 10.1.2.3 127.0.0.1 4096 8192\r\n" + whose, header(0x22, 0x11, v4.substr(16)),
           header(0x11, 0x11, v4.substr(16)), header(0x21, 0x12, v4.substr(16)),
-          header(0x21, 0, v4.substr(16)), header(0x21, 0x11, std::string(11, '\1')),
-          header(0x21, 0x21, std::string(35, '\1')), header(0x21, 0x11, std::string(521, '\1')),
-          header(0x20, 0, std::string(521, '\1')), "\r\n\r\n" + std::string(12, '\r')}) {
+          header(0x21, 0x11, std::string(11, '\1')), header(0x21, 0x21, std::string(35, '\1')),
+          header(0x21, 0x11, std::string(521, '\1')), header(0x20, 0, std::string(521, '\1')),
+          "\r\n\r\n" + std::string(12, '\r')}) {
         CHECK(said_after(s, bad + whose).empty());
         CHECK(s.wait_for([&] { return s.refused == refused + 1; }));
         ++refused;
@@ -589,6 +619,38 @@ TEST_CASE("a trusted proxy says whose a connection is, in a header before TLS th
     CHECK_FALSE(said_to(with_tls, v4 + hello_of_tls).starts_with('\x16'));  // no handshake
 }
 
+TEST_CASE("a proxy's connection takes no place before its header, nor then if its client may not come") {
+    echo_server s({.threads = 2, .connections = 4, .proxies = proxies, .handshake_time = 10min});
+    s.set([&] { s.over_rate = "10.1.2.3"; });
+    std::deque<raw_socket> silent;
+    std::deque<raw_socket> waiting;
+    for (int i = 0; i < 4; ++i) {
+        silent.emplace_back(s, 0, "127.0.0.2");
+    }
+    for (int i = 0; i < 4; ++i) {  // as many as there are places
+        waiting.emplace_back(s, 0, "127.0.0.9");
+    }
+    raw_socket one_too_many(s, 0, "127.0.0.9");
+    CHECK(one_too_many.receive_all().empty());
+    CHECK(s.wait_for([&] { return s.refused == 1 && s.last_refused == "127.0.0.9"; }));
+    for (raw_socket& each : waiting) {
+        if (&each != &waiting.back()) {
+            each.send(v4_header + health);
+            CHECK(each.receive_all().empty());
+        }
+    }
+    CHECK(s.wait_for([&] { return s.refused == 4 && s.last_refused == "10.1.2.3"; }));
+    for (raw_socket& each : silent) {
+        each.send(health);
+        CHECK(contains(each.receive_until("ok\n"), "ok\n"));
+    }
+    // Who may come then has a place, and may make room as others do.
+    s.set([&] { s.over_rate.clear(); });
+    waiting.back().send(v4_header + health);
+    CHECK(contains(waiting.back().receive_until("ok\n"), "ok\n"));
+    CHECK(silent.front().receive_all().empty());
+}
+
 TEST_CASE("a proxy is named by its address or its network") {
     const auto holds = [](const std::string& range, const char* address) {
         return net::contains(net::range_of(range).value(), boost::asio::ip::make_address(address));
@@ -603,6 +665,9 @@ TEST_CASE("a proxy is named by its address or its network") {
     CHECK(holds("2001:db8::/32", "2001:db8:1::1"));
     CHECK_FALSE(holds("2001:db8::/32", "2001:db9::1"));
     CHECK(holds("2001:db8::1", "2001:db8::1"));
+    const boost::asio::ip::address_v6 link_local = boost::asio::ip::make_address_v6("fe80::1");
+    CHECK(net::contains(net::range_of(std::string("fe80::1")).value(),
+                        boost::asio::ip::address_v6(link_local.to_bytes(), 2)));
     for (const char* const none : {"", "/8", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/8x",
                                    "2001:db8::1/32", "::/129", "localhost", "10.0.0", "10.0.0.0/-1"}) {
         CAPTURE(none);

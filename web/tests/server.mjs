@@ -26,7 +26,7 @@ export async function startServer(...options) {
     let said = "";
     child.stdout.on("data", (data) => {
       said += data;
-      const found = /listening on (ws:\/\/[^,]*:(\d+))/.exec(said);
+      const found = /listening on (ws:\/\/[^,]*:(\d+)),.*\nserving /.exec(said);
       if (found) {
         server.url = `${found[1]}/v1/split`;
         server.port = Number(found[2]);

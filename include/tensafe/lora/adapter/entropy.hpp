@@ -36,8 +36,8 @@ inline void sort_values(std::vector<float>& values) {
         return (bits & sign) != 0 ? ~bits : bits | sign;
     });
     std::vector<std::uint32_t> sorted(keys.size());
-    constexpr std::uint32_t digits = std::uint32_t{1} << 11;
-    for (const int shift : {0, 11, 22}) {
+    constexpr std::uint32_t digits = std::uint32_t{1} << 8;
+    for (const int shift : {0, 8, 16, 24}) {
         std::array<std::size_t, digits + 1> places{};
         const auto digit = [&](std::uint32_t key) { return key >> shift & (digits - 1); };
         for (const std::uint32_t key : keys) {
@@ -58,6 +58,7 @@ inline void sort_values(std::vector<float>& values) {
 inline std::vector<counted_value> counted(std::vector<float> values) {
     sort_values(values);
     std::vector<counted_value> result;
+    result.reserve(values.size());
     for (auto first = values.cbegin(); first != values.cend();) {
         const auto last = std::find_if(first, values.cend(), [&](float x) { return x != *first; });
         result.push_back({static_cast<double>(*first), static_cast<double>(last - first)});
@@ -69,8 +70,14 @@ inline std::vector<counted_value> counted(std::vector<float> values) {
 /// The bits that it takes to name `all` values that occur so often: the entropy of order 0.
 inline double order_0_bits(std::span<const counted_value> values, double all) {
     double bits = 0;
+    double count = 0;
+    double each_bits = 0;  // for many values occur as often as the one before
     for (const counted_value& each : values) {
-        bits += each.count > 0 ? each.count * std::log2(all / each.count) : 0;
+        if (each.count != count) {
+            count = each.count;
+            each_bits = count > 0 ? count * std::log2(all / count) : 0;
+        }
+        bits += each_bits;
     }
     return bits;
 }

@@ -606,7 +606,7 @@ TEST_CASE("a trusted proxy says whose a connection is, in a header before TLS th
         CHECK(contains(open.back().receive_until("ok\n"), "ok\n"));
     }
     CHECK(said_after(s, v4 + health).empty());
-    CHECK(s.last_refused == "10.1.2.3");
+    CHECK(s.wait_for([&] { return s.last_refused == "10.1.2.3"; }));
     const certificate of;
     echo_server with_tls(of.options({.proxies = proxies}));
     split::soak::raw_connection over_tls({with_tls.server.port(), true}, {.from = "127.0.0.9"});

@@ -279,6 +279,9 @@ http_response admin::give_back(const std::string& name, const net::http_request&
     if (who.empty() != (row == 2)) {
         return problem(400, "of: got " + tensafe::quote(whose) + ", expected client=KEY, tenant=NAME or all");
     }
+    if (row == 0) {
+        static_cast<void>(tensafe::keystore::from_hex<32>(who, "of: client"));
+    }
     const auto account = of_.counts().account_of(who, who, model->counted_as);
     std::uint64_t most = 0;
     std::vector<std::uint64_t> bits;

@@ -156,8 +156,11 @@ void remote_model::refuse(const refusal& said) const {
     const bool is_nobody = said.code == error_code::not_authorised;
     const std::string text = tensafe::text_of(
         {"the server refuses (", to_string(said.code), "): ", in_quotes(said.message),
-         is_nobody ? "; if it has --clients, its operator adds this line to that file: " : "",
-         is_nobody ? identity_.verifying().hex() : "", is_nobody ? if_tls_ends_on_the_way : ""});
+         is_nobody ? if_tls_ends_on_the_way : "",
+         is_nobody ? ". If it has --clients, its operator adds this line to that file (without --identity "
+                     "the next run has another key):\n"
+                   : "",
+         is_nobody ? identity_.verifying().hex() : ""});
     std::optional<std::chrono::milliseconds> later;
     if (said.retry_after_ms) {
         constexpr std::uint64_t a_day = 86'400'000;

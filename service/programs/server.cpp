@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <sys/stat.h>
 #include <system_error>
@@ -120,10 +121,33 @@ constexpr const char* footer =
     "  tensafe-server --adapter qwen=DIRECTORY --clients clients.txt --listen 0.0.0.0:8443 --host "
     "example.org";
 
+/// The file of --config. A limit that is misspelled, or stands there twice, would be none, or another one.
+class option_file final : public CLI::ConfigTOML {
+  public:
+    explicit option_file(const CLI::App& of) : of_(of) {}
+    std::vector<CLI::ConfigItem> from_config(std::istream& from) const override {
+        auto read = CLI::ConfigTOML::from_config(from);
+        std::set<std::string> keys;
+        for (const CLI::ConfigItem& each : read) {
+            const std::string key = each.fullname();
+            const bool is_option = of_.get_option_no_throw("--" + key) != nullptr;
+            if (!is_option || !keys.insert(key).second) {
+                throw CLI::ConfigError(
+                    "--config: got the key " + tensafe::quote(key) +
+                    (is_option ? " twice, expected each once" : ", expected names of options, without --"));
+            }
+        }
+        return read;
+    }
+
+  private:
+    const CLI::App& of_;
+};
+
 void add_options(CLI::App& app, arguments& a) {
+    app.config_formatter(std::make_shared<option_file>(app));
     app.set_config("--config", "",
                    "TOML file of these options by their names without --; the command line wins");
-    app.allow_config_extras(CLI::config_extras_mode::error);  // a misspelled limit is no limit
     app.option_defaults()->group("What is served, and to whom");
     app.add_option("--listen", a.listen, "address:port, also localhost; port 0 is any")
         ->capture_default_str();
@@ -524,7 +548,8 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
             }
             allow_origins(fresh.origins);
             service.relist(std::move(fresh.service.clients));
-            service.to_log().line(split::log_level::info, "reloaded",
+            const bool is_closed = !fresh.anybody && now.ends_with("(0)");  // a list may be half written
+            service.to_log().line(is_closed ? split::log_level::warning : split::log_level::info, "reloaded",
                                   {{"for", std::string_view(now)},
                                    {"origins", std::uint64_t{fresh.origins.size()}},
                                    {"certificate", a.net.secure ? a.net.secure->fingerprint : ""}});

@@ -317,7 +317,7 @@ TEST_CASE("a client that may not come names the line for the server's list of cl
     server.at_hello = split::refusal{not_authorised, "no", {}, {}};
     auto identity = split::client_identity({});
     const std::string line = identity.verifying().hex();
-    check_refusal<split::refused_error>("adds this line to that file: " + line,
+    check_refusal<split::refused_error>("has another key):\n" + line,
                                         [&] { server.client(server.options(), {}, std::move(identity)); });
 }
 

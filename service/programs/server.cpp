@@ -493,12 +493,6 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     a.service.packing_threads = a.net.threads;
     split::service service(a.service);
     log_memory(service.to_log(), a);
-    for (const auto& [name, folder] : adapters) {
-        const auto read = [&service, of = name, from = folder, reads = std::make_shared<int>(0)] {
-            return service.read_adapter(of, from, (*reads)++ > 0);
-        };
-        service.loads().begin({name, read, true});
-    }
     split::admin admin(service, a.service.state, a.adapter_root,
                        !a.insecure_plaintext || address.is_loopback(),
                        [] { static_cast<void>(::kill(::getpid(), SIGTERM)); });
@@ -523,6 +517,12 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
         server.allow_origins(std::move(origins));
     };
     allow_origins(a.origins);
+    for (const auto& [name, folder] : adapters) {
+        const auto read = [&service, of = name, from = folder, reads = std::make_shared<int>(0)] {
+            return service.read_adapter(of, from, (*reads)++ > 0);
+        };
+        service.loads().begin({name, read, true});
+    }
     server.run();
     std::printf(
         "listening on %s://%s%s%s:%u%s, for %s\n", a.net.secure ? "wss" : "ws", address.is_v6() ? "[" : "",

@@ -166,7 +166,7 @@ TEST_CASE_FIXTURE(administered,
     CHECK(lines_of("answers_given_back") == 3);
     for (const auto& [field, value] :
          {std::pair("adapter", "kjv"), {"of", "client=aaaaaaaa"}, {"address", "10.0.0.1"}}) {
-        CHECK(std::ranges::any_of(lines, [&](const std::string& line) {
+        CHECK(std::ranges::any_of(lines, [&, field = field, value = value](const std::string& line) {
             return line.find("answers_given_back") != line.npos &&
                    line.find(std::string("\"") + field + "\":\"" + value + "\"") != line.npos;
         }));

@@ -515,12 +515,25 @@ TEST_CASE(
     for (int i = 0; i < 4; ++i) {
         others.emplace_back(s, 0, "127.0.0.3").open();
     }
+    std::array<bool, 10> has_ended{};
+    const auto an_idle_one_ends = [&] {  // of those that are idle for about as long
+        std::size_t which = 2;
+        const bool is_there = s.wait_for([&] {
+            for (which = 2; which < 10 && (has_ended[which] || !many[which].has_something());) {
+                ++which;
+            }
+            return which < 10;
+        });
+        REQUIRE(is_there);
+        has_ended[which] = true;
+        return many[which].receive_end() == net::close_try_later;
+    };
     REQUIRE(many[0].echoes("not idle"));
     many[1].send_frame(1, "hold");
     REQUIRE(s.wait_for([&] { return s.held == 1; }));
     others.emplace_back(s, 0, "127.0.0.4").upgrade();
     CHECK(others.back().receive_text() == "hello");
-    CHECK(many[2].receive_end() == net::close_try_later);
+    CHECK(an_idle_one_ends());
     CHECK(s.wait_for([&] { return s.refused == 1; }));
     CHECK(s.last_refused == "127.0.0.2");
     s.set([&] { s.lets_go = true; });
@@ -530,10 +543,10 @@ TEST_CASE(
     raw_socket one_more(s, 0, "127.0.0.2");
     one_more.upgrade();
     CHECK(one_more.receive_end() == net::close_try_later);
-    for (const std::size_t next : {3u, 4u, 5u, 6u}) {
+    for (int i = 0; i < 4; ++i) {
         others.emplace_back(s, 0, "127.0.0.4").upgrade();
         CHECK(others.back().receive_text() == "hello");
-        CHECK(many[next].receive_end() == net::close_try_later);
+        CHECK(an_idle_one_ends());
     }
     // Nor does who would then have as many as it has now: both would push each other out for ever.
     for (const char* const has_enough : {"127.0.0.4", "127.0.0.3"}) {

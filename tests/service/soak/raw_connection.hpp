@@ -127,6 +127,12 @@ class raw_connection {
         return ::ioctl(socket_.native_handle(), SIOCOUTQ, &left) == 0 && left == 0;
     }
 
+    /// Whether bytes are there, or the end, that nobody took.
+    bool has_something() {
+        pollfd one{socket_.native_handle(), POLLIN, 0};
+        return ::poll(&one, 1, 0) == 1;
+    }
+
     /// Takes at least one byte more of what the server says. @return how many; 0 if it has ended the
     /// connection
     /// @throws failure if neither happens in time

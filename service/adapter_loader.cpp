@@ -191,7 +191,7 @@ void adapter_loader::load(const std::stop_token& stop, std::unique_lock<std::mut
         failure = why_failed();
     }
     lock.lock();
-    if (failure.empty()) {
+    if (failure.empty() || stop.stop_requested()) {  // then nobody asks for it any more
         loads_.erase(which);
     } else {
         fail(*which, std::move(failure));

@@ -316,8 +316,8 @@ void serve(split::service& service, split::net::http_server& server, const sigse
 }
 
 /// @throws parameter_error for a limit of one, if it is given, above that of all
-void check_part(const CLI::App& app, const char* of_one, std::size_t one, const char* of_all,
-                std::size_t all) {
+template <class Number>
+void check_part(const CLI::App& app, const char* of_one, Number one, const char* of_all, Number all) {
     require<parameter_error>(app.count(of_one) == 0 || one <= all,
                              {"got ", of_one, " ", one, ", expected at most ", of_all, ", ", all});
 }
@@ -594,6 +594,12 @@ int main(int argc, char** argv) {
         check_part(app, "--sessions-per-client", of.sessions_of_client, "--sessions", of.sessions);
         check_part(app, "--connections-per-address", a.net.connections_of_address, "--connections",
                    a.net.connections);
+        for (std::size_t i = 1; i < of.shares.size(); ++i) {
+            if (of.shares[i] && app.count(split::share_options[i]) > 0) {
+                check_part(app, split::share_options[i - 1], of.shares[i - 1].value_or(0),
+                           split::share_options[i], *of.shares[i]);
+            }
+        }
         return run(a, read_again);
     } catch (const CLI::ParseError& e) {
         return app.exit(e);

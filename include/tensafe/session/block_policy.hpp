@@ -58,15 +58,12 @@ struct block_policy {
     }
 
     /// The outputs of the next part of a block that is asked for ahead: few, so that no answer waits long
-    /// behind the part; as many as the block has inputs, which the server transforms for each part; and
-    /// enough that the last part comes before it is needed.
+    /// behind the part, and enough that the last part comes before it is needed.
     /// @param rest  outputs that were not asked for
     /// @param left  positions of the block in use
-    static constexpr std::size_t outputs_of_part(const lora::token_cost& block, std::size_t rest,
-                                                 std::size_t left) noexcept {
+    static constexpr std::size_t outputs_of_part(std::size_t rest, std::size_t left) noexcept {
         const std::size_t steps = std::max<std::size_t>(left, 1);
-        const std::size_t least =
-            std::max({std::size_t{1}, block.inputs, rest / steps + (rest % steps == 0 ? 0 : 1)});
+        const std::size_t least = std::max<std::size_t>(rest / steps + (rest % steps == 0 ? 0 : 1), 1);
         return std::min(rest, (least + 7) / 8 * 8);
     }
 };

@@ -743,8 +743,8 @@ class basic_client_session {
         group& g = groups_[most_urgent];
         const std::size_t outputs = g.cost_of_block.outputs;
         const bool is_begun = g.blocks.back().asked < outputs;
-        const std::size_t next = block_policy::outputs_of_part(
-            g.cost_of_block, is_begun ? outputs - g.blocks.back().asked : outputs, least_left);
+        const std::size_t next =
+            block_policy::outputs_of_part(is_begun ? outputs - g.blocks.back().asked : outputs, least_left);
         if (!has_room(cost_of_part(g, next), false)) {
             return nullptr;
         }

@@ -496,6 +496,25 @@ TEST_CASE_FIXTURE(block_in_parts,
 }
 
 TEST_CASE_FIXTURE(block_in_parts, "a block in parts gives what it gives at once") {
+    // Inputs are transformed for the first part, and for others where no room is left to keep them.
+    constexpr std::size_t limbs = 2;
+    const std::size_t of_inputs = limbs * s.plan().inputs();
+    block_in_parts crowd;
+    std::vector<server_block<small>> begun;
+    bool has_room = true;
+    SUBCASE("inputs are kept") {}
+    SUBCASE("there is no room for them") {
+        for (has_room = true; has_room && begun.size() < 10'000;) {
+            s.prepare(crowd.part(0, 8), crowd.with.pool, crowd.work, begun.emplace_back(), reply);
+            server_block<small> next;
+            s.prepare(crowd.part(0, 8), crowd.with.pool, crowd.work, next, reply);
+            const auto before = crowd.work.work.transforms;
+            s.prepare(crowd.part(8, 8), crowd.with.pool, crowd.work, next, reply);
+            has_room = crowd.work.work.transforms - before == limbs * 2 * 8;
+        }
+        CHECK(begun.size() > 10);
+    }
+    const auto before = work.work.transforms;
     block_sides<small> whole(s, 7);
     std::vector<block_reply> replies;
     std::vector<std::vector<std::uint8_t>> c1;
@@ -509,6 +528,7 @@ TEST_CASE_FIXTURE(block_in_parts, "a block in parts gives what it gives at once"
         with.client.accept(of_client, replies[of]);
     }
     CHECK(of_client.is_accepted());
+    CHECK(work.work.transforms - before == limbs * 2 * 21 + (has_room ? 1 : 3) * of_inputs);
     CHECK(c1 == whole.ahead.c1);  // numbered generators draw the same zeros in the same order
     for (std::uint64_t t = 0; t < 4; ++t) {
         const auto h = random_state(200, t);

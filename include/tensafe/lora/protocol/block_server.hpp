@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unistd.h>
 #include <utility>
@@ -103,6 +104,43 @@ class block_positions {
     std::vector<std::uint8_t> used_;
 };
 
+/// The transformed inputs of a block, which are public, between one part of it and the next. A process keeps
+/// `most_bytes` of them: a block for which there is no room transforms its inputs for each part.
+template <ckks::parameter_set P>
+class kept_inputs {
+  public:
+    static constexpr std::size_t most_bytes = std::size_t{16} << 20;
+    using buffers = of_each_limb<P, memory::buffer<arith::word>>;
+
+    /// Keeps these buffers, or leaves them where they are and returns null.
+    static std::unique_ptr<kept_inputs> of(buffers& windows) {
+        std::size_t bytes = 0;
+        for (const auto& limb : windows) {
+            bytes += limb.size() * sizeof(arith::word);
+        }
+        if (total() + bytes > most_bytes) {  // by as many as there are threads too many
+            return nullptr;
+        }
+        return std::unique_ptr<kept_inputs>(new kept_inputs(windows, bytes));
+    }
+    kept_inputs(const kept_inputs&) = delete;
+    kept_inputs& operator=(const kept_inputs&) = delete;
+    ~kept_inputs() { total() -= bytes_; }
+
+    buffers windows;
+
+  private:
+    kept_inputs(buffers& from, std::size_t bytes) : windows(std::move(from)), bytes_(bytes) {
+        total() += bytes_;
+    }
+    static std::atomic<std::size_t>& total() noexcept {
+        static std::atomic<std::size_t> bytes{0};
+        return bytes;
+    }
+
+    std::size_t bytes_;
+};
+
 }  // namespace detail
 
 /// A block that a server prepared for a client: for each position what its answers are hidden under. Each
@@ -127,6 +165,7 @@ class server_block : public detail::block_positions {
 
     random::seed seed_;
     std::size_t prepared_ = 0;
+    std::unique_ptr<detail::kept_inputs<P>> inputs_;  ///< for the next part; null: to be transformed
     memory::secret_buffer<random::seed> flood_secret_{1};
     /// The encryptions of zero: a word for each output of position 0, then of position 1, ...
     detail::of_each_limb<P, memory::secret_buffer<arith::word>> c0_;
@@ -193,7 +232,7 @@ class server<P, token_blocks, Protection> {
 
     /// Computes what does not depend on tokens of a block, or of a part of its outputs. Takes an encryption
     /// of zero for each output, which belongs to this block for good: if the reply is lost, send its bytes
-    /// again, or prepare another block. Each part transforms the inputs anew.
+    /// again, or prepare another block. Later parts need not transform the inputs again, see kept_inputs.
     /// @param block  where r.first is not 0 the block of the parts before; else it is made
     /// @throws shape_error for another layout, or outputs that are not there or not the next ones of this
     ///         block; parameter_error for a pool of another degree; entropy_error. The block stays as it was
@@ -222,10 +261,14 @@ class server<P, token_blocks, Protection> {
         work.reservations.clear();
         zeros.reserve(outputs, product_of(r.seed, r.first), work.reservations);
         constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
+        const auto kept = std::exchange(made.inputs_, nullptr);
+        if (kept) {
+            work.windows = std::move(kept->windows);
+        }
         for (auto& limb : work.windows) {
             detail::make_room(limb, weights_.window_words());
         }
-        where.for_each(detail::ceil_divide(plan_.inputs(), lanes) * limbs,
+        where.for_each(kept ? 0 : detail::ceil_divide(plan_.inputs(), lanes) * limbs,
                        [&](std::size_t job, std::size_t worker) {
                            rns::for_each_limb<basis>([&]<int I>() {
                                if (job % limbs == static_cast<std::size_t>(I)) {
@@ -254,8 +297,11 @@ class server<P, token_blocks, Protection> {
         });
         work.reservations.clear();
         work.work.products += plan_.inputs() * outputs;
-        work.work.transforms += (plan_.inputs() + 2 * outputs) * limbs;
+        work.work.transforms += ((kept ? 0 : plan_.inputs()) + 2 * outputs) * limbs;
         made.prepared_ = r.first + outputs;
+        if (made.prepared_ < plan_.outputs()) {
+            made.inputs_ = detail::kept_inputs<P>::of(work.windows);
+        }
         if (!goes_on) {
             block = std::move(opened);
         }

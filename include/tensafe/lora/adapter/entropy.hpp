@@ -116,8 +116,8 @@ inline bool are_multiples(std::span<const counted_value> values, double largest,
 }
 
 /// The bits of rows that were quantised in pieces of so many entries, each with a table of its values or, if
-/// that is less, a scale.
-inline double bits_of_pieces(const matrix& m, std::size_t size) {
+/// that is less, a scale; or where that is known to be no less than `most`, this.
+inline double bits_of_pieces(const matrix& m, std::size_t size, double most) {
     constexpr double number_bits = 16;  // of a scale, and of a value of a table
     double with_tables = 0;
     double with_scales = 0;
@@ -129,6 +129,12 @@ inline double bits_of_pieces(const matrix& m, std::size_t size) {
         with_tables += order_0_bits(values, static_cast<double>(end - begin)) +
                        number_bits * static_cast<double>(values.size());
         begin = end;
+        if (with_scales == std::numeric_limits<double>::infinity()) {
+            if (with_tables >= most) {
+                return most;
+            }
+            continue;
+        }
         double largest = 0;
         double least = std::numeric_limits<double>::infinity();  // but 0: few steps of it are whole
         for (const counted_value& each : values) {
@@ -182,7 +188,7 @@ inline double entropy_bits(const matrix& m) {
     double least =
         detail::order_0_bits(detail::counted(finite.values), static_cast<double>(finite.values.size()));
     for (const std::size_t size : {m.columns, std::size_t{64}, std::size_t{32}}) {
-        least = std::min(least, detail::bits_of_pieces(finite, size));
+        least = std::min(least, detail::bits_of_pieces(finite, size, least));
     }
     return least;
 }

@@ -42,7 +42,10 @@ std::string line_text(std::chrono::system_clock::time_point at, log_level level,
     object["level"] = level_names[static_cast<std::size_t>(level)];
     object["event"] = event;
     for (const log::field& each : fields) {
-        std::visit([&](const auto& value) { object[std::string(each.name)] = value; }, each.value);
+        const auto* const text = std::get_if<std::string_view>(&each.value);
+        if (text == nullptr || !text->empty()) {
+            std::visit([&](const auto& value) { object[std::string(each.name)] = value; }, each.value);
+        }
     }
     if (left_out > 0) {
         object["left_out"] = left_out;

@@ -31,6 +31,7 @@ class log {
                  clock_function limited_by = std::chrono::steady_clock::now);
 
     /// Never throws: a line that cannot be written is lost.
+    /// @param fields  of which those with empty texts are left out
     /// @param limited_by  who causes it as often as they like, an address or a client: one line a second for
     ///                    each event and limited_address, and for all beyond 256 of them together. The next
     ///                    such line has the number of those left out. Errors are limited by themselves

@@ -14,9 +14,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "net/connection.hpp"
 #include "net/websocket_client.hpp"
 #include "number_option.hpp"
 #include "params.hpp"
@@ -87,10 +89,13 @@ struct program_options {
             std::fprintf(stderr, "%s: no TLS: what goes over this connection can be changed on its way\n",
                          to.text().c_str());
         }
-        const websocket_options options{.trusted_certificates = trust,
-                                        .largest_frame = largest_frame,
-                                        .busy_wait = std::chrono::microseconds(busy_wait),
-                                        .proxy = http_proxy::of_environment(to)};
+        const char* const trace = std::getenv("TRACEPARENT");
+        const websocket_options options{
+            .trusted_certificates = trust,
+            .largest_frame = largest_frame,
+            .busy_wait = std::chrono::microseconds(busy_wait),
+            .proxy = http_proxy::of_environment(to),
+            .traceparent = trace != nullptr && net::is_traceparent(trace) ? trace : ""};
         return [to, options](const wait_options& how) { return connect_websocket(to, options, how); };
     }
 

@@ -42,11 +42,16 @@ service::service(service_options options)
         options_.state, {"admin_token", "metrics_token", "certificate.pem", "certificate_key.pem.new"});
 }
 
-std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
+std::unique_ptr<net::websocket_handler> service::connect(const net::caller& from,
                                                          std::weak_ptr<net::connection_control> control) {
     const std::uint64_t number = ++connections_made_;
-    options_.to.line(log_level::info, "connected", {{"connection", number}, {"address", address}}, address);
-    return std::make_unique<session_protocol>(*this, address, std::move(control), number);
+    options_.to.line(log_level::info, "connected",
+                     {{"connection", number},
+                      {"address", from.address},
+                      {"unique_id", from.unique_id},
+                      {"traceparent", from.traceparent}},
+                     from.address);
+    return std::make_unique<session_protocol>(*this, from, std::move(control), number);
 }
 
 bool service::take_connection(const std::string& address) {

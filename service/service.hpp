@@ -54,8 +54,8 @@ class service {
     service& operator=(const service&) = delete;
 
     /// One side of a connection that just began; never null. Its calls come one at a time.
-    /// @param address  of the peer: handshakes are limited by it
-    std::unique_ptr<net::websocket_handler> connect(const std::string& address,
+    /// @param from  by whose address handshakes are limited
+    std::unique_ptr<net::websocket_handler> connect(const net::caller& from,
                                                     std::weak_ptr<net::connection_control> control);
 
     /// Takes one of the connections of this address: as many in a time as handshakes, and as many again.

@@ -126,10 +126,10 @@ class counts_of_session final : public tensafe::serving::file_store {
 
 }  // namespace
 
-session_protocol::session_protocol(service& of, std::string address,
+session_protocol::session_protocol(service& of, net::caller from,
                                    std::weak_ptr<net::connection_control> control, std::uint64_t number)
     : of_(of),
-      address_(std::move(address)),
+      from_(std::move(from)),
       control_(std::move(control)),
       number_(number),
       nonce_(tensafe::random::fresh_nonce()) {
@@ -168,8 +168,9 @@ void session_protocol::guarded(net::answer& to, Step step) noexcept {
         } catch (const tensafe::parameter_error& e) {
             why = {error_code::parameter_mismatch, e.what()};
         } catch (const std::exception& e) {
-            of_.options_.to.line(log_level::error, "internal_error",
-                                 {{"connection", number_}, {"what", e.what()}}, whose());
+            of_.options_.to.line(
+                log_level::error, "internal_error",
+                {{"connection", number_}, {"what", e.what()}, {"unique_id", from_.unique_id}}, whose());
             why = {error_code::internal, "the server could not do it; its log has the reason"};
         }
         why.number = request_;
@@ -196,7 +197,8 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
                          {{"connection", number_},
                           {"session", session_ ? prefix_of(session_->id) : std::string_view()},
                           {"code", to_string(r.code)},
-                          {"address", address_}},
+                          {"address", from_.address},
+                          {"unique_id", from_.unique_id}},
                          whose());
     refused_ += counts_as_error() ? 1 : 0;  // whatever it is: who mixes them is not better
     if (stage_ == stage::over) {
@@ -288,7 +290,7 @@ void session_protocol::check_draining() const {
 
 void session_protocol::limit_handshakes() const {
     check_draining();
-    check_rate(of_.take_handshake(address_), "handshakes of this address");
+    check_rate(of_.take_handshake(from_.address), "handshakes of this address");
 }
 
 void session_protocol::greet(hello heard) {
@@ -296,11 +298,14 @@ void session_protocol::greet(hello heard) {
     check_set(heard.set, "hello");
     const std::string client = tensafe::keystore::hex(heard.client);
     const bool fits = is_signed(heard);
-    const bool is_listed = of_.tenant_of(client, address_).has_value();
+    const bool is_listed = of_.tenant_of(client, from_.address).has_value();
     if (fits && !is_listed) {
         of_.options_.to.line(log_level::warning, "client_not_listed",
-                             {{"connection", number_}, {"client", prefix_of(client)}, {"address", address_}},
-                             address_);
+                             {{"connection", number_},
+                              {"client", prefix_of(client)},
+                              {"address", from_.address},
+                              {"unique_id", from_.unique_id}},
+                             from_.address);
     }
     // One answer: who has not the key does not learn whether it is listed.
     require(fits && is_listed, error_code::not_authorised,
@@ -359,7 +364,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     check_draining();
     session made;
     made.client = tensafe::keystore::hex(hello_->client);
-    made.address = limited_address(address_);
+    made.address = limited_address(from_.address);
     const auto tenant = of_.tenant_of(made.client, made.address);
     require(tenant.has_value(), error_code::not_authorised,
             {"hello: the client ", made.client, " was taken off --clients"});
@@ -390,7 +395,9 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
                           {"client", prefix_of(session_->client)},
                           {"adapter", model_->name},
                           {"version", model_->version},
-                          {"address", address_}});
+                          {"address", from_.address},
+                          {"unique_id", from_.unique_id},
+                          {"traceparent", from_.traceparent}});
 }
 
 void session_protocol::resume_session(const resume& heard, net::answer& to) {
@@ -421,7 +428,9 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},
                           {"client", prefix_of(session_->client)},
-                          {"address", address_}});
+                          {"address", from_.address},
+                          {"unique_id", from_.unique_id},
+                          {"traceparent", from_.traceparent}});
 }
 
 /// Of limits that are the client's alone: what is left of others would tell what other clients do.
@@ -512,7 +521,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     if (header.number < evaluator.next_number()) {
         // Its reply may have been lost. It takes no work, comes once for each handshake, and is paid for: it
         // is not refused for a rate of requests.
-        const std::string address = limited_address(address_);
+        const std::string address = limited_address(from_.address);
         check_rate(of_.repeated_.take(address, now), "bytes that are sent again to this address");
         of_.requests_.pay(session_->client, 1, now);
         const tensafe::serving::usage used = add_reply(header, message, to);

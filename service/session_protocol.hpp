@@ -23,7 +23,7 @@ namespace split {
 /// peer can cause is an answer to it; nothing is thrown but what no peer can cause (memory).
 class session_protocol final : public net::websocket_handler {
   public:
-    session_protocol(service& of, std::string address, std::weak_ptr<net::connection_control> control,
+    session_protocol(service& of, net::caller from, std::weak_ptr<net::connection_control> control,
                      std::uint64_t number);
     /// The session, if it is not over, waits for its client.
     ~session_protocol() override;
@@ -36,7 +36,7 @@ class session_protocol final : public net::websocket_handler {
     void on_drain(net::answer& to) override;
     bool idle() override;
     std::string whose() const override {
-        const std::string address = limited_address(address_);
+        const std::string address = limited_address(from_.address);
         return session_ ? of_.payer(session_->client, address) : address;
     }
     bool established() const override { return session_ != nullptr; }
@@ -67,7 +67,7 @@ class session_protocol final : public net::websocket_handler {
     std::vector<std::uint64_t> queries_left() const;
 
     service& of_;
-    const std::string address_;
+    const net::caller from_;
     const std::weak_ptr<net::connection_control> control_;
     const std::uint64_t number_;
     tensafe::random::seed nonce_;

@@ -89,11 +89,13 @@ std::unique_ptr<session_object> connect(const std::string& url, const std::strin
                                         const std::string& ca, const std::string& identity,
                                         const std::string& pin, const std::string& publisher,
                                         std::size_t oldest_revision, bool plaintext, std::size_t tokens_ahead,
-                                        double timeout, double total_timeout) {
+                                        double timeout, double total_timeout,
+                                        const std::string& traceparent) {
     std::unique_ptr<session> made;
     const split::server_address to = split::server_address::of(url);
     split::websocket_options socket;
     socket.proxy = split::http_proxy::of_environment(to);  // which Python may change where it runs
+    socket.traceparent = traceparent;
     {
         const py::gil_scoped_release released;
         tensafe::require<tensafe::parameter_error>(

@@ -335,7 +335,7 @@ _Path = Union[str, "os.PathLike[str]"]
 
 def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
             publisher: str = "", oldest_revision: int = 0, tokens_ahead: int = 128, timeout: float = 60.0,
-            total_timeout: float = 180.0, insecure_plaintext: bool = False,
+            total_timeout: float = 180.0, insecure_plaintext: bool = False, traceparent: str = "",
             base_norms: Optional[Mapping[str, float]] = None) -> Session:
     """Opens a session with a `tensafe-server`, with a fresh secret key, and fetches the client's part of the adapter.
 
@@ -350,13 +350,14 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
         starts again, limits of rates, silence. The logger "tensafe" says what is waited for.
     timeout: the seconds of them for connecting once, and for a request with its reply: then another connection is tried.
     insecure_plaintext: whether "ws://" is allowed.
+    traceparent: what the server's log shall have with this session, as W3C Trace Context has it, version 00.
     base_norms: as for `Client`.
     Raises ConnectionLost, RefusedError, SignatureError, ParameterError; calls of the session also raise RateLimitError,
     QueryLimitError, AdapterChangedError.
     """
     if not hasattr(_core, "connect"):
         raise UnsupportedError("connect: this build has no network: it was made without OpenSSL 3 or Boost")
-    for name, value in (("url", url), ("adapter", adapter), ("publisher", publisher)):
+    for name, value in (("url", url), ("adapter", adapter), ("publisher", publisher), ("traceparent", traceparent)):
         expect(value, str, name, "str")
     if not ca and url.startswith("wss:"):
         raise ParameterError(f"connect: {url}: got no ca, expected ca= with the server's certificate.pem")
@@ -364,7 +365,7 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
                                     count(oldest_revision, "oldest_revision"),
                                     flag(insecure_plaintext, "insecure_plaintext"),
                                     count(tokens_ahead, "tokens_ahead"), number(timeout, "timeout"),
-                                    number(total_timeout, "total_timeout")))
+                                    number(total_timeout, "total_timeout"), traceparent))
     check_gains("connect", session._core.groups, base_norms)
     return session
 

@@ -81,6 +81,14 @@ def test_child_of_a_fork(service):
         assert "session_opened" in said and not any(word in since for word in ("session_opened", "session_resumed", "resume_failed"))
 
 
+def test_traceparent(service):
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    service.connect(traceparent=trace).close()
+    assert trace in service.log.read_text()
+    with pytest.raises(tensafe.ParameterError, match="traceparent"):
+        service.connect(traceparent=trace + "x")
+
+
 def test_refusals(service, tmp_path):
     with pytest.raises(tensafe.RefusedError, match="unknown_adapter") as caught:
         service.connect("other")

@@ -76,6 +76,23 @@ class answer {
     std::optional<std::pair<std::uint16_t, std::string>> close_;
 };
 
+/// Whether a text is a "traceparent" as W3C Trace Context, version 00, has it.
+inline bool is_traceparent(std::string_view text) noexcept {
+    constexpr std::string_view form = "00-tttttttttttttttttttttttttttttttt-pppppppppppppppp-ff";
+    const auto fits = [](char is, char as) {
+        return as == '0' || as == '-' ? is == as : (is >= '0' && is <= '9') || (is >= 'a' && is <= 'f');
+    };
+    return std::ranges::equal(text, form, fits) && text.find_first_not_of('0', 3) < 35 &&
+           text.find_first_not_of('0', 36) < 52;  // neither the trace nor its parent is zero
+}
+
+/// Whose a WebSocket connection is, and under which names others log it.
+struct caller {
+    std::string address;
+    std::string unique_id = {};    ///< that a proxy gave the connection, at most 128 characters, or empty
+    std::string traceparent = {};  ///< of the upgrade: see is_traceparent; empty: it had none
+};
+
 /// What a handler asks of its connection. Others hold it weakly: no connection outlives its server.
 class connection_control {
   public:

@@ -464,6 +464,7 @@ class connection final : public connection_control, public std::enable_shared_fr
         if (!known->source.empty()) {
             seat_->address = known->source;
         }
+        from_.unique_id = known->unique_id;
         take_place() ? begin_tls() : cut();
     }
 
@@ -619,10 +620,16 @@ class connection final : public connection_control, public std::enable_shared_fr
         limit(wait_for::session, of_.options.handshake_time);
         in_before_ = socket_.next_layer().bytes_in();
         limit(wait_for::a_sign, of_.options.idle_time / 2);
+        from_.address = seat_->address;
+        const auto& header = parser_->get();
+        const std::string trace(header["traceparent"]);
+        if (header.count("traceparent") == 1 && is_traceparent(trace)) {
+            from_.traceparent = trace;
+        }
         parser_.reset();
         buffer_ = beast::flat_buffer();  // how long a frame may be is the handler's to say
         fill_answer([&] {
-            handler_ = of_.handlers.connect(seat_->address, weak_from_this());
+            handler_ = of_.handlers.connect(from_, weak_from_this());
             handler_->start(answer_);
         });
         must_drain_ = of_.draining;
@@ -817,6 +824,7 @@ class connection final : public connection_control, public std::enable_shared_fr
     http::response<http::span_body<const char>> response_;
     std::shared_ptr<const std::string> body_;  ///< of the response
     std::string origin_;                       ///< of the page that came; empty: it is none
+    caller from_;                              ///< whole once it is a WebSocket
     std::unique_ptr<websocket_handler> handler_;
     answer answer_;
     std::size_t next_frame_ = 0;

@@ -47,8 +47,8 @@ struct http_server_options {
 /// What a server does with what comes. Called from its threads, several at a time.
 struct http_server_handlers {
     std::function<http_response(const http_request&)> answer;
-    /// One side of a WebSocket connection from this address. It is destroyed when the connection is over.
-    std::function<std::unique_ptr<websocket_handler>(const std::string& address,
+    /// One side of a WebSocket connection. It is destroyed when the connection is over.
+    std::function<std::unique_ptr<websocket_handler>(const caller& from,
                                                      std::weak_ptr<connection_control> control)>
         connect;
     /// A connection from this address was closed, as it came or for another one: there are as many as there

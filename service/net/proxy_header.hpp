@@ -50,6 +50,7 @@ struct proxy_header {
 
     std::size_t missing = 0;  ///< bytes of it that are not there yet
     std::string source;       ///< address of the client; empty: the proxy speaks for itself
+    std::string unique_id;    ///< of the connection, printable, without quotes; empty: none, or another one
 
     /// @param bytes  the first fixed_bytes, or the whole header
     /// @return nothing if it is none, or not for TCP over IPv4 or IPv6
@@ -66,13 +67,38 @@ struct proxy_header {
             return std::nullopt;
         }
         if (bytes.size() < end || is_local) {
-            return proxy_header{end - bytes.size(), {}};
+            return proxy_header{end - bytes.size(), {}, {}};
         }
         const auto source = [&]<class Address>(Address own, typename Address::bytes_type as = {}) {
             std::copy_n(bytes.begin() + fixed_bytes, as.size(), as.begin());
             return (own = Address(as)).to_string();
         };
-        return proxy_header{0, size == 4 ? source(ip::address_v4()) : source(ip::address_v6())};
+        return proxy_header{0, size == 4 ? source(ip::address_v4()) : source(ip::address_v6()),
+                            unique_id_in(bytes.first(end).subspan(fixed_bytes + 2 * size + 4))};
+    }
+
+  private:
+    /// @param fields  of which each is its type, the number of its bytes in two, and these
+    static std::string unique_id_in(std::span<const std::uint8_t> fields) {
+        constexpr std::uint8_t type = 5;
+        constexpr std::size_t longest = 128;
+        while (fields.size() >= 3) {
+            const std::size_t size = std::size_t{fields[1]} << 8 | fields[2];
+            const auto rest = fields.subspan(3);
+            if (size > rest.size()) {
+                break;
+            }
+            if (fields[0] == type) {
+                const bool is_plain = std::ranges::all_of(rest.first(size), [](std::uint8_t c) {
+                    return c >= ' ' && c <= '~' && c != '"' && c != '\'' && c != '\\';
+                });
+                return is_plain && size <= longest
+                           ? std::string(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(size))
+                           : "";
+            }
+            fields = rest.subspan(size);
+        }
+        return {};
     }
 };
 

@@ -284,8 +284,15 @@ class websocket_connection final : public client_connection {
         stream_.auto_fragment(false);
         stream_.write_buffer_bytes(bytes_of_a_write);
         stream_.read_message_max(options.largest_frame);
-        stream_.set_option(websocket::stream_base::decorator([](websocket::request_type& request) {
+        tensafe::require<tensafe::parameter_error>(
+            options.traceparent.empty() || net::is_traceparent(options.traceparent),
+            {"traceparent: got ", tensafe::in_quotes(options.traceparent),
+             ", expected that of W3C Trace Context, version 00: 55 characters"});
+        stream_.set_option(websocket::stream_base::decorator([this](websocket::request_type& request) {
             request.set(beast::http::field::user_agent, "tensafe split inference");
+            if (!options_.traceparent.empty()) {
+                request.set("traceparent", options_.traceparent);
+            }
         }));
 
         lowest().poll = how.poll;

@@ -128,6 +128,8 @@ struct websocket_options {
     /// sleeping: a reply that comes within it comes sooner, by the time to wake up, and a core is busy.
     std::chrono::microseconds busy_wait{0};
     std::optional<http_proxy> proxy{};  ///< that it goes through
+    /// As W3C Trace Context has it, version 00, for the server's log; empty: nothing is sent.
+    std::string traceparent{};
 };
 
 /// Connects to a server. TLS 1.2 at least; its certificate must be one of the trusted, or be signed by one,
@@ -139,7 +141,7 @@ struct websocket_options {
 ///         tensafe::signature_error if its certificate is not trusted, unsupported_error for TLS without
 ///         net::tls_exporter: trying again would not help;
 ///         tensafe::io_error if the trusted certificates cannot be read;
-///         tensafe::parameter_error for TLS without trusted certificates
+///         tensafe::parameter_error for TLS without trusted certificates, and another traceparent
 std::unique_ptr<client_connection> connect_websocket(const server_address& to,
                                                      const websocket_options& options,
                                                      const wait_options& how = {});

@@ -367,6 +367,7 @@ int main(int argc, char** argv) {
         "  https_proxy, all_proxy and no_proxy, also in capitals, as curl reads them, for wss://. The proxy "
         "is "
         "http://[user:password@]host[:port], takes CONNECT, and does not end TLS.\n"
+        "  TRACEPARENT, as W3C Trace Context has it, which goes into the server's log.\n"
         "Example:\n"
         "  tensafe-client --server wss://localhost:8443 --trust certificate.pem --adapter qwen \\\n"
         "      --site self_attn.q_proj --states hidden_states.safetensors --out deltas.safetensors");

@@ -45,6 +45,7 @@ class echo_server {
     bool lets_go = false;  ///< of them
     int refused = 0;
     std::string last_refused;
+    net::caller last_caller;
     std::string over_rate;  ///< an address of which none may come
     std::string greeting;
     const std::size_t largest_frame;
@@ -131,8 +132,8 @@ class echo_server {
                            : r.target == "/whose" ? http_response{200, r.address + "\n"}
                                                   : http_response{404, "no\n"};
                 },
-                [this](const std::string&, std::weak_ptr<net::connection_control> control) {
-                    set([&] { controls.push_back(std::move(control)); });
+                [this](const net::caller& from, std::weak_ptr<net::connection_control> control) {
+                    set([&] { controls.push_back(std::move(control)), last_caller = from; });
                     return std::make_unique<handler>(*this);
                 },
                 [this](const std::string& address) { set([&] { ++refused, last_refused = address; }); },

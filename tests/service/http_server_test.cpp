@@ -632,6 +632,53 @@ TEST_CASE("a trusted proxy says whose a connection is, in a header before TLS th
     CHECK_FALSE(said_to(with_tls, v4 + hello_of_tls).starts_with('\x16'));  // no handshake
 }
 
+TEST_CASE("a handler knows a proxy's id of the connection and the upgrade's traceparent, if they are that") {
+    echo_server s({.connections_of_address = 99, .proxies = proxies});
+    const auto with = [](const std::string& fields) {
+        return proxy_header_of(0x21, 0x11, v4_header.substr(16) + fields);
+    };
+    const auto field = [](char type, const std::string& value) {
+        return std::string{type, static_cast<char>(value.size() >> 8), static_cast<char>(value.size())} +
+               value;
+    };
+    const auto id_of = [&](const std::string& header, const std::string& headers = {}) {
+        raw_socket one(s, 0, "127.0.0.9");
+        one.send(header);
+        one.upgrade(headers);
+        static_cast<void>(one.receive_until("hello"));
+        return s.set([&] { return s.last_caller.unique_id; });
+    };
+    const std::string long_one(128, 'x');
+    CHECK(id_of(v4_header).empty());
+    CHECK(id_of(with(field(5, "0A01:1000_7F000001:2000"))) == "0A01:1000_7F000001:2000");
+    CHECK(s.set([&] { return s.last_caller.address; }) == "10.1.2.3");
+    CHECK(id_of(with(field(4, "") + field(0x20, "xyz") + field(5, long_one) + field(5, "b"))) == long_one);
+    for (const std::string& none :
+         {field(5, ""), field(5, long_one + "x"), field(5, "a\"b"), field(5, "a'b"), field(5, "a\\b"),
+          field(5, "a\n"), field(5, "\x7f"), field(5, "\xc3\xa4"), field(5, std::string("a\0b", 3)),
+          std::string("\5\0\3ab", 5), std::string("\5\0", 2), std::string("\4\xff\xff\5\0\1a", 7)}) {
+        CAPTURE(none);
+        CHECK(id_of(with(none)).empty());
+    }
+    const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const auto trace_of = [&](const std::string& headers) {
+        static_cast<void>(id_of(v4_header, headers));
+        return s.set([&] { return s.last_caller.traceparent; });
+    };
+    const std::string name = "traceparent: ";
+    CHECK(trace_of(name + trace + "\r\n") == trace);
+    CHECK(trace_of(name + trace + "\r\n" + name + trace + "\r\n").empty());
+    const std::string nothing(32, '0');
+    for (const std::string& none :
+         {std::string(), "01" + trace.substr(2), trace + "-x", trace.substr(0, 54),
+          "00-" + nothing + trace.substr(35), trace.substr(0, 36) + nothing.substr(16) + "-01",
+          "00-4BF" + trace.substr(6), trace.substr(0, 54) + "g", trace.substr(0, 52) + "_01",
+          trace.substr(0, 35) + "0" + trace.substr(36)}) {
+        CAPTURE(none);
+        CHECK(trace_of(name + none + "\r\n").empty());
+    }
+}
+
 TEST_CASE("a proxy's connection takes no place before its header, nor then if its client may not come") {
     echo_server s({.threads = 2, .connections = 4, .proxies = proxies, .handshake_time = 10min});
     s.set([&] { s.over_rate = "10.1.2.3"; });

@@ -184,7 +184,7 @@ struct connection_end final : split::net::connection_control {
 
 /// A client's side of one connection.
 struct peer : login {
-    explicit peer(server& s, const std::string& from = "10.0.0.1") : of(s), address(from) { connect(); }
+    explicit peer(server& s, const std::string& from = "10.0.0.1") : of(s), whose{from} { connect(); }
     /// With a session.
     peer(server& s, std::shared_ptr<const signing_key> of_client, const std::string& from = "10.0.0.1")
         : peer(s, from) {
@@ -196,7 +196,7 @@ struct peer : login {
     void connect() {
         connection = std::make_shared<connection_end>();
         exporter = *connection->exporter;
-        side = of.of->connect(address, connection);
+        side = of.of->connect(whose, connection);
         answer.clear();
         side->start(answer);
         if (!answer.closing()) {
@@ -301,7 +301,7 @@ struct peer : login {
     }
 
     server& of;
-    std::string address;
+    split::net::caller whose;
     std::string adapter = "kjv";  ///< that `open` asks for
     std::shared_ptr<connection_end> connection;
     std::unique_ptr<split::net::websocket_handler> side;

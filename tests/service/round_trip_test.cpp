@@ -42,7 +42,7 @@ struct line {
 /// Frames go straight to a service, and its answers wait to be received.
 class direct_connection final : public memory_connection {
   public:
-    direct_connection(split::service& to, line& log) : log_(log), other_(to.connect("test", control_)) {
+    direct_connection(split::service& to, line& log) : log_(log), other_(to.connect({"test"}, control_)) {
         hear([&](auto& answer) { other_->start(answer); });
     }
     /// The connection is lost, and the service has nothing of it any more.
@@ -535,10 +535,10 @@ TEST_CASE_FIXTURE(
             return [to = split::server_address::of(url), trust = split::websocket_options{trusted}](
                        const split::wait_options& how) { return split::connect_websocket(to, trust, how); };
         };
-        const auto& real = start(of_ends[0], [&](const std::string& address, auto control) {
-            return of->of->connect(address, std::move(control));
+        const auto& real = start(of_ends[0], [&](const net::caller& from, auto control) {
+            return of->of->connect(from, std::move(control));
         });
-        const auto& middle = start(of_ends[1], [to = connector(real)](const std::string&, auto) {
+        const auto& middle = start(of_ends[1], [to = connector(real)](const net::caller&, auto) {
             return std::make_unique<relay>(to({}));
         });
         const auto remote_to = [&](const net::http_server& to) {

@@ -216,7 +216,7 @@ TEST_CASE("a connection over TLS 1.2 without extended master secret is refused b
     const auto old = std::make_shared<connection_end>();
     old->exporter.reset();
     split::net::answer answer;
-    s.of->connect("10.0.0.1", old)->start(answer);
+    s.of->connect({"10.0.0.1"}, old)->start(answer);
     REQUIRE(answer.frames().size() == 1);
     const auto data = answer.frames()[0].data();
     CHECK(contains(std::string(data.begin(), data.end()), "unsupported_version\",\"message\":\"no extended"));
@@ -359,6 +359,33 @@ TEST_CASE("bye ends the session, and the metrics count what happened without nam
                              "tensafe_split_connections 0\n", "tensafe_split_compute_seconds_count 1\n"}) {
         CHECK(contains(s.of->metrics_text(), line));
     }
+}
+
+TEST_CASE("lines of a connection have the proxy's id of it, those of its session the traceparent") {
+    std::string log;
+    server s({},
+             [&](auto& options) { options.to = split::log([&](std::string_view line) { log += line; }); });
+    const auto fields_of = [&](const std::string& event) {
+        const std::size_t place = log.rfind("\"event\":\"" + event + "\"");
+        REQUIRE(place != log.npos);
+        const std::string line = log.substr(place, log.find('\n', place) - place);
+        return std::pair(contains(line, R"("unique_id":"an id")"),
+                         contains(line, R"("traceparent":"a trace")"));
+    };
+    peer p(s);
+    CHECK(fields_of("connected") == std::pair(false, false));
+    CHECK_FALSE(contains(log, "unique_id"));
+    s.now += std::chrono::hours(1);
+    p.whose = {"10.0.0.2", "an id", "a trace"};
+    p.connect();
+    p.open();
+    CHECK(fields_of("connected") == std::pair(true, true));
+    CHECK(fields_of("session_opened") == std::pair(true, true));
+    p.connect();
+    static_cast<void>(p.resume(p.welcome.session));
+    CHECK(fields_of("session_resumed") == std::pair(true, true));
+    CHECK(p.code_of(request_message(1, 9)) == malformed);
+    CHECK(fields_of("refused") == std::pair(true, false));
 }
 
 TEST_CASE("an adapter's name in UTF-8 is itself in JSON and metrics, and ASCII in the log and in errors") {

@@ -151,6 +151,17 @@ TEST_CASE("server addresses are taken apart, and others refused") {
     check_refusal<tensafe::parameter_error>("write wss://", [] { server_address::of("https://a:1"); });
 }
 
+TEST_CASE("a traceparent goes with the upgrade if there is one, and is none but what it should be") {
+    echo_server echo;
+    const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for (const std::string& each : {std::string(), trace}) {
+        CHECK(connect_to(echo.url(), {.traceparent = each})->receive().text() == "hello");
+        CHECK(echo.set([&] { return echo.last_caller.traceparent; }) == each);
+    }
+    check_refusal<tensafe::parameter_error>(
+        "traceparent: got \"01-", [&] { connect_to(echo.url(), {.traceparent = "01" + trace.substr(2)}); });
+}
+
 TEST_CASE("only the certificate that was given is trusted, and only for its host") {
     const certificate ours;
     const certificate others;

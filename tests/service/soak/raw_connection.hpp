@@ -170,12 +170,13 @@ class raw_connection {
         return std::exchange(received_, {});
     }
 
-    /// TLS and the upgrade. @throws failure if the server does not agree
-    void upgrade() {
+    /// TLS and the upgrade, with these headers too. @throws failure if the server does not agree
+    void upgrade(const std::string& headers = {}) {
         require(secure(), "TLS handshake", "no", "a connection");
         send(
             "GET /v1/split HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n");
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n" +
+            headers + "\r\n");
         require_contains("upgrade", receive_until("\r\n\r\n"), " 101 ");
     }
 

@@ -61,7 +61,7 @@ class line_queue {
         constexpr std::size_t most_bytes = std::size_t{1} << 20;
         const std::lock_guard lock(mutex_);
         if (waiting_.size() + line.size() > most_bytes) {
-            ++lost_;
+            count_lost(1);
             return;
         }
         if (lost_ > 0) {
@@ -92,13 +92,19 @@ class line_queue {
             lock.unlock();
             const std::string_view left = write_all(descriptor, lines);
             lock.lock();
-            lost_ += static_cast<std::uint64_t>(std::count(left.begin(), left.end(), '\n'));
+            count_lost(static_cast<std::uint64_t>(std::count(left.begin(), left.end(), '\n')));
         }
         is_over_ = true;
         changed_.notify_all();
     }
 
+    std::atomic<std::uint64_t> lost_so_far{0};
+
   private:
+    void count_lost(std::uint64_t lines) {
+        lost_ += lines;
+        lost_so_far += lines;
+    }
     /// @return what nobody takes: the reader is gone, or the disk is full
     static std::string_view write_all(int descriptor, std::string_view lines) {
         while (!lines.empty()) {
@@ -118,7 +124,7 @@ class line_queue {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::string waiting_;
-    std::uint64_t lost_ = 0;
+    std::uint64_t lost_ = 0;  ///< since the log said so
     bool ends_ = false;
     bool is_over_ = false;
 };
@@ -166,7 +172,9 @@ log log::to_descriptor(int descriptor) {
     std::thread([queue, descriptor] { queue->write_to(descriptor); }).detach();
     const std::shared_ptr<line_queue> held(queue.get(),
                                            [queue](line_queue* last) { last->end(std::chrono::seconds(1)); });
-    return log([held](std::string_view line) { held->add(line); });
+    log made([held](std::string_view line) { held->add(line); });
+    made.lost_ = {queue, &queue->lost_so_far};
+    return made;
 }
 
 }  // namespace split

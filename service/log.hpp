@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,9 @@ class log {
     void line(log_level level, std::string_view event, std::initializer_list<field> fields = {},
               std::string_view limited_by = {}) const noexcept;
 
+    /// How many lines nobody took, of a log to a descriptor.
+    std::uint64_t lost() const noexcept { return lost_ ? lost_->load() : 0; }
+
     /// Writes whole lines on a thread of its own: whoever reads them, or stands still, stops nobody. A MiB
     /// waits at most; what comes on top is lost, and once there is room a line "lines_lost" has the count.
     /// The last copy to go waits a second for what is left, and then leaves it, and the thread, to the end of
@@ -52,6 +56,7 @@ class log {
     std::function<std::chrono::system_clock::time_point()> now_;
     clock_function limited_by_;
     std::shared_ptr<one_a_second> limits_;
+    std::shared_ptr<const std::atomic<std::uint64_t>> lost_;
 };
 
 /// The beginning of a name, enough to find it in a log.

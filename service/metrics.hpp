@@ -7,11 +7,29 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "control_message.hpp"
 
 namespace split {
+
+/// What is so at a moment.
+struct service_figures {
+    struct adapter {
+        std::string name;
+        std::uint64_t version = 0;
+        std::optional<double> used{};  ///< as service::used_share
+    };
+    std::size_t sessions = 0;
+    std::size_t pool_size = 0;
+    std::size_t block_bytes = 0;
+    std::size_t loading = 0;  ///< adapters of the start that are not served yet
+    bool draining = false;
+    std::uint64_t lines_lost = 0;  ///< of the log
+    std::vector<adapter> adapters{};
+};
 
 /// Counters of the service beside those of the meter. Thread-safe.
 class metrics {
@@ -20,15 +38,16 @@ class metrics {
     std::atomic<std::uint64_t> connections_refused{0};
     std::atomic<std::uint64_t> sessions_opened{0};
     std::atomic<std::uint64_t> sessions_resumed{0};
+    std::atomic<std::int64_t> certificate_until{0};  ///< seconds since 1970; 0: there is none
 
     void refused(error_code code) noexcept { ++refusals_[static_cast<std::size_t>(code)]; }
     /// @param computing  without waiting for a thread, reading and writing
     void answered(std::chrono::steady_clock::duration computing) noexcept;
 
     /// A page for Prometheus: usage by adapter, without names of clients; connections, sessions, refusals by
-    /// code, a histogram of the time that replies take to compute, version.
-    std::string text(const tensafe::serving::meter_snapshot& used, std::size_t sessions,
-                     std::size_t pool_size, std::size_t block_bytes, bool draining) const;
+    /// code, a histogram of the time that replies take to compute, adapters, certificate, process, version.
+    /// Values of several servers can be added, but for used_ratio, certificate and versions of adapters.
+    std::string text(const tensafe::serving::meter_snapshot& used, const service_figures& now) const;
 
   private:
     /// Upper bounds of the histogram, in microseconds.

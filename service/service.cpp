@@ -158,8 +158,14 @@ tensafe::lora::adapter service::read_adapter(std::string_view name, const std::f
 }
 
 std::string service::metrics_text() const {
-    return counters_.text(used_.snapshot(), sessions_.size(), sessions_.pool_size(), sessions_.block_bytes(),
-                          draining_);
+    const auto start = loads_.at_start();
+    service_figures now{
+        sessions_.size(), sessions_.pool_size(), sessions_.block_bytes(), start.all - start.done,
+        draining_,        options_.to.lost()};
+    for (const auto& each : adapters_.entries()) {
+        now.adapters.push_back({each.name, each.version, used_share(each.name)});
+    }
+    return counters_.text(used_.snapshot(), now);
 }
 
 }  // namespace split

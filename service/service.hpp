@@ -95,6 +95,8 @@ class service {
     /// The largest used-up part of an input's limit over all clients of this adapter; nothing: it has none.
     std::optional<double> used_share(std::string_view adapter) const;
 
+    /// When the certificate expires that newcomers are shown, in seconds since 1970: for metrics.
+    void set_certificate_until(std::int64_t when) noexcept { counters_.certificate_until = when; }
     /// The page for Prometheus.
     std::string metrics_text() const;
 

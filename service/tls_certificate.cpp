@@ -159,6 +159,10 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
         X509_digest(certificate, EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()), nullptr),
         "digest a certificate");
     files.fingerprint = tensafe::keystore::hex(digest);
+    std::tm until{};
+    reports.check(ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &until),
+                  "read when a certificate expires");
+    files.not_after = ::timegm(&until);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,8 +11,9 @@ namespace split {
 /// Where a server's certificate and key are, in PEM, and what a client compares.
 struct tls_files {
     std::filesystem::path certificate;
-    std::filesystem::path key;  ///< mode 0600
-    std::string fingerprint{};  ///< SHA-256 of the certificate in DER, 64 lower-case digits
+    std::filesystem::path key;   ///< mode 0600
+    std::string fingerprint{};   ///< SHA-256 of the certificate in DER, 64 lower-case digits
+    std::int64_t not_after = 0;  ///< when the certificate expires, in seconds since 1970
 };
 
 /// The development certificate of a folder: `certificate.pem` and `certificate_key.pem`, made if neither is

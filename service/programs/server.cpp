@@ -492,6 +492,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     }
     a.service.packing_threads = a.net.threads;
     split::service service(a.service);
+    service.set_certificate_until(a.net.secure ? a.net.secure->not_after : 0);
     log_memory(service.to_log(), a);
     split::admin admin(service, a.service.state, a.adapter_root,
                        !a.insecure_plaintext || address.is_loopback(),
@@ -545,6 +546,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
                 const auto files = split::prepare_certificate(a.service.state, fresh.hosts);
                 server.use_certificate(files);
                 a.net.secure = files;
+                service.set_certificate_until(files.not_after);
             }
             allow_origins(fresh.origins);
             service.relist(std::move(fresh.service.clients));

@@ -154,6 +154,7 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
     const auto now = std::chrono::system_clock::now();
     const split::tls_files made = split::prepare_certificate(folder.path(), {"split.example"}, now);
     CHECK(made.fingerprint.size() == 64);
+    CHECK(made.not_after == std::chrono::system_clock::to_time_t(now) + 365 * 24 * 3600);
     const auto prepare = [&](auto at, const std::vector<std::string>& hosts = {}) {
         return split::prepare_certificate(folder.path(), hosts, at);
     };
@@ -316,6 +317,7 @@ TEST_CASE("a log whose reader stands still stops nobody, and says how many lines
     REQUIRE(!after.empty());
     const auto arrived = static_cast<std::uint64_t>(std::count(before.begin(), before.end(), '\n'));
     CHECK(arrived + number_after(after, "count") == most + number_after(after, "number"));
+    CHECK(log->lost() == number_after(after, "count"));
     fill();
     const auto began = std::chrono::steady_clock::now();
     log.reset();

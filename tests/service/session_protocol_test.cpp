@@ -354,11 +354,27 @@ TEST_CASE("bye ends the session, and the metrics count what happened without nam
         CHECK(contains(s.of->metrics_text(), "tensafe_split_connections 1\n"));
         CHECK_FALSE(contains(s.of->metrics_text(), p.name()));
     }
-    for (const char* line : {"tensafe_requests_total{adapter=\"kjv\"} 1\n",
-                             "tensafe_split_refusals_total{code=\"replayed\"} 1\n",
-                             "tensafe_split_connections 0\n", "tensafe_split_compute_seconds_count 1\n"}) {
+    CHECK_FALSE(contains(s.of->metrics_text(), "certificate"));
+    s.of->set_certificate_until(1'800'000'000);
+    for (const char* line :
+         {"tensafe_split_draining 0\n", "tensafe_split_loading 0\n",
+          "tensafe_adapter_info{adapter=\"kjv\",version=\"1\"} 1\n",
+          "tensafe_certificate_not_after_seconds 1800000000\n", "tensafe_split_log_lines_lost_total 0\n",
+          "tensafe_requests_total{adapter=\"kjv\"} 1\n",
+          "tensafe_split_refusals_total{code=\"replayed\"} 1\n", "tensafe_split_connections 0\n",
+          "tensafe_split_compute_seconds_count 1\n"}) {
+        CAPTURE(line);
         CHECK(contains(s.of->metrics_text(), line));
     }
+    const auto number_after = [page = s.of->metrics_text()](const std::string& name) {
+        REQUIRE(contains(page, "\n" + name + " "));
+        return std::stod(page.substr(page.find("\n" + name + " ") + name.size() + 2));
+    };
+    CHECK(number_after("tensafe_adapter_used_ratio{adapter=\"kjv\"}") == s.of->used_share("kjv"));
+    CHECK(number_after("process_cpu_seconds_total") > 0);
+    CHECK(number_after("process_resident_memory_bytes") > 1e6);
+    s.of->drain();
+    CHECK(contains(s.of->metrics_text(), "tensafe_split_draining 1\n"));
 }
 
 TEST_CASE("lines of a connection have the proxy's id of it, those of its session the traceparent") {

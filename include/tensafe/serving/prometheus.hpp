@@ -11,8 +11,6 @@ namespace tensafe::serving {
 /// The names in an export's labels. Names of clients are personal data, and many of them are many series.
 enum class metric_labels { adapter_and_client, adapter };
 
-namespace detail {
-
 /// Escapes a label's value: backslash, quotation mark and line feed.
 inline std::string prometheus_label(std::string_view value) {
     std::string escaped;
@@ -22,8 +20,6 @@ inline std::string prometheus_label(std::string_view value) {
     }
     return escaped;
 }
-
-}  // namespace detail
 
 /// Writes the counters as a page for Prometheus to scrape: text exposition format 0.0.4, to be served as
 /// `text/plain; version=0.0.4; charset=utf-8`. Families in a fixed order, series in the order of the
@@ -52,9 +48,9 @@ inline std::string prometheus_text(const meter_snapshot& counters,
         text.append("# HELP ").append(each.name).append(" ").append(each.help).append("\n");
         text.append("# TYPE ").append(each.name).append(" counter\n");
         for (const meter_series& series : shown.series) {
-            text.append(each.name).append("{adapter=\"").append(detail::prometheus_label(series.adapter));
+            text.append(each.name).append("{adapter=\"").append(prometheus_label(series.adapter));
             if (labels == metric_labels::adapter_and_client) {
-                text.append("\",client=\"").append(detail::prometheus_label(series.client));
+                text.append("\",client=\"").append(prometheus_label(series.client));
             }
             text.append("\"} ").append(std::to_string(series.used.*each.counter)).append("\n");
         }

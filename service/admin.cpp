@@ -117,7 +117,7 @@ http_response admin::answer(const net::http_request& request) {
     }
     if (request.target == "/healthz") {
         const auto [done, all, failure] = of_.loads().at_start();
-        return of_.draining() ? http_response{503, "draining\n"}
+        return of_.leaving() ? http_response{503, "draining\n"}
                : done < all   ? http_response{503, tensafe::text_of({"loading: ", done, " of ", all,
                                                                      " adapters are served\n"})}
                               : http_response{200, "ok\n"};
@@ -230,7 +230,7 @@ http_response admin::list() const {
                                  {"state", "retired"},
                                  {"sessions", count}});
     }
-    return json_response(200, {{"state", of_.draining() ? "draining" : "serving"},
+    return json_response(200, {{"state", of_.leaving() ? "draining" : "serving"},
                                {"adapters", adapters_told},
                                {"loading", loading}});
 }
@@ -241,7 +241,7 @@ http_response admin::begin_load(const std::string& name, const std::string& body
     if (member == nullptr || !member->is_string()) {
         return problem(400, "expected {\"directory\": \"...\"}");
     }
-    if (of_.draining()) {
+    if (of_.leaving()) {
         return problem(503, "this server stops");
     }
     const std::string& directory = member->text;

@@ -161,7 +161,7 @@ std::string service::metrics_text() const {
     const auto start = loads_.at_start();
     service_figures now{
         sessions_.size(), sessions_.pool_size(), sessions_.block_bytes(), start.all - start.done,
-        draining_,        options_.to.lost()};
+        leaving(),        options_.to.lost()};
     for (const auto& each : adapters_.entries()) {
         now.adapters.push_back({each.name, each.version, used_share(each.name)});
     }

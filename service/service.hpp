@@ -72,6 +72,10 @@ class service {
     /// Whether a payer may prepare a block of so many bytes beyond those that it used; then that is taken.
     bool take_block(const std::string& payer, std::size_t bytes);
 
+    /// From now on /healthz says that this server drains, so that a balancer sends newcomers elsewhere. Who
+    /// comes all the same is served.
+    void leave() noexcept { leaving_ = true; }
+    bool leaving() const noexcept { return leaving_ || draining_; }
     /// From now on nothing begins: hello and resume are refused.
     void drain() noexcept { draining_ = true; }
     bool draining() const noexcept { return draining_; }
@@ -131,6 +135,7 @@ class service {
     tensafe::serving::meter used_;
     metrics counters_;
     time_point trims_at_{};
+    std::atomic<bool> leaving_{false};
     std::atomic<bool> draining_{false};
     std::atomic<std::uint64_t> connections_made_{0};
     std::atomic<std::size_t> pooled_{0};  ///< as of the last look, and what was made and taken since

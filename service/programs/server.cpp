@@ -66,6 +66,7 @@ struct arguments {
     std::string web;
     std::vector<std::string> origins;
     bool has_limits_for_pages = false;
+    std::size_t drain_delay_seconds = 0;
     std::size_t drain_seconds = 10;
     split::service_options service;
     split::net::http_server_options net;
@@ -110,7 +111,8 @@ constexpr const char* footer =
     "  STATE/admin_token, metrics_token            what /admin/ and /metrics ask for\n"
     "  STATE/usage, usage_key                      counts of query limits: back up both together\n"
     "Signals:\n"
-    "  SIGTERM and SIGINT end it after what is under way, --drain-seconds at most; a second one at once.\n"
+    "  SIGTERM and SIGINT end it, after --drain-delay-seconds and what is under way, --drain-seconds at "
+    "most; a second one at once.\n"
     "  SIGHUP reads the file of --config again: clients and their file, certificate and key, host and "
     "origin.\n"
     "Exit status:\n"
@@ -205,8 +207,10 @@ void add_options(CLI::App& app, arguments& a) {
     app.option_defaults()->group("Threads and times");
     split::add_number(app, "--threads", a.net.threads, 1, 256,
                       "that answer requests, and as many that pack adapters");
+    split::add_number(app, "--drain-delay-seconds", a.drain_delay_seconds, 0, 86'400,
+                      "after SIGTERM in which all are served, while /healthz sends a balancer elsewhere");
     split::add_number(app, "--drain-seconds", a.drain_seconds, 0, 86'400,
-                      "for clients to leave after SIGTERM");
+                      "for clients to leave after SIGTERM and that delay");
     add_seconds(app, "--handshake-seconds", a.net.handshake_time,
                 "for TLS, a whole HTTP request, from a WebSocket to its session, a close");
     add_seconds(app, "--idle-seconds", a.net.idle_time, "of silence, pings included");
@@ -276,7 +280,7 @@ int signal_within(const sigset_t& signals, std::chrono::milliseconds time) {
 }
 
 void serve(split::service& service, split::net::http_server& server, const sigset_t& signals,
-           std::chrono::seconds drain_time, const std::function<void()>& reload) {
+           std::chrono::seconds drain_delay, std::chrono::seconds drain_time, const std::function<void()>& reload) {
     sigset_t waited_for = signals;
     sigaddset(&waited_for, SIGHUP);
     bool is_ready = false;
@@ -299,11 +303,18 @@ void serve(split::service& service, split::net::http_server& server, const sigse
         }
     }
     service.to_log().line(split::log_level::info, "draining");
+    service.leave();
+    const auto begins = std::chrono::steady_clock::now() + (is_ready ? drain_delay : 0s);
+    bool is_cut = false;
+    while (!is_cut && std::chrono::steady_clock::now() < begins) {
+        is_cut = signal_within(signals, 50ms) != 0;
+        service.expire_sessions();
+    }
     service.drain();
     server.drain();
     const auto end = std::chrono::steady_clock::now() + drain_time;
-    while (!server.wait_until_drained(50ms) && std::chrono::steady_clock::now() < end &&
-           signal_within(signals, 0ms) == 0) {
+    while (!is_cut && !server.wait_until_drained(50ms) && std::chrono::steady_clock::now() < end) {
+        is_cut = signal_within(signals, 0ms) != 0;
     }
     server.stop();
     try {
@@ -559,7 +570,8 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
             service.to_log().line(split::log_level::error, "not_reloaded", {{"what", e.what()}});
         }
     };
-    serve(service, server, signals, std::chrono::seconds(a.drain_seconds), reload);
+    serve(service, server, signals, std::chrono::seconds(a.drain_delay_seconds),
+          std::chrono::seconds(a.drain_seconds), reload);
     return 0;
 }
 

@@ -118,8 +118,10 @@ TEST_CASE_FIXTURE(administered,
     may_go_on.count_down();
     of->loads().wait();
     CHECK(ask("GET", "/healthz").status == 200);
-    of->drain();
+    of->leave();
     CHECK(ask("GET", "/healthz").status == 503);
+    CHECK(contains(ask("GET", "/healthz"), "draining"));
+    CHECK(contains(ask("GET", "/metrics"), "draining 1\n"));
 }
 
 TEST_CASE_FIXTURE(administered, "a token of its own opens the metrics and nothing else") {

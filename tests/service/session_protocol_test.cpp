@@ -311,8 +311,11 @@ TEST_CASE("a draining server answers what runs, says so, and opens nothing") {
     opened both;
     auto& [s, p] = both;
     peer late(s);
-    s.of->drain();
+    s.of->leave();  // until a balancer knows, it serves whoever comes
+    CHECK(peer(s, fresh_key()).asks(1));
     CHECK(p.asks(1));
+    s.of->drain();
+    CHECK(p.asks(2));
     p.answer.clear();
     p.side->on_drain(p.answer);
     CHECK_NOTHROW(p.told_as<split::draining>(0));

@@ -14,6 +14,7 @@
 #include "check.hpp"
 #include "clients.hpp"
 #include "fixture.hpp"
+#include "fleet_clients.hpp"
 #include "frame_scenarios.hpp"
 #include "message_scenarios.hpp"
 #include "server_process.hpp"
@@ -248,7 +249,6 @@ int main(int argc, char** argv) {
     CLI::App app("Faults against a tensafe-server. docs/service.md");
     soak_options options;
     app.add_option("--server", options.server, "path of tensafe-server")
-        ->required()
         ->check(CLI::ExistingFile);
     std::vector<std::string> names;
     for (const scenario& each : scenarios) {
@@ -261,10 +261,18 @@ int main(int argc, char** argv) {
     app.add_option("--seconds", options.seconds,
                    "again and again for so long; the last rows are of all rounds");
     app.add_flag("--tls", options.tls, "with TLS");
+    fleet_options fleet;
+    app.add_option("--against", fleet.ports, "no scenario: clients of servers behind these ports of localhost");
+    app.add_option("--trust", fleet.trust, "the servers' certificate, as trusted.pem");
+    app.add_option("--clients", fleet.clients, "how many of them")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     // A peer that is gone is found out by what send returns.
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
     try {
+        if (!fleet.ports.empty()) {
+            return ask_fleet(fleet) ? 0 : 1;
+        }
+        require(!options.server.empty(), "--server", "none", "the path of tensafe-server");
         return soak(options).run() ? 0 : 1;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "service_soak: %s\n", e.what());

@@ -77,7 +77,7 @@ adapter_loader::outcome adapter_loader::begin(adapter_load what, std::size_t mos
         loads_.remove_if(is_at(stage::failed));
     }
     all_at_start_ += what.at_start ? 1 : 0;
-    what.version = to_.next_version();
+    what.version = what.version == 0 ? to_.next_version() : what.version;
     what.is_named = !what.at_start;
     loads_.push_back(std::move(what));
     changed_.notify_all();
@@ -181,17 +181,24 @@ void adapter_loader::load(const std::stop_token& stop, std::unique_lock<std::mut
             if (stop.stop_requested()) {
                 throw tensafe::cancelled_error("adapter_loader: the server stops");
             }
-            const std::lock_guard counting(mutex_);
-            which->done = done;
-            which->total = total;
+            {
+                const std::lock_guard counting(mutex_);
+                which->done = done;
+                which->total = total;
+            }
+            if (done == total && which->before_served) {
+                which->before_served();
+            }
         };
         to_.load(which->name, which->from, on_progress, which->version);
         log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", which->version}});
+    } catch (const tensafe::cancelled_error&) {
+        // Nobody asks for it any more.
     } catch (...) {
         failure = why_failed();
     }
     lock.lock();
-    if (failure.empty() || stop.stop_requested()) {  // then nobody asks for it any more
+    if (failure.empty()) {
         loads_.erase(which);
     } else {
         fail(*which, std::move(failure));

@@ -32,8 +32,10 @@ struct adapter_load {
     bool is_wanted = false;  ///< by a client
     bool is_named = false;   ///< or is not of the start: what its A counts under is settled
     stage at = stage::waiting;
-    std::uint64_t version = 0;  ///< as they came: after a restart the same ones again
-    std::size_t done = 0;       ///< inputs that are packed
+    std::uint64_t version = 0;  ///< 0: as they came, after a restart the same ones again
+    /// Called when it is packed: what it throws is why it is not served. A cancelled_error is no failure.
+    std::function<void()> before_served = {};
+    std::size_t done = 0;  ///< inputs that are packed
     std::size_t total = 0;
     std::string failure = {};
 };

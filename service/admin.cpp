@@ -69,32 +69,15 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
     return is_adapter_name(name) ? name : std::string();
 }
 
-std::filesystem::path folder_below(const std::filesystem::path& root, const std::string& directory) {
-    tensafe::require<tensafe::parameter_error>(
-        !root.empty(), {"this server was started without --adapter-root: it loads no adapters"});
-    std::error_code failure;
-    const std::filesystem::path folder = std::filesystem::canonical(root / directory, failure);
-    const auto is_below = [&](const std::filesystem::path& path) {
-        return std::mismatch(root.begin(), root.end(), path.begin(), path.end()).first == root.end();
-    };
-    // Links are followed before it is compared. Of what is elsewhere nobody learns whether it is there.
-    const bool fits = !failure && is_below(folder) && std::filesystem::is_directory(folder, failure);
-    const bool none =
-        failure == std::errc::no_such_file_or_directory && is_below((root / directory).lexically_normal());
-    tensafe::require<tensafe::parameter_error>(
-        fits, {"directory: got ", tensafe::in_quotes(directory), none ? ", which does not exist" : "",
-               ", expected a folder below the adapter root ", tensafe::in_quotes(root.native())});
-    return folder;
-}
-
 }  // namespace
 
 admin::admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
-             bool token_stays_secret, std::function<void()> drain)
+             bool token_stays_secret, std::function<void()> drain, listed_adapters* listed)
     : of_(of),
       root_(root.empty() ? std::move(root) : std::filesystem::canonical(root)),
       token_stays_secret_(token_stays_secret),
       drain_(std::move(drain)),
+      listed_(listed),
       token_digest_(digest_of(read_or_make_token(state / "admin_token"))),
       metrics_digest_(digest_of(read_or_make_token(state / "metrics_token"))) {}
 
@@ -117,10 +100,12 @@ http_response admin::answer(const net::http_request& request) {
     }
     if (request.target == "/healthz") {
         const auto [done, all, failure] = of_.loads().at_start();
-        return of_.leaving() ? http_response{503, "draining\n"}
-               : done < all   ? http_response{503, tensafe::text_of({"loading: ", done, " of ", all,
-                                                                     " adapters are served\n"})}
-                              : http_response{200, "ok\n"};
+        const std::string missing = listed_ == nullptr ? std::string() : listed_->missing();
+        return of_.leaving()      ? http_response{503, "draining\n"}
+               : !missing.empty() ? http_response{503, "loading: " + missing + "\n"}
+               : done < all       ? http_response{503, tensafe::text_of({"loading: ", done, " of ", all,
+                                                                         " adapters are served\n"})}
+                                  : http_response{200, "ok\n"};
     }
     if (!is_metrics && request.target.compare(0, 7, "/admin/") != 0) {
         return problem(404, "there is /healthz, /metrics, /v1/split and /admin/");
@@ -245,6 +230,10 @@ http_response admin::begin_load(const std::string& name, const std::string& body
         return problem(503, "this server stops");
     }
     const std::string& directory = member->text;
+    if (listed_ != nullptr) {
+        listed_->put(name, directory);
+        return json_response(202, {{"name", name}, {"state", "waiting"}});
+    }
     static_cast<void>(folder_below(root_, directory));  // said at once
     // Asked again when it is read: what stands there may be another thing by then.
     const auto read = [&service = of_, name, root = root_, directory] {
@@ -305,7 +294,10 @@ http_response admin::give_back(const std::string& name, const net::http_request&
 }
 
 http_response admin::remove(const std::string& name) {
-    switch (of_.loads().remove(name)) {
+    if (listed_ != nullptr && !listed_->remove(name)) {
+        return problem(404, "no adapter has the name " + tensafe::quote(name));
+    }
+    switch (listed_ != nullptr ? adapter_loader::outcome::done : of_.loads().remove(name)) {
         case adapter_loader::outcome::begun:
             return problem(409, tensafe::quote(name) + " is packing: remove it when that is done");
         case adapter_loader::outcome::unknown:

@@ -212,8 +212,8 @@ struct model_store::state {
         result.column_scales = allowed.column_scales;
         return result;
     }
-    state(const limits& allowed, pin_files files)
-        : shares(allowed.shares), pins(std::move(files)), options(options_of(allowed)) {}
+    state(const limits& allowed, pin_files files, bool peers)
+        : shares(allowed.shares), pins(std::move(files)), options(options_of(allowed)), has_peers(peers) {}
     /// Without counted_as.
     adapter_facts look_at(const std::string& name, const lora::adapter& matrices) const {
         adapter_facts result{{}, bits_of(name, matrices, options, shares), {}};
@@ -228,6 +228,7 @@ struct model_store::state {
     const of_each_scope<double> shares;
     const pin_files pins;
     const lora::model_options options;
+    const bool has_peers;
     serving::registry<model_type> adapters{serving::pack_with<model_type>(options)};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
@@ -235,12 +236,15 @@ struct model_store::state {
     std::map<std::string, std::string> first_names;  // by the hash of A: another name begins nothing anew
 };
 
-model_store::model_store(const limits& allowed, pin_files pins)
-    : state_(std::make_unique<state>(allowed, std::move(pins))) {}
+model_store::model_store(const limits& allowed, pin_files pins, bool has_peers)
+    : state_(std::make_unique<state>(allowed, std::move(pins), has_peers)) {}
 model_store::~model_store() = default;
 
 std::string model_store::count_under(const std::string& name, const lora::adapter& of) {
     std::string hash = hash_of_a(of);
+    if (state_->has_peers) {
+        return hash;
+    }
     const std::lock_guard lock(state_->mutex);
     return state_->first_names.try_emplace(std::move(hash), name).first->second;
 }

@@ -108,7 +108,9 @@ using pin_files = std::map<std::string, std::filesystem::path, std::less<>>;
 class model_store {
   public:
     /// @param pins  read at each load: another adapter than that of its name's pin is not loaded
-    explicit model_store(const limits& allowed, pin_files pins = {});
+    /// @param has_peers  other servers count with it: what is read of an A counts under a hash of it, which
+    ///                   all of them have alike
+    explicit model_store(const limits& allowed, pin_files pins = {}, bool has_peers = false);
     ~model_store();
     model_store(const model_store&) = delete;
     model_store& operator=(const model_store&) = delete;

@@ -25,7 +25,7 @@ double unused_bytes(const limits& of) {
 
 service::service(service_options options)
     : options_(std::move(options)),
-      adapters_(options_.allowed, options_.pins),
+      adapters_(options_.allowed, options_.pins, options_.has_peers),
       sessions_(options_.allowed),
       // Without a list of clients anybody makes keys: made-up ones must not take the room of others.
       counts_(options_.state,
@@ -166,6 +166,24 @@ std::string service::metrics_text() const {
         now.adapters.push_back({each.name, each.version, used_share(each.name)});
     }
     return counters_.text(used_.snapshot(), now);
+}
+
+std::filesystem::path folder_below(const std::filesystem::path& root, const std::string& directory) {
+    tensafe::require<tensafe::parameter_error>(
+        !root.empty(), {"this server was started without --adapter-root: it loads no adapters"});
+    std::error_code failure;
+    const std::filesystem::path folder = std::filesystem::canonical(root / directory, failure);
+    const auto is_below = [&](const std::filesystem::path& path) {
+        return std::mismatch(root.begin(), root.end(), path.begin(), path.end()).first == root.end();
+    };
+    // Links are followed before it is compared. Of what is elsewhere nobody learns whether it is there.
+    const bool fits = !failure && is_below(folder) && std::filesystem::is_directory(folder, failure);
+    const bool none =
+        failure == std::errc::no_such_file_or_directory && is_below((root / directory).lexically_normal());
+    tensafe::require<tensafe::parameter_error>(
+        fits, {"directory: got ", tensafe::in_quotes(directory), none ? ", which does not exist" : "",
+               ", expected a folder below the adapter root ", tensafe::in_quotes(root.native())});
+    return folder;
 }
 
 }  // namespace split

@@ -40,6 +40,7 @@ struct service_options {
     pin_files pins;  ///< of adapters, which welcome shows
     log to;
     std::size_t packing_threads = 1;  ///< threads that load adapters
+    bool has_peers = false;           ///< other servers serve the same adapters, and count with it
 };
 
 /// What all connections of a server share: the adapters, the sessions, the limits and the counters. Has no
@@ -142,5 +143,9 @@ class service {
     std::atomic<std::size_t> busy_{0};    ///< requests being answered
     adapter_loader loads_;                ///< goes first: it uses the rest
 };
+
+/// The folder of this name below the root, links followed.
+/// @throws tensafe::parameter_error for one that is not there or elsewhere
+std::filesystem::path folder_below(const std::filesystem::path& root, const std::string& directory);
 
 }  // namespace split

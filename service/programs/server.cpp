@@ -280,7 +280,8 @@ int signal_within(const sigset_t& signals, std::chrono::milliseconds time) {
 }
 
 void serve(split::service& service, split::net::http_server& server, const sigset_t& signals,
-           std::chrono::seconds drain_delay, std::chrono::seconds drain_time, const std::function<void()>& reload) {
+           std::chrono::seconds drain_delay, std::chrono::seconds drain_time,
+           const std::function<void()>& reload) {
     sigset_t waited_for = signals;
     sigaddset(&waited_for, SIGHUP);
     bool is_ready = false;

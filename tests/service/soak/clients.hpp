@@ -49,9 +49,9 @@ class good_client {
         : of_(of),
           remote_(connector(of), client_identity(identity), std::make_shared<tensafe::lora::client<params>>(),
                   options(name, frames, total)),
-          adapter_(expected != nullptr                   ? *expected
+          adapter_(expected != nullptr                                   ? *expected
                    : name == "qwen" || (name != "kjv" && is_of(of.qwen)) ? of.qwen
-                                                         : of.kjv) {}
+                                                                         : of.kjv) {}
 
     /// One token of each group in turn. @throws failure for a wrong answer
     void ask() {

@@ -248,8 +248,7 @@ class soak {
 int main(int argc, char** argv) {
     CLI::App app("Faults against a tensafe-server. docs/service.md");
     soak_options options;
-    app.add_option("--server", options.server, "path of tensafe-server")
-        ->check(CLI::ExistingFile);
+    app.add_option("--server", options.server, "path of tensafe-server")->check(CLI::ExistingFile);
     std::vector<std::string> names;
     for (const scenario& each : scenarios) {
         names.emplace_back(each.name);
@@ -262,7 +261,8 @@ int main(int argc, char** argv) {
                    "again and again for so long; the last rows are of all rounds");
     app.add_flag("--tls", options.tls, "with TLS");
     fleet_options fleet;
-    app.add_option("--against", fleet.ports, "no scenario: clients of servers behind these ports of localhost");
+    app.add_option("--against", fleet.ports,
+                   "no scenario: clients of servers behind these ports of localhost");
     app.add_option("--trust", fleet.trust, "the servers' certificate, as trusted.pem");
     app.add_option("--clients", fleet.clients, "how many of them")->capture_default_str();
     CLI11_PARSE(app, argc, argv);

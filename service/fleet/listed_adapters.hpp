@@ -1,0 +1,98 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../service.hpp"
+
+namespace split {
+
+/// An adapter on the list of several servers.
+struct listed_adapter {
+    std::string name;
+    std::uint64_t version = 0;  ///< of the list, the same on all servers; larger than all before
+    std::string directory;      ///< below the adapter root of each server
+    bool is_due = false;        ///< to be served: all servers that run have packed it, or had time to
+};
+
+/// The list of adapters that several servers serve, in the store that they share. Thread-safe. All of it
+/// throws what says why the store cannot be asked.
+class adapter_list {
+  public:
+    virtual ~adapter_list() = default;
+
+    /// Puts an adapter on the list, or its next version.
+    virtual void put(const std::string& name, const std::string& directory) = 0;
+    /// Whether it was on the list.
+    virtual bool remove(const std::string& name) = 0;
+    /// @param packed  names and versions that this server has packed, and does not serve as they are not due
+    /// @return the list, in the order of versions
+    virtual std::vector<listed_adapter> look(
+        const std::vector<std::pair<std::string, std::uint64_t>>& packed) = 0;
+};
+
+/// Has a service serve what is on the list, by a look at it every second: what is new is packed in the
+/// background, and served when it is due, so that all servers change at once. Until then, and while the list
+/// cannot be read, what was served is.
+class listed_adapters {
+  public:
+    /// @param of, list  outlive this
+    /// @param root      where the folders on the list are
+    /// @param period    of looks; 0: only when `look` is called
+    listed_adapters(service& of, adapter_list& list, std::filesystem::path root,
+                    std::chrono::milliseconds period = std::chrono::seconds(1));
+    /// What is being packed is given up.
+    ~listed_adapters();
+    listed_adapters(const listed_adapters&) = delete;
+    listed_adapters& operator=(const listed_adapters&) = delete;
+
+    /// Puts an adapter on the list, and begins to pack it.
+    /// @throws tensafe::parameter_error for a folder that is not below the root; as adapter_list
+    void put(const std::string& name, const std::string& directory);
+    /// Whether it was on the list.  @throws as adapter_list
+    bool remove(const std::string& name);
+    /// Reads the list, and does what it says.  @throws as adapter_list
+    void look();
+    /// What this server lacks of what should be served, for people: nobody should be sent to it. Empty:
+    /// nothing.
+    std::string missing() const;
+
+  private:
+    /// What loads wait for, which may outlive this.
+    struct heard {
+        void wait_until_due(const std::string& name, std::uint64_t version);
+
+        mutable std::mutex mutex;  // of all below
+        std::condition_variable changed;
+        bool is_read = false;
+        bool is_over = false;
+        std::map<std::string, listed_adapter> listed;
+        std::map<std::string, std::uint64_t> packed;  ///< and not due
+    };
+    struct begun_load {
+        std::uint64_t version;
+        time_point at;
+    };
+    void begin(const listed_adapter& what);
+    void follow(const std::stop_token& stop, std::chrono::milliseconds period);
+
+    service& of_;
+    adapter_list& list_;
+    const std::filesystem::path root_;
+    const std::shared_ptr<heard> heard_ = std::make_shared<heard>();
+    std::mutex looking_;  // before that of heard; of begun_
+    std::map<std::string, begun_load> begun_;
+    std::jthread thread_;
+};
+
+}  // namespace split

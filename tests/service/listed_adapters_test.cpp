@@ -1,0 +1,203 @@
+// Two servers with one list of adapters: which version each of them serves, and when. What the list is kept
+// in has a test of its own.
+#include "../../service/fleet/listed_adapters.hpp"
+
+#include <tensafe/core/error.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "peer.hpp"
+
+using namespace tests;
+using namespace std::chrono_literals;
+using split::listed_adapter;
+
+namespace {
+
+/// The list as a store would keep it, for servers that a test names.
+struct kept_list {
+    std::mutex mutex;
+    std::map<std::string, listed_adapter> adapters;
+    std::map<std::string, std::set<std::string>> packed;  // servers, by adapter
+    std::set<std::string> servers;
+    std::uint64_t versions = 0;
+    bool is_away = false;
+};
+
+class seen_by final : public split::adapter_list {
+  public:
+    seen_by(kept_list& of, std::string server) : of_(of), server_(std::move(server)) {
+        of_.servers.insert(server_);
+    }
+    void put(const std::string& name, const std::string& directory) override {
+        const std::lock_guard lock(of_.mutex);
+        of_.adapters[name] = {name, ++of_.versions, directory, false};
+        of_.packed[name].clear();
+    }
+    bool remove(const std::string& name) override {
+        const std::lock_guard lock(of_.mutex);
+        return of_.adapters.erase(name) == 1;
+    }
+    std::vector<listed_adapter> look(
+        const std::vector<std::pair<std::string, std::uint64_t>>& packed) override {
+        const std::lock_guard lock(of_.mutex);
+        tensafe::require<tensafe::io_error>(!of_.is_away, {"the store is away"});
+        std::vector<listed_adapter> result;
+        for (auto& [name, each] : of_.adapters) {
+            if (std::ranges::find(packed, std::pair(name, each.version)) != packed.end()) {
+                of_.packed[name].insert(server_);
+            }
+            each.is_due = each.is_due || of_.packed[name] == of_.servers;
+            result.push_back(each);
+        }
+        std::ranges::sort(result, {}, &listed_adapter::version);
+        return result;
+    }
+
+  private:
+    kept_list& of_;
+    const std::string server_;
+};
+
+/// A server that looks at the list when the test says so.
+struct peer_of_list {
+    peer_of_list(kept_list& list, const std::string& name, const std::filesystem::path& root)
+        : kept(list), id(name), list_(list, name), looks(std::in_place, *with.of, list_, root, 0ms) {}
+
+    std::uint64_t served(const std::string& name) {
+        const auto found = with.of->adapters().find(name);
+        return found ? found->version : 0;
+    }
+    template <class Condition>
+    void look_until(Condition holds) {
+        for (int i = 0; i < 5'000 && !holds(); ++i) {
+            looks->look();
+            std::this_thread::sleep_for(1ms);
+        }
+        CHECK(holds());
+    }
+    void look_until_packed(const std::string& name) {
+        look_until([&] { return kept.packed[name].contains(id); });
+    }
+    void look_until_served(const std::string& name, std::uint64_t version) {
+        look_until([&] { return served(name) == version; });
+    }
+
+    kept_list& kept;
+    std::string id;
+    server with{{}, [](split::service_options& o) { o.has_peers = true; }};
+    seen_by list_;
+    std::optional<split::listed_adapters> looks;
+};
+
+struct two_servers {
+    two_servers() {
+        for (const char* const name : {"one", "two"}) {
+            std::filesystem::copy(std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32", root / name);
+        }
+    }
+    temporary_directory scratch;
+    std::filesystem::path root = scratch.path();
+    kept_list kept;
+    peer_of_list a{kept, "a", root};
+    peer_of_list b{kept, "b", root};
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(two_servers, "a version is served when all servers have packed it, and by none before") {
+    CHECK(a.looks->missing() == "the list of adapters is not read yet");
+    a.looks->look();
+    CHECK(a.looks->missing().empty());
+    a.looks->put("qwen", "one");
+    a.look_until_packed("qwen");
+    a.looks->look();
+    CHECK(a.served("qwen") == 0);
+    CHECK(a.looks->missing().empty());  // nobody else has it either
+    b.look_until_served("qwen", 1);
+    a.look_until_served("qwen", 1);
+    // The next version: the old one until then.
+    b.looks->put("qwen", "two");
+    b.look_until_packed("qwen");
+    CHECK(b.served("qwen") == 1);
+    a.look_until_served("qwen", 2);
+    b.look_until_served("qwen", 2);
+    const auto counted = [](peer_of_list& of) { return of.with.of->adapters().find("qwen")->counted_as; };
+    CHECK(counted(a) == counted(b));
+    CHECK(counted(a).size() == 64);  // whatever it is called, and whoever came first
+}
+
+TEST_CASE_FIXTURE(two_servers, "a server that is late says so until it serves what the others serve") {
+    a.looks->put("qwen", "one");
+    a.look_until_packed("qwen");
+    kept.adapters["qwen"].is_due = true;  // its time is over
+    a.look_until_served("qwen", 1);
+    CHECK(a.looks->missing().empty());
+    b.looks->look();
+    while (b.served("qwen") == 0) {
+        CHECK(b.looks->missing() == "version 1 of \"qwen\" is not served yet");
+        std::this_thread::sleep_for(1ms);
+    }
+    CHECK(b.looks->missing().empty());
+}
+
+TEST_CASE_FIXTURE(two_servers, "what is taken off the list, or replaced while it waits, is given up") {
+    a.looks->put("qwen", "one");
+    a.look_until_packed("qwen");
+    a.looks->put("qwen", "two");
+    a.look_until_packed("qwen");
+    b.look_until_served("qwen", 2);
+    a.look_until_served("qwen", 2);
+    a.looks->put("other", "one");
+    a.look_until_packed("other");
+    CHECK(b.looks->remove("other"));
+    CHECK_FALSE(b.looks->remove("other"));
+    a.look_until([&] { return a.with.of->loads().loads().empty(); });  // nor is it a failure
+    CHECK(a.served("other") == 0);
+    CHECK(a.looks->remove("qwen"));
+    CHECK(a.served("qwen") == 0);
+    CHECK(b.served("qwen") == 2);
+    b.looks->look();
+    CHECK(b.served("qwen") == 0);
+    CHECK(a.served("kjv") == 1);  // which never was on it
+}
+
+TEST_CASE_FIXTURE(two_servers,
+                  "while the list cannot be read, what is served stays, and nothing is promised") {
+    a.looks->put("qwen", "one");
+    a.look_until_packed("qwen");
+    b.look_until_served("qwen", 1);
+    a.look_until_served("qwen", 1);
+    kept.is_away = true;
+    CHECK_THROWS_AS(a.looks->look(), tensafe::io_error);
+    CHECK_THROWS_AS(a.looks->put("other", "one"), tensafe::io_error);
+    CHECK(a.served("qwen") == 1);
+    CHECK(a.looks->missing().empty());
+}
+
+TEST_CASE_FIXTURE(two_servers, "a folder that is not there is refused where it is put, and fails elsewhere") {
+    CHECK_THROWS_AS(a.looks->put("qwen", "../one"), tensafe::parameter_error);
+    CHECK(kept.adapters.empty());
+    kept.adapters["bad"] = {"bad", 7, "nowhere", false};
+    a.looks->put("qwen", "one");
+    a.look_until_packed("qwen");
+    b.look_until_served("qwen", 1);
+    a.look_until_served("qwen", 1);
+    const auto failed = a.with.of->loads().loads();
+    REQUIRE(failed.size() == 1);
+    CHECK(failed[0].failure.find("which does not exist") != std::string::npos);
+    a.looks->look();  // does not try again at once
+    CHECK(a.with.of->loads().loads()[0].at == split::adapter_load::stage::failed);
+}
+
+TEST_CASE_FIXTURE(two_servers, "a server that ends waits for nobody") {
+    a.looks->put("qwen", "one");
+    a.look_until_packed("qwen");
+    a.looks.reset();
+    while (!a.with.of->loads().loads().empty()) {
+        std::this_thread::sleep_for(1ms);
+    }
+    CHECK(a.served("qwen") == 0);
+}

@@ -317,7 +317,7 @@ TEST_CASE("a log whose reader stands still stops nobody, and says how many lines
     REQUIRE(!after.empty());
     const auto arrived = static_cast<std::uint64_t>(std::count(before.begin(), before.end(), '\n'));
     CHECK(arrived + number_after(after, "count") == most + number_after(after, "number"));
-    CHECK(log->lost() == number_after(after, "count"));
+    CHECK(log->lost() >= number_after(after, "count"));  // more may be lost since
     fill();
     const auto began = std::chrono::steady_clock::now();
     log.reset();

@@ -78,8 +78,7 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, const se
         family(to, name, "gauge", "When the certificate expires, since 1970.");
         to += tensafe::text_of({name, " ", until, "\n"});
     }
-    family(to, "tensafe_adapter_info", "gauge",
-           "An adapter that is served; each server counts versions for itself.");
+    family(to, "tensafe_adapter_info", "gauge", "An adapter that is served, by its version.");
     std::string ratios;
     for (const service_figures::adapter& each : now.adapters) {
         const std::string label = "{adapter=\"" + tensafe::serving::prometheus_label(each.name) + "\"";

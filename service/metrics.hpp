@@ -46,7 +46,7 @@ class metrics {
 
     /// A page for Prometheus: usage by adapter, without names of clients; connections, sessions, refusals by
     /// code, a histogram of the time that replies take to compute, adapters, certificate, process, version.
-    /// Values of several servers can be added, but for used_ratio, certificate and versions of adapters.
+    /// Values of several servers can be added, but for used_ratio and the certificate.
     std::string text(const tensafe::serving::meter_snapshot& used, const service_figures& now) const;
 
   private:

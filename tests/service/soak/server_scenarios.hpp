@@ -321,6 +321,21 @@ inline void drain(fixture& w) {
                   bits.load());
 }
 
+/// While its balancer finds out that it drains, it serves old and new clients; a second signal ends it.
+inline void drain_delay(fixture& w) {
+    w.start({{"--drain-delay-seconds", "600"}});
+    good_client client(w, "kjv");
+    client.ask();
+    w.server->send_signal(SIGTERM);
+    wait_until_none("GET /healthz", "503", [&] {
+        const int got = w.server->http("GET", "/healthz").status;
+        return got == 503 ? std::string() : text_of(got);
+    });
+    client.ask();
+    good_client(w, "kjv").ask();
+    w.end_server(SIGTERM, 0);
+}
+
 /// What many sessions took is given back to the system when they are gone.
 inline void crowd(fixture& w) {
     const std::size_t allowed_kb = w.server->figures().resident_kb + std::size_t{16} * 1024;

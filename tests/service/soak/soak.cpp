@@ -40,6 +40,7 @@ const std::vector<scenario> scenarios = {
     // What a full disk is to the server of a user without privileges.
     {"file_limit", own_server, !repeats, [](fixture& w) { write_nothing(w, false); }},
     {"drain", own_server, repeats, drain},
+    {"drain_delay", own_server, !repeats, drain_delay},
 };
 
 /// A row of the table: of all rounds so far.

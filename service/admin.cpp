@@ -276,7 +276,7 @@ http_response admin::give_back(const std::string& name, const net::http_request&
     std::vector<std::uint64_t> bits;
     for (std::size_t group = 0; group < model->groups.size(); ++group) {
         const std::uint64_t one = model->groups[group].request;
-        most = std::max(most, of_.counts().used(account, group)[row] / one);
+        most = std::max(most, of_.counts().used(account, group, false)[row] / one);
         bits.push_back(answers * one);
     }
     tensafe::require<tensafe::parameter_error>(

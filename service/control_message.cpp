@@ -30,7 +30,7 @@ using tensafe::io::json_value;
 constexpr std::array<const char*, error_codes> code_names{
     {"malformed", "parameter_mismatch", "unsupported_version", "unknown_adapter", "not_authorised",
      "query_limit", "rate_limit", "replayed", "resume_failed", "unknown_block", "block_limit", "too_large",
-     "draining", "loading", "internal"}};
+     "draining", "loading", "unavailable", "internal"}};
 constexpr std::array<const char*, 2> form_names = {"binary", "json"};
 /// No control message has more, those of queries_left apart.
 constexpr std::size_t most_values = 16 + most_limits;

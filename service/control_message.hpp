@@ -39,9 +39,10 @@ enum class error_code {
     too_large,
     draining,
     loading,
+    unavailable,
     internal,
 };
-inline constexpr std::size_t error_codes = 15;
+inline constexpr std::size_t error_codes = 16;
 
 const char* to_string(error_code code) noexcept;
 

@@ -77,6 +77,7 @@ session::refusal reason_of(error_code code) {
         case error_code::query_limit:
             return session::refusal::query_limit;
         case error_code::rate_limit:
+        case error_code::unavailable:
             return session::refusal::rate_limit;
         default:
             return session::refusal::other;
@@ -168,6 +169,7 @@ void remote_model::refuse(const refusal& said) const {
     }
     switch (said.code) {
         case error_code::rate_limit:
+        case error_code::unavailable:
             throw rate_limit_error(text, said.code, later);
         case error_code::query_limit:
             throw query_limit_error(text, said.code, later);

@@ -50,7 +50,7 @@ class refused_error : public tensafe::error {
     std::optional<std::chrono::milliseconds> retry_after_;
 };
 
-/// Too many requests in too short a time; later ones are answered.
+/// Too many requests in too short a time, or the server cannot count them now; later ones are answered.
 struct rate_limit_error : refused_error {
     using refused_error::refused_error;
 };

@@ -1,5 +1,6 @@
 #include "service.hpp"
 
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/memory/retained_blocks.hpp>
@@ -25,11 +26,12 @@ double unused_bytes(const limits& of) {
 
 service::service(service_options options)
     : options_(std::move(options)),
-      adapters_(options_.allowed, options_.pins, options_.has_peers),
+      adapters_(options_.allowed, options_.pins, options_.shared != nullptr),
       sessions_(options_.allowed),
       // Without a list of clients anybody makes keys: made-up ones must not take the room of others.
       counts_(options_.state,
-              options_.clients ? query_counts::when_full::refuse : query_counts::when_full::evict),
+              options_.clients ? query_counts::when_full::refuse : query_counts::when_full::evict,
+              options_.shared.get()),
       requests_(options_.allowed.requests_per_second, options_.allowed.requests_per_second),
       work_(options_.allowed.work_per_second, options_.allowed.work_per_second),
       handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once),
@@ -165,7 +167,14 @@ std::string service::metrics_text() const {
     for (const auto& each : adapters_.entries()) {
         now.adapters.push_back({each.name, each.version, used_share(each.name)});
     }
-    return counters_.text(used_.snapshot(), now);
+    std::string text = counters_.text(used_.snapshot(), now);
+    if (options_.shared) {
+        text +=
+            tensafe::text_of({"# HELP tensafe_store_up 1 while the store of several servers can be asked.\n"
+                              "# TYPE tensafe_store_up gauge\ntensafe_store_up ",
+                              options_.shared->is_up() ? 1 : 0, "\n"});
+    }
+    return text;
 }
 
 std::filesystem::path folder_below(const std::filesystem::path& root, const std::string& directory) {

@@ -4,6 +4,7 @@
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/serving/file_store.hpp>
 #include <tensafe/serving/meter.hpp>
+#include <tensafe/serving/shared_counts.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -33,6 +34,8 @@ struct service_options {
     clock_function now = std::chrono::steady_clock::now;
     /// A folder of this server alone: usage counts and their key.
     std::filesystem::path state;
+    /// What it counts in together with other servers. Null: it counts alone.
+    std::shared_ptr<tensafe::serving::shared_counts> shared;
     /// Who may open sessions. Nothing: anybody.
     std::optional<client_list> clients;
     /// The clients of an address are one tenant: of pages, whose keys are new with each visit.
@@ -40,7 +43,6 @@ struct service_options {
     pin_files pins;  ///< of adapters, which welcome shows
     log to;
     std::size_t packing_threads = 1;  ///< threads that load adapters
-    bool has_peers = false;           ///< other servers serve the same adapters, and count with it
 };
 
 /// What all connections of a server share: the adapters, the sessions, the limits and the counters. Has no

@@ -159,6 +159,12 @@ void session_protocol::guarded(net::answer& to, Step step) noexcept {
             why = r;
         } catch (const tensafe::session::refused_error& e) {
             why = {code_of(e.why()), e.what()};
+        } catch (const tensafe::serving::unavailable_error& e) {
+            why = {
+                error_code::unavailable,
+                tensafe::text_of({"request: ", e.what(), "; come again in ", e.retry_after().count(), " ms"}),
+                {},
+                static_cast<std::uint64_t>(e.retry_after().count())};
         } catch (const tensafe::unsupported_error& e) {
             why = {error_code::unsupported_version, e.what()};
         } catch (const tensafe::format_error& e) {
@@ -200,7 +206,8 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
                           {"address", from_.address},
                           {"unique_id", from_.unique_id}},
                          whose());
-    refused_ += counts_as_error() ? 1 : 0;  // whatever it is: who mixes them is not better
+    // Whatever it is: who mixes them is not better. Only that the store is away is nobody's fault.
+    refused_ += r.code != error_code::unavailable && counts_as_error() ? 1 : 0;
     if (stage_ == stage::over) {
         to.close(net::close_normal, "no session");
     } else if (r.code == error_code::draining) {

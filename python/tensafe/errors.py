@@ -65,7 +65,7 @@ class RefusedError(Error, RuntimeError):
 
 
 class RateLimitError(RefusedError):
-    """This client sent too many requests in too short a time."""
+    """This client sent too many requests in too short a time, or (`unavailable`) the server cannot count them now."""
 
     code = "rate_limit"
 

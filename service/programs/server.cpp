@@ -34,6 +34,7 @@
 
 #include "../admin.hpp"
 #include "../client_list.hpp"
+#include "../fleet/store.hpp"
 #include "../net/http_server.hpp"
 #include "../number_option.hpp"
 #include "../params.hpp"
@@ -68,6 +69,7 @@ struct arguments {
     bool has_limits_for_pages = false;
     std::size_t drain_delay_seconds = 0;
     std::size_t drain_seconds = 10;
+    split::store_options store;
     split::service_options service;
     split::net::http_server_options net;
 };
@@ -110,6 +112,7 @@ constexpr const char* footer =
     "(--trust)\n"
     "  STATE/admin_token, metrics_token            what /admin/ and /metrics ask for\n"
     "  STATE/usage, usage_key                      counts of query limits: back up both together\n"
+    "  STATE/usage, server_id                      with --store: never on two servers\n"
     "Signals:\n"
     "  SIGTERM and SIGINT end it, after --drain-delay-seconds and what is under way, --drain-seconds at "
     "most; a second one at once.\n"
@@ -204,6 +207,17 @@ void add_options(CLI::App& app, arguments& a) {
         ->default_str("256");
     split::add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
                       "encryptions of zero made ahead, for each kind of request of one session");
+    app.option_defaults()->group("Several servers");
+    app.add_option(
+        "--store", a.store.store,
+        "Redis in which servers count together: redis://[USER@]HOST:PORT[/DATABASE], rediss:// for TLS, "
+        "sentinel://HOST:PORT,HOST:PORT/MASTER");
+    app.add_option("--store-password-file", a.store.password_file,
+                   "its password, for its owner alone to read");
+    app.add_option(
+        "--fleet-key", a.store.fleet_key,
+        "file of 64 hexadecimal digits (openssl rand -hex 32), the same on all servers: what is counted "
+        "there has no names without it");
     app.option_defaults()->group("Threads and times");
     split::add_number(app, "--threads", a.net.threads, 1, 256,
                       "that answer requests, and as many that pack adapters");
@@ -481,6 +495,8 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     const auto address = boost::asio::ip::make_address(a.net.address, none);
     check_pages(a, address.is_loopback());
     const std::optional<split::static_files> page = prepare_pages(a);
+    a.service.to = split::log::to_descriptor(STDERR_FILENO);
+    a.service.shared = split::open_store(a.store, a.anybody, a.service.to);
     prepare_state(a.service.state);
 
     if (a.insecure_plaintext) {
@@ -491,7 +507,6 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
         const auto alone = tensafe::serving::lock_folder(a.service.state);
         a.net.secure = split::prepare_certificate(a.service.state, a.hosts);
     }
-    a.service.to = split::log::to_descriptor(STDERR_FILENO);
     for (std::size_t i = 0; i < split::share_options.size(); ++i) {
         const std::optional<double>& share = a.service.allowed.shares[i];
         const char* const event = share.value_or(0) > 1

@@ -281,7 +281,7 @@ TEST_CASE("whatever is waited for, there is one time for it, from one answer to 
 }
 
 TEST_CASE("the first connection waits for a server that starts, and not for one that will never be right") {
-    for (const split::error_code code : {loading, draining, rate_limit}) {
+    for (const split::error_code code : {loading, draining, rate_limit, unavailable}) {
         scripted_server server;
         server.unreachable = 2;
         server.at_hello = split::refusal{code, "soon", {}, 700};
@@ -343,7 +343,7 @@ TEST_CASE_FIXTURE(connected,
             continue;
         }
         server.refusals.push_back(said(code, 70));
-        if (code == rate_limit || code == replayed) {
+        if (code == rate_limit || code == unavailable || code == replayed) {
             ask();  // it goes again by itself
             continue;
         }
@@ -382,8 +382,8 @@ TEST_CASE_FIXTURE(connected, "an error for another request is refused") {
 }
 
 TEST_CASE_FIXTURE(connected,
-                  "after a rate limit the client waits as long as the server says, with another number") {
-    server.refusals = {said(rate_limit, 250), said(rate_limit), said(rate_limit, 60'000)};
+                  "for a rate limit or a store the client waits as the server says, with another number") {
+    server.refusals = {said(rate_limit, 250), said(rate_limit), said(unavailable, 60'000)};
     ask();
     CHECK(server.waited == times{250, 100, 60'000});
     CHECK(server.numbers == numbers{1, 2, 3, 4});

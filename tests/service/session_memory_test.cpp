@@ -15,11 +15,13 @@ lora::adapter one_site() {
 
 /// A server on the folder of the counts.
 struct counting_server : server {
-    explicit counting_server(const stored_counts& at, const split::limits& allowed = {})
+    explicit counting_server(const stored_counts& at, const split::limits& allowed = {},
+                             const std::shared_ptr<tensafe::serving::shared_counts>& shared = nullptr)
         : server(
               allowed,
               [&](auto& options) {
                   options.state = at.folder.path();
+                  options.shared = shared;
                   options.now = std::chrono::steady_clock::now;
               },
               one_site) {}
@@ -44,6 +46,28 @@ struct json_session : peer {
         return answer.frames().size() == 1 && std::holds_alternative<split::carried_message>(told(0));
     }
     encryption cipher;
+};
+
+/// What several servers count in, which may be away.
+struct store_of_one final : tensafe::serving::shared_counts {
+    std::span<const std::byte> key() const noexcept override { return bytes_of_key; }
+    void begin(const std::string&, entries_after) override {}
+    void end() noexcept override {}
+    std::vector<grant> reserve(std::span<const claim> claims) override {
+        if (is_away) {
+            throw tensafe::serving::unavailable_error("the store is away", std::chrono::milliseconds(70));
+        }
+        std::vector<grant> result;
+        for (const claim& each : claims) {
+            result.push_back({each.wanted, 0, 0});
+        }
+        return result;
+    }
+    void lower(std::span<const entry>) override {}
+    std::size_t servers() const noexcept override { return 1; }
+    bool is_up() const noexcept override { return !is_away; }
+    std::array<std::byte, 32> bytes_of_key{};
+    bool is_away = true;
 };
 
 }  // namespace
@@ -103,6 +127,27 @@ TEST_CASE_FIXTURE(stored_counts, "what a full disk cannot count is not answered,
     CHECK(to.held_bytes() == 0);
     s.resume();
     CHECK(s.ask(message, 1));  // its number was not used up
+    CHECK(s.used()[0] == to.bits_of_request());
+}
+
+TEST_CASE_FIXTURE(stored_counts,
+                  "what the store of several servers cannot count is unavailable, and its session goes on") {
+    const auto store = std::make_shared<store_of_one>();
+    counting_server to(*this, {}, store);
+    json_session s(to);
+    for (std::uint64_t number = 1; number < 200; ++number) {  // nobody's error
+        const auto message = s.cipher.ask(number, 0, std::vector<float>(64, 1.0F)).message;
+        REQUIRE_FALSE(s.ask(message, number));
+        const auto said = s.told_as<split::refusal>(0);
+        REQUIRE(said.code == split::error_code::unavailable);
+        CHECK(said.retry_after_ms == 70);
+        CHECK(said.message == "request: the store is away; come again in 70 ms");
+    }
+    CHECK(s.used()[0] == 0);
+    CHECK(contains(to.of->metrics_text(), "\ntensafe_store_up 0\n"));
+    store->is_away = false;
+    CHECK(contains(to.of->metrics_text(), "\ntensafe_store_up 1\n"));
+    CHECK(s.ask(s.cipher.ask(200, 0, std::vector<float>(64, 1.0F)).message, 200));
     CHECK(s.used()[0] == to.bits_of_request());
 }
 

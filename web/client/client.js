@@ -5,7 +5,7 @@
 /** The codes of a server's errors (docs/service.md): session::refusal has the first ones, in its order. */
 export const codes = ["replayed", "unknown_block", "block_limit", "query_limit", "rate_limit", "malformed",
   "parameter_mismatch", "unsupported_version", "unknown_adapter", "not_authorised", "resume_failed", "too_large", "draining",
-  "loading", "internal"];
+  "loading", "unavailable", "internal"];
 /** The kinds of errors that exports.hpp tells apart, by their numbers. Larger ones are what a call was told. */
 const kinds = ["", "parameter", "range", "encoding", "format", "memory", "query_limit"];
 
@@ -21,6 +21,8 @@ export class TensafeError extends Error {
     /** @type {(Float32Array[] | undefined)[]} */
     this.answered = [];
   }
+  /** Whether the same may be asked later. */
+  get isForNow() { return this.code === "rate_limit" || this.code === "unavailable"; }
 }
 
 /** @type {(holds: unknown, code: string, message: string) => asserts holds} */
@@ -170,7 +172,8 @@ export class Client {
   /** @param {number} number @param {TensafeError} why */
   refused(number, why) {
     const which = this.#engine.told.push(why) - 1;
-    this.#engine.call("refused", [BigInt(number), codes.indexOf(why.code), why.retryAfter ?? -1, which]);
+    const code = codes.indexOf(why.isForNow ? "rate_limit" : why.code);
+    this.#engine.call("refused", [BigInt(number), code, why.retryAfter ?? -1, which]);
   }
   get status() {
     const [isOver, answered, awaitsReply, heldFor, left, badStates] = new Float64Array(this.#engine.call("status").buffer);

@@ -291,7 +291,7 @@ export class Session {
           client.take(answer);
         } else {
           client.refused(/** @type {number} */ (answer.number), answer);
-          if (answer.code === "rate_limit") {
+          if (answer.isForNow) {
             limited = answer;
           } else {
             this.#options.report(answer.message);
@@ -353,7 +353,7 @@ export class Session {
       } catch (error) {
         this.#drop();
         this.#checkOpen();
-        if (!(error instanceof TensafeError && [...mayComeBack, "rate_limit"].includes(error.code))) {
+        if (!(error instanceof TensafeError && (mayComeBack.includes(error.code) || error.isForNow))) {
           throw error;
         }
         this.#options.report(error.message);

@@ -196,6 +196,7 @@ const hostile = (says) => class extends Watched {
 };
 
 for (const [says, code] of [[{ code: "rate_limit", retry_after_ms: 1 }, "rate_limit"], [undefined, "lost"],
+  [{ code: "unavailable", retry_after_ms: 1 }, "unavailable"],
   [{ code: "unknown_block" }, "unknown_block"], [{ code: "replayed" }, "replayed"]]) {
   test(`a server that says ${says?.code ?? "nothing"} for ever costs the total time at most`, async () => {
     const session = await connect(server.url, { adapter: "qwen", WebSocket: hostile(says), totalLimit: 1_500, stepLimit: 400 });

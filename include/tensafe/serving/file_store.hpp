@@ -9,6 +9,7 @@
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/serving/query_limits.hpp>
+#include <tensafe/serving/shared_counts.hpp>
 #include <tensafe/session/store.hpp>
 #include <tensafe/wire/checksum.hpp>
 
@@ -19,6 +20,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -67,6 +69,10 @@ inline io::owned_descriptor lock_folder(const std::filesystem::path& folder) {
 /// Memory is taken only for what was asked: a row for each adapter, client and tenant, with a number for each
 /// group. A request that failed leaves a number of 0 and what was reserved for it.
 ///
+/// Several servers count for one limit in a shared_counts: there it is reserved before it is in the file.
+/// Their rows are named under its key; in place of `usage_key` the folder has `server_id`, by which the store
+/// knows this server. What a server reserved and did not use yet is of its own, and counts with the others.
+///
 /// Thread-safe: requests share a lock under which numbers are only looked up and added.
 class query_counts {
   public:
@@ -85,7 +91,14 @@ class query_counts {
     /// @throws io_error as lock_folder, or if a file cannot be read or written; format_error for files that
     ///         are not ours or were changed, or for one without the other: nothing begins anew by itself,
     ///         since a count that is lost is a limit that is lost
-    explicit query_counts(std::filesystem::path folder, when_full full = when_full::refuse);
+    /// @param shared  null: this server counts alone
+    explicit query_counts(std::filesystem::path folder, when_full full = when_full::refuse,
+                          shared_counts* shared = nullptr);
+    ~query_counts() {
+        if (shared_ != nullptr) {
+            shared_->end();
+        }
+    }
 
     /// The names of the rows that one client's requests to one adapter count in, by scope.
     using account = std::array<std::string, 3>;
@@ -105,58 +118,91 @@ class query_counts {
 
     /// Returns how many bits are reserved at once for requests of `bits` bits where `used` bits are counted:
     /// a 32nd of the limit or half of what is left of it, whichever is less, and at least one request; or 64
-    /// requests where there is no limit. So crashes near the limit do not end an adapter.
+    /// requests where there is no limit. So crashes near the limit do not end an adapter. Of several servers
+    /// each takes its part of that.
     static std::uint64_t chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit,
-                               std::uint64_t used);
+                               std::uint64_t used, std::size_t servers = 1);
 
     /// Counts bits in all rows of an account, or in none if one of them would pass its limit.
     /// @param counts  if false, nothing is counted, and the outcome says whether a limit would be passed
-    /// @throws io_error if nothing is reserved any more and no more can be; nothing is counted then
+    /// @throws io_error or unavailable_error if nothing is reserved any more and no more can be; nothing is
+    ///         counted then
     outcome add(const account& rows, std::size_t group, std::uint64_t bits,
                 const of_each_scope<std::uint64_t>& limits, bool counts = true);
     /// Takes back bits of a request that was not answered.
     void take_back(const account& rows, std::size_t group, std::uint64_t bits) noexcept;
     /// Lowers the numbers of a row, by `bits[group]` or to 0, for an administrator who knows that so much was
-    /// counted by crashes and never answered. The file has it before this returns.
+    /// counted by crashes and never answered. The file has it before this returns. Of several servers it is
+    /// the number of this one.
     /// @return by how much they were lowered
-    /// @throws io_error if the file cannot be written; the counts stay
+    /// @throws io_error if the file cannot be written; the counts stay. unavailable_error if it has them, and
+    ///         the other servers hear of it with the next request
     std::vector<std::uint64_t> give_back(const std::string& name, std::vector<std::uint64_t> bits);
-    /// Returns the bits that were counted, by scope.
-    std::array<std::uint64_t, 3> used(const account& rows, std::size_t group) const;
+    /// Returns the bits that were counted, by scope; those of other servers are as last heard.
+    /// @param of_others  if false, this server's alone
+    std::array<std::uint64_t, 3> used(const account& rows, std::size_t group, bool of_others = true) const;
     /// Returns the number of rows of all scopes.
     std::size_t rows() const;
 
     /// Writes the counts themselves in the place of what is reserved, and stops reserving ahead. A server
     /// calls it last.
-    /// @throws io_error if that cannot be done; what was reserved stays reserved
+    /// @throws io_error or unavailable_error if that cannot be done; what was reserved stays reserved
     void save();
 
   private:
     struct number {
         std::uint64_t count = 0;
         std::uint64_t reserved = 0;  ///< of it, in the file
+        // Of several servers:
+        std::uint64_t others = 0;  ///< count of the others, as they were
+        std::chrono::steady_clock::time_point heard{};
+        std::uint64_t asked = 0;  ///< as of shared_counts::entry
+        std::uint64_t lost = 0;   ///< within the count: what the store alone knew
+    };
+    /// What is to be reserved.
+    struct want {
+        std::uint64_t bits = 0;
+        std::uint64_t least = 0;  ///< of it, that somebody waits for
+        std::uint64_t had = 0;    ///< in the file, as the store was told
+        std::optional<std::uint64_t> limit;
     };
     using row = std::map<std::size_t, number>;  // by group
     using place = std::pair<std::string, std::size_t>;
 
+    void make_files() const;
+    /// To count bits in all rows.
+    struct attempt {
+        bool must_wait = false;
+        std::uint64_t bits = 0;               ///< that were counted
+        std::array<std::uint64_t, 3> ends{};  ///< the counts then, without what was lost
+        std::size_t evictions = 0;            ///< as of then
+    };
+    outcome count(const account& rows, std::size_t group, std::uint64_t bits,
+                  const of_each_scope<std::uint64_t>& limits, bool counts, attempt& made);
+    bool is_reserved(const account& rows, std::size_t group, const attempt& made);
     std::size_t read(std::string_view text);
     bool read_rows(std::string_view text);
     number& at(const std::string& name, std::size_t group);
     bool evict();
+    std::vector<shared_counts::grant> ask(std::map<place, want>& wanted);
+    std::vector<shared_counts::entry> entries_after(const std::string& last, bool of_lowered = false);
     void reserve();
+    void append(std::string_view rows);
     void reserve_ahead(const std::stop_token& stop);
     void rewrite(bool exact, const std::string& lowered = {}, std::span<const std::uint64_t> by = {});
 
     std::filesystem::path folder_;
     io::owned_descriptor lock_;
     when_full full_;
+    shared_counts* shared_;
     memory::secret_buffer<std::byte> key_;
 
     mutable std::mutex mutex_;
     std::map<std::string, row, std::less<>> counts_;  // by letter of the scope and hex of the hash
     std::size_t numbers_ = 0;
-    std::map<place, std::uint64_t> wanted_;  // to be reserved; more than is
-    bool has_work_ = false;                  // for the thread
+    std::size_t evictions_ = 0;
+    std::map<place, want> wanted_;  // more than is reserved
+    bool has_work_ = false;         // for the thread
     std::condition_variable_any work_;
 
     std::mutex disk_;  // before mutex_; of all below
@@ -180,6 +226,7 @@ inline constexpr std::string_view letters = "cta";
 inline constexpr std::size_t hash_digits = 64;
 inline constexpr std::size_t name_length = 1 + hash_digits;
 inline constexpr std::size_t key_bytes_of_hash = 32;
+inline constexpr std::size_t server_id_bytes = 16;
 /// Sums stay far from 2^64.
 inline constexpr std::uint64_t most_bits = std::uint64_t{1} << 62;
 /// Of one number, its checksum, name and line break included.
@@ -236,30 +283,6 @@ inline io::owned_descriptor open_or_throw(const std::filesystem::path& path, int
     return opened;
 }
 
-/// Both files are there or neither: a count without its key, or a key without its counts, is a limit that was
-/// lost. Where a first start ended between the two, nothing was counted yet.
-inline void make_files(const std::filesystem::path& folder) {
-    const std::filesystem::path key = folder / "usage_key";
-    const std::filesystem::path usage = folder / "usage";
-    const bool has_key = std::filesystem::exists(std::filesystem::symlink_status(key));
-    const bool has_usage = std::filesystem::exists(std::filesystem::symlink_status(usage));
-    require<format_error>(
-        has_key == has_usage || (!has_key && is_empty_table(io::read_file<std::string>(usage, longest_file))),
-        {in_quotes((has_key ? usage : key).native()), ": is missing, but ",
-         in_quotes((has_key ? key : usage).native()),
-         " is there: expected both or neither. Bring it back, or remove the other one to begin every query "
-         "limit anew"});
-    if (!has_key) {
-        random::seed fresh = random::fresh_seed();
-        const memory::wipe_guard guard(fresh);
-        const auto made = std::as_bytes(std::span(fresh.bytes));
-        const std::string nothing = empty_table(sum_of_key(made));
-        io::replace_file(usage, std::as_bytes(std::span(nothing)));
-        io::force_folder_of(usage);  // before the key
-        io::create_private_file(key, made);
-    }
-}
-
 /// A number at the beginning of a text, which then begins behind it.
 inline std::optional<std::uint64_t> take_number(std::string_view& text) {
     std::uint64_t value = 0;
@@ -291,12 +314,18 @@ auto find(Counts& counts, const std::string& name, std::size_t group)
 
 }  // namespace detail
 
-inline query_counts::query_counts(std::filesystem::path folder, when_full full)
-    : folder_(std::move(folder)), lock_(lock_folder(folder_)), full_(full) {
-    io::remove_partial_files(folder_, {"usage", "usage_key"});
-    detail::make_files(folder_);
+inline query_counts::query_counts(std::filesystem::path folder, when_full full, shared_counts* shared)
+    : folder_(std::move(folder)), lock_(lock_folder(folder_)), full_(full), shared_(shared) {
+    io::remove_partial_files(folder_, {"usage", "usage_key", "server_id"});
+    make_files();
     const std::filesystem::path key = folder_ / "usage_key";
-    key_ = io::read_private_file(key, detail::key_bytes_of_hash);
+    if (shared_ == nullptr) {
+        key_ = io::read_private_file(key, detail::key_bytes_of_hash);
+    } else {
+        const auto given = shared_->key();
+        key_ = memory::secret_buffer<std::byte>(given.size());
+        std::copy(given.begin(), given.end(), key_.data());
+    }
     require<format_error>(key_.size() == detail::key_bytes_of_hash,
                           {in_quotes(key.native()), ": got ", key_.size(), " bytes, expected a key of ",
                            detail::key_bytes_of_hash});
@@ -308,7 +337,51 @@ inline query_counts::query_counts(std::filesystem::path folder, when_full full)
     if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
         io::throw_io_error(usage, "take a torn line from", errno);
     }
+    if (shared_ != nullptr) {
+        const auto id = io::read_private_file(folder_ / "server_id", 2 * detail::server_id_bytes);
+        const std::string text(reinterpret_cast<const char*>(id.data()), id.size());
+        static_cast<void>(keystore::from_hex<detail::server_id_bytes>(text, "server_id"));
+        shared_->begin(text, [this](const std::string& last) {
+            const std::lock_guard after_what_is_granted(disk_);
+            return entries_after(last);
+        });
+    }
     ahead_ = std::jthread([this](const std::stop_token& stop) { reserve_ahead(stop); });
+}
+
+/// Both files are there or neither: a count without its key, or a key without its counts, is a limit that was
+/// lost. Where a first start ended between the two, nothing was counted yet.
+inline void query_counts::make_files() const {
+    const bool is_alone = shared_ == nullptr;
+    const std::filesystem::path key = folder_ / (is_alone ? "usage_key" : "server_id");
+    const std::filesystem::path other = folder_ / (is_alone ? "server_id" : "usage_key");
+    const std::filesystem::path usage = folder_ / "usage";
+    const auto is_there = [](const std::filesystem::path& path) {
+        return std::filesystem::exists(std::filesystem::symlink_status(path));
+    };
+    require<format_error>(
+        !is_there(other),
+        {in_quotes(other.native()), ": this folder's server counted ", is_alone ? "with others" : "alone",
+         ", expected one that counts ", is_alone ? "alone" : "with others", ": give each its own folder"});
+    const bool has_key = is_there(key);
+    const bool has_usage = is_there(usage);
+    require<format_error>(
+        has_key == has_usage ||
+            (!has_key && detail::is_empty_table(io::read_file<std::string>(usage, detail::longest_file))),
+        {in_quotes((has_key ? usage : key).native()), ": is missing, but ",
+         in_quotes((has_key ? key : usage).native()),
+         " is there: expected both or neither. Bring it back, or remove the other one to begin every query "
+         "limit anew"});
+    if (!has_key) {
+        random::seed fresh = random::fresh_seed();
+        const memory::wipe_guard guard(fresh);
+        const auto made = std::as_bytes(std::span(fresh.bytes));
+        const std::string nothing = detail::empty_table(detail::sum_of_key(is_alone ? made : shared_->key()));
+        io::replace_file(usage, std::as_bytes(std::span(nothing)));
+        io::force_folder_of(usage);  // before the key
+        const std::string id = keystore::hex(made.first<detail::server_id_bytes>());
+        io::create_private_file(key, is_alone ? made : std::as_bytes(std::span(id)));
+    }
 }
 
 /// How much of it is whole: behind the table the last line may be torn, and no answer stands on that one.
@@ -401,74 +474,127 @@ inline query_counts::number& query_counts::at(const std::string& name, std::size
 }
 
 inline std::uint64_t query_counts::chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit,
-                                         std::uint64_t used) {
-    return limit ? std::max(std::min(*limit / 32, (*limit - std::min(used, *limit)) / 2), bits) : 64 * bits;
+                                         std::uint64_t used, std::size_t servers) {
+    return limit ? std::max(std::min(*limit / 32, (*limit - std::min(used, *limit)) / 2) / servers, bits)
+                 : 64 * bits;
 }
 
 inline query_counts::outcome query_counts::add(const account& rows, std::size_t group, std::uint64_t bits,
                                                const of_each_scope<std::uint64_t>& limits, bool counts) {
-    bool must_wait = false;
-    bool wants_more = false;
-    {
-        const std::lock_guard lock(mutex_);
-        bool is_new_row = false;
-        bool is_new = false;
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            const number* const known = detail::find(counts_, rows[i], group);
-            const std::uint64_t after = (known == nullptr ? 0 : known->count) + bits;
-            if (limits[i] && after > *limits[i]) {
-                return {outcome::limit_reached, static_cast<scope>(i), after};
-            }
-            is_new_row = is_new_row || !counts_.contains(rows[i]);
-            is_new = is_new || known == nullptr;
-        }
-        if (!counts) {
-            return {};
-        }
-        while ((is_new_row && counts_.size() + rows.size() > most_rows) ||
-               (is_new && numbers_ + rows.size() > most_numbers)) {
-            if (full_ == when_full::refuse || !evict()) {  // may evict this client too
-                return {outcome::no_room};
+    for (;;) {
+        attempt made;
+        const outcome result = count(rows, group, bits, limits, counts, made);
+        if (made.must_wait) {
+            try {
+                reserve();
+            } catch (...) {
+                take_back(rows, group, made.bits);
+                throw;
             }
         }
-        // What may throw comes before anything is counted.
-        std::array<number*, 3> numbers{};
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            if (i > 0 && rows[i] == rows[i - 1]) {
-                continue;  // a client that is its own tenant
-            }
-            number& of = at(rows[i], group);
-            numbers[i] = &of;
-            const auto ahead = [&](std::uint64_t more) {
-                return std::min(of.count + bits + more, limits[i].value_or(detail::most_bits));
-            };
-            const std::uint64_t whole = chunk(bits, limits[i], of.count + bits);
-            if (ahead(whole / 2) > of.reserved) {
-                std::uint64_t& wanted = wanted_[{rows[i], group}];
-                if (ahead(whole / 2) > wanted) {
-                    wanted = ahead(whole);
-                    has_work_ = wants_more = true;
-                }
-            }
-            must_wait = must_wait || of.count + bits > of.reserved;
-        }
-        for (number* const of : numbers) {
-            if (of != nullptr) {
-                of->count += bits;
-            }
+        // Where others have the rest by now, or had it, it begins again and sees it.
+        if (!made.must_wait || (made.bits > 0 && is_reserved(rows, group, made))) {
+            return result;
         }
     }
-    if (must_wait) {
-        try {
-            reserve();
-        } catch (...) {
-            take_back(rows, group, bits);
-            throw;
+}
+
+/// As add, but that it may have to be reserved yet.
+inline query_counts::outcome query_counts::count(const account& rows, std::size_t group, std::uint64_t bits,
+                                                 const of_each_scope<std::uint64_t>& limits, bool counts,
+                                                 attempt& made) {
+    const std::lock_guard lock(mutex_);
+    bool is_new_row = false;
+    bool is_new = false;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const number* const known = detail::find(counts_, rows[i], group);
+        const std::uint64_t others = known == nullptr ? 0 : known->others;
+        const std::uint64_t after = (known == nullptr ? 0 : known->count) + others + bits;
+        if (limits[i] && after > *limits[i]) {
+            constexpr auto is_old = std::chrono::seconds(1);
+            if (after - others > *limits[i] || std::chrono::steady_clock::now() - known->heard < is_old) {
+                return {outcome::limit_reached, static_cast<scope>(i), after};
+            }
+            wanted_[{rows[i], group}].limit = limits[i];
+            made.must_wait = true;  // to hear what they have
+            return {};
         }
-    } else if (wants_more) {
+        is_new_row = is_new_row || !counts_.contains(rows[i]);
+        is_new = is_new || known == nullptr;
+    }
+    if (!counts) {
+        return {};
+    }
+    while ((is_new_row && counts_.size() + rows.size() > most_rows) ||
+           (is_new && numbers_ + rows.size() > most_numbers)) {
+        if (full_ == when_full::refuse || !evict()) {  // may evict this client too
+            return {outcome::no_room};
+        }
+    }
+    // What may throw comes before anything is counted.
+    bool wants_more = false;
+    std::array<number*, 3> numbers{};
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (i > 0 && rows[i] == rows[i - 1]) {
+            continue;  // a client that is its own tenant
+        }
+        number& of = at(rows[i], group);
+        numbers[i] = &of;
+        std::optional<std::uint64_t> limit = limits[i];
+        if (i == 0 && rows[1] == rows[0] && limits[1]) {
+            limit = std::min(limit.value_or(*limits[1]), *limits[1]);
+        }
+        const auto ahead = [&](std::uint64_t more) {
+            return std::min(of.count + bits + more, limit.value_or(detail::most_bits) - of.others);
+        };
+        const std::size_t servers = shared_ == nullptr ? 1 : shared_->servers();
+        const std::uint64_t whole = chunk(bits, limit, of.count + of.others + bits, servers);
+        const bool waits = of.count + bits > of.reserved;
+        if (ahead(whole / 2) > of.reserved) {
+            want& wanted = wanted_[{rows[i], group}];
+            wanted.limit = limit;
+            wanted.least = std::max(wanted.least, waits ? of.count + bits : 0);
+            if (ahead(whole / 2) > wanted.bits) {
+                wanted.bits = ahead(whole);
+                has_work_ = wants_more = true;
+            }
+        }
+        made.must_wait = made.must_wait || waits;
+    }
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (numbers[i] != nullptr) {
+            numbers[i]->count += bits;
+            made.ends[i] = numbers[i]->count - numbers[i]->lost;
+        }
+    }
+    made.bits = bits;
+    made.evictions = evictions_;
+    if (wants_more && !made.must_wait) {
         work_.notify_one();
     }
     return {};
+}
+
+/// Whether all that an attempt counted is reserved; else it is taken back.
+inline bool query_counts::is_reserved(const account& rows, std::size_t group, const attempt& made) {
+    const std::lock_guard lock(mutex_);
+    if (shared_ == nullptr || made.evictions != evictions_) {
+        return shared_ == nullptr;  // who was evicted may be there anew: rather too much is counted
+    }
+    std::array<number*, 3> numbers{};
+    bool result = true;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (i == 0 || rows[i] != rows[i - 1]) {
+            numbers[i] = detail::find(counts_, rows[i], group);
+            result = result && made.ends[i] + numbers[i]->lost <= numbers[i]->reserved;
+        }
+    }
+    for (number* const of : numbers) {
+        if (!result && of != nullptr) {
+            of->count -= std::min(of->count, made.bits);
+        }
+    }
+    return result;
 }
 
 /// Several at once, or with a full table each new client would cost a walk through all of it. Whether there
@@ -489,6 +615,7 @@ inline bool query_counts::evict() {
     if (order.empty()) {
         return false;
     }
+    ++evictions_;
     const auto dropped = static_cast<std::ptrdiff_t>(order.size() / 16 + 1);
     std::nth_element(order.begin(), order.begin() + (dropped - 1), order.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -533,27 +660,37 @@ inline std::vector<std::uint64_t> query_counts::give_back(const std::string& nam
         }
         throw;
     }
-    const std::lock_guard lock(mutex_);
-    for (std::size_t group = 0; group < bits.size(); ++group) {
-        number* const of = detail::find(counts_, name, group);
-        if (of == nullptr || of->reserved < bits[group]) {
-            continue;  // evicted meanwhile, and may be there anew
+    std::vector<shared_counts::entry> lowered;
+    {
+        const std::lock_guard lock(mutex_);
+        for (std::size_t group = 0; group < bits.size(); ++group) {
+            number* const of = detail::find(counts_, name, group);
+            if (of == nullptr || of->reserved < bits[group]) {
+                continue;  // evicted meanwhile, and may be there anew
+            }
+            of->reserved -= bits[group];
+            of->count -= std::min(of->count, bits[group]);
+            if (const auto wanted = wanted_.find({name, group}); wanted != wanted_.end()) {
+                for (std::uint64_t* const more : {&wanted->second.bits, &wanted->second.least}) {
+                    *more -= std::min(*more, bits[group]);
+                }
+            }
+            lowered.push_back({name, group, of->reserved, of->asked});
         }
-        of->reserved -= bits[group];
-        of->count -= std::min(of->count, bits[group]);
-        if (const auto wanted = wanted_.find({name, group}); wanted != wanted_.end()) {
-            wanted->second -= bits[group];
-        }
+    }
+    if (shared_ != nullptr) {
+        shared_->lower(lowered);
     }
     return bits;
 }
 
-inline std::array<std::uint64_t, 3> query_counts::used(const account& rows, std::size_t group) const {
+inline std::array<std::uint64_t, 3> query_counts::used(const account& rows, std::size_t group,
+                                                       bool of_others) const {
     const std::lock_guard lock(mutex_);
     std::array<std::uint64_t, 3> result{};
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const number* const of = detail::find(counts_, rows[i], group);
-        result[i] = of == nullptr ? 0 : of->count;
+        result[i] = of == nullptr ? 0 : of->count + (of_others ? of->others : 0);
     }
     return result;
 }
@@ -576,6 +713,46 @@ inline void query_counts::reserve_ahead(const std::stop_token& stop) {
     }
 }
 
+/// Asks the store of several servers. `asked` comes first: a reply may be lost.
+inline std::vector<shared_counts::grant> query_counts::ask(std::map<place, want>& wanted) {
+    std::vector<shared_counts::claim> claims;
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto& [of, bits] : wanted) {
+            number none;
+            number* const found = detail::find(counts_, of.first, of.second);
+            number& known = found == nullptr ? none : *found;
+            const std::uint64_t asked = std::max(known.asked, known.reserved);
+            const std::uint64_t limit = bits.limit.value_or(shared_counts::most_bits);
+            bits.had = known.reserved;
+            bits.bits = std::max(bits.bits, known.reserved);
+            known.asked = std::max(asked, bits.bits);
+            claims.push_back({{of.first, of.second, known.reserved, asked},
+                              bits.least,
+                              bits.bits,
+                              std::min(limit, shared_counts::most_bits)});
+        }
+    }
+    return shared_->reserve(claims);
+}
+
+/// Of whole rows, behind this one; or of all that the store may have more of than the file.
+inline std::vector<shared_counts::entry> query_counts::entries_after(const std::string& last,
+                                                                     bool of_lowered) {
+    constexpr std::size_t enough = 256;
+    std::vector<shared_counts::entry> result;
+    const std::lock_guard lock(mutex_);
+    for (auto each = counts_.upper_bound(last);
+         each != counts_.end() && (of_lowered || result.size() < enough); ++each) {
+        for (const auto& [group, of] : each->second) {
+            if (of_lowered ? of.asked > of.reserved : of.reserved > 0) {
+                result.push_back({each->first, group, of.reserved, std::max(of.asked, of.reserved)});
+            }
+        }
+    }
+    return result;
+}
+
 /// Appends what is wanted, also by others, as one line.
 inline void query_counts::reserve() {
     const std::lock_guard one_at_a_time(disk_);
@@ -590,10 +767,45 @@ inline void query_counts::reserve() {
     if (usage_.get() < 0 || length_ > longest_) {
         rewrite(false);
     }
-    std::string rows;
-    for (const auto& [of, bits] : now) {
-        rows.append(" ").append(of.first).append(detail::number_text(of.second, bits));
+    std::vector<shared_counts::grant> granted;
+    if (shared_ != nullptr) {
+        granted = ask(now);
+    } else {
+        for (const auto& [of, wanted] : now) {
+            granted.push_back({wanted.bits});
+        }
     }
+    std::string rows;
+    auto got = granted.begin();
+    for (const auto& [of, wanted] : now) {
+        if (got->granted > wanted.had) {
+            rows.append(" ").append(of.first).append(detail::number_text(of.second, got->granted));
+        }
+        ++got;
+    }
+    if (!rows.empty()) {
+        append(rows);
+    }
+    const std::lock_guard lock(mutex_);
+    got = granted.begin();
+    for (const auto& [of, bits] : now) {
+        number* const known = detail::find(counts_, of.first, of.second);
+        if (known != nullptr && (shared_ == nullptr || known->asked >= bits.bits)) {
+            known->count += got->lost;
+            known->lost += got->lost;
+            known->reserved = std::max(known->reserved, got->granted);
+            known->others = got->others;
+            known->heard = std::chrono::steady_clock::now();
+        }  // else it was evicted, and may be there anew
+        if (const auto wanted = wanted_.find(of);
+            wanted != wanted_.end() && wanted->second.bits <= bits.bits) {
+            wanted_.erase(wanted);
+        }
+        ++got;
+    }
+}
+
+inline void query_counts::append(std::string_view rows) {
     std::string line;
     std::uint32_t sum = sum_;
     detail::add_line(line, sum, rows);
@@ -606,15 +818,6 @@ inline void query_counts::reserve() {
     }
     length_ += line.size();
     sum_ = sum;
-    const std::lock_guard lock(mutex_);
-    for (const auto& [of, bits] : now) {
-        if (number* const known = detail::find(counts_, of.first, of.second)) {
-            known->reserved = std::max(known->reserved, bits);
-        }
-        if (const auto wanted = wanted_.find(of); wanted != wanted_.end() && wanted->second <= bits) {
-            wanted_.erase(wanted);
-        }
-    }
 }
 
 /// A slice at a time: requests go on meanwhile, and evictions. What is reserved stays: who reserves is here.
@@ -662,6 +865,9 @@ inline void query_counts::save() {
     ahead_ = {};
     const std::lock_guard one_at_a_time(disk_);
     rewrite(true);
+    if (shared_ != nullptr) {
+        shared_->lower(entries_after({}, true));
+    }
 }
 
 /// The store of a session::server_session that counts in a query_counts, which all sessions of a server

@@ -19,6 +19,7 @@
 
 #include "base64.hpp"
 #include "client_list.hpp"
+#include "fleet/listed_adapters.hpp"
 
 namespace split {
 
@@ -72,12 +73,11 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
 }  // namespace
 
 admin::admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
-             bool token_stays_secret, std::function<void()> drain, listed_adapters* listed)
+             bool token_stays_secret, std::function<void()> drain)
     : of_(of),
       root_(root.empty() ? std::move(root) : std::filesystem::canonical(root)),
       token_stays_secret_(token_stays_secret),
       drain_(std::move(drain)),
-      listed_(listed),
       token_digest_(digest_of(read_or_make_token(state / "admin_token"))),
       metrics_digest_(digest_of(read_or_make_token(state / "metrics_token"))) {}
 
@@ -99,12 +99,9 @@ http_response admin::answer(const net::http_request& request) {
         return problem(405, "expected GET");
     }
     if (request.target == "/healthz") {
-        const auto [done, all, failure] = of_.loads().at_start();
-        const std::string missing = listed_ == nullptr ? std::string() : listed_->missing();
+        const std::string missing = of_.missing();
         return of_.leaving()      ? http_response{503, "draining\n"}
                : !missing.empty() ? http_response{503, "loading: " + missing + "\n"}
-               : done < all       ? http_response{503, tensafe::text_of({"loading: ", done, " of ", all,
-                                                                         " adapters are served\n"})}
                                   : http_response{200, "ok\n"};
     }
     if (!is_metrics && request.target.compare(0, 7, "/admin/") != 0) {
@@ -134,6 +131,8 @@ http_response admin::answer(const net::http_request& request) {
     }
     try {
         return administer(request);
+    } catch (const tensafe::serving::unavailable_error& e) {
+        return problem(503, e.what());
     } catch (const tensafe::error& e) {
         return problem(400, e.what());
     }
@@ -230,8 +229,8 @@ http_response admin::begin_load(const std::string& name, const std::string& body
         return problem(503, "this server stops");
     }
     const std::string& directory = member->text;
-    if (listed_ != nullptr) {
-        listed_->put(name, directory);
+    if (of_.listed() != nullptr) {
+        of_.listed()->put(name, directory);
         return json_response(202, {{"name", name}, {"state", "waiting"}});
     }
     static_cast<void>(folder_below(root_, directory));  // said at once
@@ -294,10 +293,10 @@ http_response admin::give_back(const std::string& name, const net::http_request&
 }
 
 http_response admin::remove(const std::string& name) {
-    if (listed_ != nullptr && !listed_->remove(name)) {
-        return problem(404, "no adapter has the name " + tensafe::quote(name));
-    }
-    switch (listed_ != nullptr ? adapter_loader::outcome::done : of_.loads().remove(name)) {
+    const auto remove_listed = [&] {
+        return of_.listed()->remove(name) ? adapter_loader::outcome::done : adapter_loader::outcome::unknown;
+    };
+    switch (of_.listed() != nullptr ? remove_listed() : of_.loads().remove(name)) {
         case adapter_loader::outcome::begun:
             return problem(409, tensafe::quote(name) + " is packing: remove it when that is done");
         case adapter_loader::outcome::unknown:

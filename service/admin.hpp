@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "fleet/listed_adapters.hpp"
 #include "net/connection.hpp"
 #include "service.hpp"
 
@@ -25,12 +24,10 @@ class admin {
     /// @param token_stays_secret  whether nobody on the way sees what is sent: TLS, or this machine alone. If
     ///                            not, both are refused
     /// @param drain  begins to end the program, and returns at once
-    /// @param listed  loads adapters for several servers; null: for this one alone. Outlives this
     /// @throws tensafe::io_error or format_error for a token file that is not ours
     admin(
         service& of, const std::filesystem::path& state, std::filesystem::path root,
-        bool token_stays_secret = true, std::function<void()> drain = [] {},
-        listed_adapters* listed = nullptr);
+        bool token_stays_secret = true, std::function<void()> drain = [] {});
     admin(const admin&) = delete;
     admin& operator=(const admin&) = delete;
 
@@ -48,7 +45,6 @@ class admin {
     std::filesystem::path root_;
     const bool token_stays_secret_;
     const std::function<void()> drain_;
-    listed_adapters* const listed_;
     std::atomic<bool> drained_ = false;
     std::string token_digest_;
     std::string metrics_digest_;

@@ -25,7 +25,7 @@ struct service_figures {
     std::size_t sessions = 0;
     std::size_t pool_size = 0;
     std::size_t block_bytes = 0;
-    std::size_t loading = 0;  ///< adapters of the start that are not served yet
+    bool is_loading = false;  ///< something that should be served is not yet
     bool draining = false;
     std::uint64_t lines_lost = 0;  ///< of the log
     std::vector<adapter> adapters{};

@@ -11,6 +11,7 @@
 #include <malloc.h>
 #endif
 
+#include "fleet/listed_adapters.hpp"
 #include "session_protocol.hpp"
 
 namespace split {
@@ -159,11 +160,16 @@ tensafe::lora::adapter service::read_adapter(std::string_view name, const std::f
     return read;
 }
 
+std::string service::missing() const {
+    const auto [done, all, failure] = loads_.at_start();
+    return done < all           ? tensafe::text_of({done, " of ", all, " adapters are served"})
+           : listed_ != nullptr ? listed_->missing()
+                                : std::string();
+}
+
 std::string service::metrics_text() const {
-    const auto start = loads_.at_start();
-    service_figures now{
-        sessions_.size(), sessions_.pool_size(), sessions_.block_bytes(), start.all - start.done,
-        leaving(),        options_.to.lost()};
+    service_figures now{sessions_.size(), sessions_.pool_size(), sessions_.block_bytes(), !missing().empty(),
+                        leaving(),        options_.to.lost()};
     for (const auto& each : adapters_.entries()) {
         now.adapters.push_back({each.name, each.version, used_share(each.name)});
     }

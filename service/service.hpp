@@ -45,6 +45,8 @@ struct service_options {
     std::size_t packing_threads = 1;  ///< threads that load adapters
 };
 
+class listed_adapters;
+
 /// What all connections of a server share: the adapters, the sessions, the limits and the counters. Has no
 /// socket, and cannot hold a secret key or a hidden state: no type here can.
 ///
@@ -104,6 +106,13 @@ class service {
 
     /// When the certificate expires that newcomers are shown, in seconds since 1970: for metrics.
     void set_certificate_until(std::int64_t when) noexcept { counters_.certificate_until = when; }
+    /// The adapters are those of a list from now on; null: not any more. Not while connections come and go.
+    void use_list(listed_adapters* of_several) noexcept { listed_ = of_several; }
+    listed_adapters* listed() const noexcept { return listed_; }
+    /// What this server should serve and does not yet, for people: nobody should be sent here. Empty:
+    /// nothing.
+    std::string missing() const;
+
     /// The page for Prometheus.
     std::string metrics_text() const;
 
@@ -143,7 +152,8 @@ class service {
     std::atomic<std::uint64_t> connections_made_{0};
     std::atomic<std::size_t> pooled_{0};  ///< as of the last look, and what was made and taken since
     std::atomic<std::size_t> busy_{0};    ///< requests being answered
-    adapter_loader loads_;                ///< goes first: it uses the rest
+    listed_adapters* listed_ = nullptr;
+    adapter_loader loads_;  ///< goes first: it uses the rest
 };
 
 /// The folder of this name below the root, links followed.

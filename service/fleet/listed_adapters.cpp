@@ -12,12 +12,14 @@ namespace split {
 listed_adapters::listed_adapters(service& of, adapter_list& list, std::filesystem::path root,
                                  std::chrono::milliseconds period)
     : of_(of), list_(list), root_(std::move(root)) {
+    of_.use_list(this);
     if (period.count() > 0) {
         thread_ = std::jthread([this, period](const std::stop_token& stop) { follow(stop, period); });
     }
 }
 
 listed_adapters::~listed_adapters() {
+    of_.use_list(nullptr);
     thread_ = {};
     const std::lock_guard lock(heard_->mutex);
     heard_->is_over = true;

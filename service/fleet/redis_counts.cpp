@@ -320,6 +320,29 @@ void redis_counts::lower(std::span<const entry> entries) {
     }
 }
 
+std::vector<std::string> redis_counts::ask(const std::string& script, const std::vector<std::string>& keys,
+                                           const std::vector<std::string>& values) {
+    std::vector<std::string> whole;
+    for (const std::string& each : keys) {
+        whole.push_back(prefix_ + each);
+    }
+    const std::lock_guard lock(call_);
+    try {
+        tensafe::require<redis_error>(is_up_, {"the store is away"});
+        const redis_reply said = call(script, whole, values);
+        std::vector<std::string> texts;
+        for (std::size_t i = 0; i < said->elements; ++i) {
+            texts.push_back(text_at(said, i));
+        }
+        return texts;
+    } catch (const redis_error& e) {
+        if (is_up_) {
+            lost(e.what(), true);
+        }
+        throw unavailable_error("the store cannot be asked now", options_.renewal);
+    }
+}
+
 redis_reply redis_counts::call(std::string_view script, const std::vector<std::string>& keys,
                                const std::vector<std::string>& values) {
     tensafe::require<redis_error>(connection_.has_value(), {"there is no connection to the store"});

@@ -60,6 +60,15 @@ class redis_counts final : public tensafe::serving::shared_counts {
     std::size_t servers() const noexcept override { return servers_; }
     bool is_up() const noexcept override { return is_up_; }
 
+    /// This server's name, as of begin.
+    const std::string& server() const noexcept { return id_; }
+    /// Runs a script over the same connection, behind what all have in common: see redis_counts.cpp.
+    /// @param keys  without what all keys begin with
+    /// @return its texts
+    /// @throws unavailable_error
+    std::vector<std::string> ask(const std::string& script, const std::vector<std::string>& keys,
+                                 const std::vector<std::string>& values);
+
   private:
     void attend(const std::stop_token& stop);
     void renew();

@@ -9,7 +9,7 @@
 #include <utility>
 
 #if TENSAFE_REDIS
-#include "redis_counts.hpp"
+#include "redis_adapters.hpp"
 #endif
 
 namespace split {
@@ -38,16 +38,15 @@ std::string_view text_of(const tensafe::memory::secret_buffer<std::byte>& line) 
 
 }  // namespace
 
-std::shared_ptr<tensafe::serving::shared_counts> open_store(const store_options& options,
-                                                            [[maybe_unused]] bool rows_expire,
-                                                            [[maybe_unused]] const log& to) {
+opened_store open_store(const store_options& options, [[maybe_unused]] bool rows_expire,
+                        [[maybe_unused]] const log& to) {
     require<tensafe::parameter_error>(options.store.empty() == options.fleet_key.empty() &&
                                           (!options.store.empty() || options.password_file.empty()),
                                       {"got --store, --fleet-key or --store-password-file without the "
                                        "others, expected --store with --fleet-key FILE "
                                        "(openssl rand -hex 32 > FILE), the same on each server"});
     if (options.store.empty()) {
-        return nullptr;
+        return {};
     }
 #if TENSAFE_REDIS
     redis_counts_options made;
@@ -62,7 +61,8 @@ std::shared_ptr<tensafe::serving::shared_counts> open_store(const store_options&
     std::ranges::copy(key, made.key.data());
     made.rows_expire = rows_expire;
     made.to = to;
-    return std::make_shared<redis_counts>(std::move(made));
+    const auto counts = std::make_shared<redis_counts>(std::move(made));
+    return {counts, std::make_shared<redis_adapters>(counts)};
 #else
     throw tensafe::unsupported_error(
         "got --store, expected a build with a Redis client: install hiredis (Debian and Ubuntu: "

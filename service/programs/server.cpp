@@ -307,13 +307,13 @@ void serve(split::service& service, split::net::http_server& server, const sigse
         }
         service.expire_sessions();
         if (!is_ready) {
-            const auto [done, all, failure] = service.loads().at_start();
-            failed = failure;  // others were answered: their counts are saved first
-            is_ready = done == all;
+            failed = service.loads().at_start().failure;  // others were answered: their counts are saved
+            is_ready = service.missing().empty();
             if (is_ready) {
-                std::printf("serving %zu of %zu adapters\n", done, all);
+                const std::size_t count = service.adapters().entries().size();
+                std::printf("serving %zu of %zu adapters\n", count, count);
                 static_cast<void>(std::fflush(stdout));
-                service.to_log().line(split::log_level::info, "ready", {{"adapters", std::uint64_t{done}}});
+                service.to_log().line(split::log_level::info, "ready", {{"adapters", std::uint64_t{count}}});
             }
         }
     }
@@ -496,7 +496,12 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     check_pages(a, address.is_loopback());
     const std::optional<split::static_files> page = prepare_pages(a);
     a.service.to = split::log::to_descriptor(STDERR_FILENO);
-    a.service.shared = split::open_store(a.store, a.anybody, a.service.to);
+    const split::opened_store store = split::open_store(a.store, a.anybody, a.service.to);
+    require<parameter_error>(!store.adapters || (adapters.empty() && !a.adapter_root.empty()),
+                             {"got --store with --adapter, or without --adapter-root, expected "
+                              "--adapter-root: what several servers "
+                              "serve is on a list in the store, see tensafe-admin load"});
+    a.service.shared = store.counts;
     prepare_state(a.service.state);
 
     if (a.insecure_plaintext) {
@@ -521,6 +526,10 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     split::service service(a.service);
     service.set_certificate_until(a.net.secure ? a.net.secure->not_after : 0);
     log_memory(service.to_log(), a);
+    std::optional<split::listed_adapters> listed;
+    if (store.adapters) {
+        listed.emplace(service, *store.adapters, std::filesystem::canonical(a.adapter_root));
+    }
     split::admin admin(service, a.service.state, a.adapter_root,
                        !a.insecure_plaintext || address.is_loopback(),
                        [] { static_cast<void>(::kill(::getpid(), SIGTERM)); });

@@ -1,0 +1,158 @@
+#include "redis_adapters.hpp"
+
+#include <tensafe/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+namespace split {
+
+namespace {
+
+/// Around what a call does. KEYS: servers, adapters, versions. ARGV: the time until a version is due, then
+/// the call's. Of each name there is a text: its version, when it came, its directory, or none if it was
+/// removed, which is remembered for a day; whether it is due, or who packed it.
+constexpr const char* before = R"lua(
+local function stored(name)
+  local value = redis.call('HGET', KEYS[2], name)
+  return value and cjson.decode(value)
+end
+local function store(name, entry) redis.call('HSET', KEYS[2], name, cjson.encode(entry)) end
+local function change(name, directory)
+  local had = stored(name)
+  local version = redis.call('INCR', KEYS[3])
+  if had and had.version >= version then
+    version = had.version + 1
+    redis.call('SET', KEYS[3], version)
+  end
+  store(name, {version = version, at = now, directory = directory})
+end
+)lua";
+constexpr const char* after = R"lua(
+local live = {}
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local boot, till = server(all[i + 1])
+  if till > now then live[#live + 1] = all[i] end
+end
+local result = {}
+all = redis.call('HGETALL', KEYS[2])
+for i = 1, #all, 2 do
+  local name, entry = all[i], cjson.decode(all[i + 1])
+  if not entry.directory and now - entry.at > 86400000 then
+    redis.call('HDEL', KEYS[2], name)
+  else
+    if entry.directory and not entry.due then
+      entry.due = true
+      for _, each in ipairs(live) do entry.due = entry.due and (entry.packed or {})[each] == 1 end
+      entry.due = entry.due or now - entry.at >= tonumber(ARGV[1])
+      if entry.due then
+        entry.packed = nil
+        store(name, entry)
+      end
+    end
+    result[#result + 1] = name
+    result[#result + 1] = text(entry.version)
+    result[#result + 1] = not entry.directory and 'gone' or entry.due and 'due' or 'waiting'
+    result[#result + 1] = entry.directory or ''
+    result[#result + 1] = cjson.encode(entry)
+  end
+end
+return result
+)lua";
+
+/// ARGV: name, directory.
+constexpr const char* putting = "change(ARGV[2], ARGV[3])";
+/// ARGV: name.
+constexpr const char* removing = "change(ARGV[2])";
+/// ARGV: id, then names and versions.
+constexpr const char* noting_packed = R"lua(
+for i = 3, #ARGV, 2 do
+  local entry = stored(ARGV[i])
+  if entry and entry.directory and not entry.due and text(entry.version) == ARGV[i + 1] then
+    entry.packed = entry.packed or {}
+    entry.packed[ARGV[2]] = 1
+    store(ARGV[i], entry)
+  end
+end
+)lua";
+/// ARGV: names and their texts, as heard from a store that had more.
+constexpr const char* telling = R"lua(
+for i = 2, #ARGV, 2 do
+  local had, heard = stored(ARGV[i]), cjson.decode(ARGV[i + 1])
+  if not had or had.version < heard.version then
+    redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
+    if tonumber(redis.call('GET', KEYS[3]) or '0') < heard.version then redis.call('SET', KEYS[3], heard.version) end
+  end
+end
+)lua";
+
+}  // namespace
+
+std::vector<redis_adapters::change> redis_adapters::ask(std::string_view own,
+                                                        const std::vector<std::string>& values) {
+    std::vector<std::string> all{std::to_string(time_.count())};
+    all.insert(all.end(), values.begin(), values.end());
+    const std::vector<std::string> said =
+        store_->ask(std::string(before).append(own).append(after), {"servers", "adapters", "versions"}, all);
+    tensafe::require<tensafe::format_error>(said.size() % 5 == 0,
+                                            {"the list of adapters in the store is damaged"});
+    std::vector<change> result;
+    for (std::size_t i = 0; i < said.size(); i += 5) {
+        result.push_back({{said[i], std::stoull(said[i + 1]), said[i + 3], said[i + 2] == "due"},
+                          said[i + 2] == "gone",
+                          said[i + 4]});
+    }
+    std::ranges::sort(result, {}, [](const change& each) { return each.is.version; });
+    return result;
+}
+
+void redis_adapters::hear(const std::vector<std::string>& packed) {
+    std::vector<change> now = ask(noting_packed, packed);
+    std::vector<std::string> lost;
+    for (const change& before : heard_) {
+        const auto found =
+            std::ranges::find(now, before.is.name, [](const change& each) { return each.is.name; });
+        if (found == now.end() || found->is.version < before.is.version) {
+            lost.insert(lost.end(), {before.is.name, before.text});
+        }
+    }
+    heard_ = lost.empty() ? std::move(now) : ask(telling, lost);
+}
+
+void redis_adapters::put(const std::string& name, const std::string& directory) {
+    const std::lock_guard lock(mutex_);
+    hear({store_->server()});
+    heard_ = ask(putting, {name, directory});
+}
+
+bool redis_adapters::remove(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    hear({store_->server()});
+    const auto known = std::ranges::find(heard_, name, [](const change& each) { return each.is.name; });
+    if (known == heard_.end() || known->is_gone) {
+        return false;
+    }
+    heard_ = ask(removing, {name});
+    return true;
+}
+
+std::vector<listed_adapter> redis_adapters::look(
+    const std::vector<std::pair<std::string, std::uint64_t>>& packed) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> values{store_->server()};
+    for (const auto& [name, version] : packed) {
+        values.insert(values.end(), {name, std::to_string(version)});
+    }
+    hear(values);
+    std::vector<listed_adapter> result;
+    for (const change& each : heard_) {
+        if (!each.is_gone) {
+            result.push_back(each.is);
+        }
+    }
+    return result;
+}
+
+}  // namespace split

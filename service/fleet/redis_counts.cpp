@@ -96,29 +96,20 @@ end
 return result
 )lua";
 
-/// KEYS: rows. ARGV: id, then of each journaled, seconds to live or 0. Returns how many were raised.
-constexpr const char* replaying = R"lua(
+/// KEYS: rows. ARGV: id, then of each journaled, the most that may be lowered to it, seconds to live or 0.
+/// Returns how many were raised.
+constexpr const char* telling = R"lua(
 local raised = 0
 for k = 1, #KEYS do
-  local journaled, life = tonumber(ARGV[2 * k]), tonumber(ARGV[2 * k + 1])
-  if tonumber(redis.call('HGET', KEYS[k], ARGV[1]) or '0') < journaled then
+  local journaled, life = tonumber(ARGV[3 * k - 1]), tonumber(ARGV[3 * k + 1])
+  local had = tonumber(redis.call('HGET', KEYS[k], ARGV[1]) or '0')
+  if had < journaled or had <= tonumber(ARGV[3 * k]) then
     redis.call('HSET', KEYS[k], ARGV[1], text(journaled))
     if life > 0 then redis.call('EXPIRE', KEYS[k], life) end
-    raised = raised + 1
   end
+  if had < journaled then raised = raised + 1 end
 end
-return {'replayed', text(raised)}
-)lua";
-
-/// KEYS: rows. ARGV: id, then of each journaled, asked.
-constexpr const char* lowering = R"lua(
-for k = 1, #KEYS do
-  local journaled, had = tonumber(ARGV[2 * k]), tonumber(redis.call('HGET', KEYS[k], ARGV[1]) or '0')
-  if had > journaled and had <= tonumber(ARGV[2 * k + 1]) then
-    redis.call('HSET', KEYS[k], ARGV[1], text(journaled))
-  end
-end
-return {'lowered'}
+return {'told', text(raised)}
 )lua";
 
 /// Of what a script returned.
@@ -247,19 +238,25 @@ std::string redis_counts::renew_lease() {
 void redis_counts::replay() {
     std::uint64_t raised = 0;
     for (std::vector<entry> some = entries_({}); !some.empty(); some = entries_(some.back().row)) {
-        std::vector<std::string> keys;
-        std::vector<std::string> values{id_};
-        for (const entry& each : some) {
-            keys.push_back(key_of(each));
-            values.push_back(std::to_string(each.journaled));
-            values.push_back(life_of(each));
-        }
         const std::lock_guard lock(call_);
-        raised += number_at(call(replaying, keys, values), 1);
+        raised += tell(some, false);
     }
     if (raised > 0) {
         options_.to.line(log_level::warning, "store_behind", {{"numbers", raised}});
     }
+}
+
+/// @return how many numbers the store had less of
+std::uint64_t redis_counts::tell(std::span<const entry> entries, bool lowers) {
+    std::vector<std::string> keys;
+    std::vector<std::string> values{id_};
+    for (const entry& each : entries) {
+        keys.push_back(key_of(each));
+        values.push_back(std::to_string(each.journaled));
+        values.push_back(std::to_string(lowers ? each.asked : 0));
+        values.push_back(life_of(each));
+    }
+    return number_at(call(telling, keys, values), 1);
 }
 
 std::vector<redis_counts::grant> redis_counts::reserve(std::span<const claim> claims) {
@@ -302,17 +299,14 @@ std::vector<redis_counts::grant> redis_counts::reserve(std::span<const claim> cl
 }
 
 void redis_counts::lower(std::span<const entry> entries) {
-    std::vector<std::string> keys;
-    std::vector<std::string> values{id_};
-    for (const entry& each : entries) {
-        keys.push_back(key_of(each));
-        values.push_back(std::to_string(each.journaled));
-        values.push_back(std::to_string(each.asked));
-    }
     const std::lock_guard lock(call_);
     try {
         tensafe::require<redis_error>(is_up_, {"the store is away"});
-        static_cast<void>(call(lowering, keys, values));
+        for (constexpr std::size_t some = 1'000; !entries.empty();) {
+            const std::size_t count = std::min(some, entries.size());
+            static_cast<void>(tell(entries.first(count), true));
+            entries = entries.subspan(count);
+        }
     } catch (const redis_error& e) {
         lost(e.what(), true);
         throw unavailable_error("the store of counts has the old numbers of this server still",

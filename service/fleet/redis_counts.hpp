@@ -74,6 +74,7 @@ class redis_counts final : public tensafe::serving::shared_counts {
     void renew();
     std::string renew_lease();
     void replay();
+    std::uint64_t tell(std::span<const entry> entries, bool lowers);
     redis_reply call(std::string_view script, const std::vector<std::string>& keys,
                      const std::vector<std::string>& values);
     std::string key_of(const entry& of) const;

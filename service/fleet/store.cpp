@@ -14,37 +14,28 @@
 
 namespace split {
 
+#if TENSAFE_REDIS
 namespace {
 
-using tensafe::require;
+constexpr std::size_t longest_file = 1'024;
 
-/// A line of a private file.
-tensafe::memory::secret_buffer<std::byte> line_of(const std::filesystem::path& file) {
-    constexpr std::size_t longest = 1'024;
-    auto read = tensafe::io::read_private_file(file, longest);
-    std::size_t size = read.size();
-    while (size > 0 &&
-           (read.data()[size - 1] == std::byte{'\n'} || read.data()[size - 1] == std::byte{'\r'})) {
-        --size;
-    }
-    tensafe::memory::secret_buffer<std::byte> line(size);
-    std::copy_n(read.data(), size, line.data());
-    return line;
-}
-
-std::string_view text_of(const tensafe::memory::secret_buffer<std::byte>& line) {
-    return {reinterpret_cast<const char*>(line.data()), line.size()};
+/// Without its end.
+std::string_view line_of(const tensafe::memory::secret_buffer<std::byte>& file) {
+    const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+    return text.substr(0, text.find_last_not_of("\r\n") + 1);
 }
 
 }  // namespace
+#endif
 
 opened_store open_store(const store_options& options, [[maybe_unused]] bool rows_expire,
                         [[maybe_unused]] const log& to) {
-    require<tensafe::parameter_error>(options.store.empty() == options.fleet_key.empty() &&
-                                          (!options.store.empty() || options.password_file.empty()),
-                                      {"got --store, --fleet-key or --store-password-file without the "
-                                       "others, expected --store with --fleet-key FILE "
-                                       "(openssl rand -hex 32 > FILE), the same on each server"});
+    tensafe::require<tensafe::parameter_error>(
+        options.store.empty() == options.fleet_key.empty() &&
+            (!options.store.empty() || options.password_file.empty()),
+        {"got --store, --fleet-key or --store-password-file without the "
+         "others, expected --store with --fleet-key FILE "
+         "(openssl rand -hex 32 > FILE), the same on each server"});
     if (options.store.empty()) {
         return {};
     }
@@ -52,10 +43,11 @@ opened_store open_store(const store_options& options, [[maybe_unused]] bool rows
     redis_counts_options made;
     made.store = redis_address::parse(options.store);
     if (!options.password_file.empty()) {
-        made.store.password = text_of(line_of(options.password_file));
+        made.store.password = line_of(tensafe::io::read_private_file(options.password_file, longest_file));
     }
-    const auto digits = line_of(options.fleet_key);
-    auto key = tensafe::keystore::from_hex<32>(text_of(digits), tensafe::quote(options.fleet_key.native()));
+    auto key = tensafe::keystore::from_hex<32>(
+        line_of(tensafe::io::read_private_file(options.fleet_key, longest_file)),
+        tensafe::quote(options.fleet_key.native()));
     const tensafe::memory::wipe_guard guard(key);
     made.key = tensafe::memory::secret_buffer<std::byte>(key.size());
     std::ranges::copy(key, made.key.data());

@@ -119,12 +119,19 @@ redis_connection::redis_connection(const redis_address& to, std::chrono::millise
     const auto role = command({"ROLE"});
     require<redis_error>(role->elements > 0 && text_of(*role->element[0]) == "master",
                          {"the store is a replica, expected its master"});
-    const auto info = command({"INFO", "server"});
-    constexpr std::string_view name = "run_id:";
-    const std::string_view all = text_of(*info);
-    const std::size_t begin = all.find(name);
-    require<redis_error>(begin != all.npos, {"the store does not say its run_id"});
-    run_id_ = all.substr(begin + name.size(), all.find_first_of("\r\n", begin) - begin - name.size());
+    const auto info = command({"INFO"});
+    const auto value_of = [&](std::string_view name) {
+        std::string_view text = text_of(*info);
+        const std::size_t begin = text.find("\n" + std::string(name) + ":");
+        text.remove_prefix(std::min(begin, text.size()));
+        take_until(text, ':');
+        return std::string(take_until(text, '\r'));
+    };
+    run_id_ = value_of("run_id");
+    require<redis_error>(!run_id_.empty(), {"the store does not say its run_id"});
+    const std::string policy = value_of("maxmemory_policy");
+    require<redis_error>(policy == "noeviction", {"the store has the maxmemory-policy ", in_quotes(policy),
+                                                  ", expected noeviction: it would forget counts"});
 }
 
 void redis_connection::open(const std::string& host, std::uint16_t port, [[maybe_unused]] bool is_secure,

@@ -237,9 +237,14 @@ std::string redis_counts::renew_lease() {
 
 void redis_counts::replay() {
     std::uint64_t raised = 0;
+    auto renewed = std::chrono::steady_clock::now();
     for (std::vector<entry> some = entries_({}); !some.empty(); some = entries_(some.back().row)) {
         const std::lock_guard lock(call_);
         raised += tell(some, false);
+        if (const auto now = std::chrono::steady_clock::now(); now - renewed >= options_.renewal) {
+            renewed = now;
+            static_cast<void>(renew_lease());  // so that the others wait to the end
+        }
     }
     if (raised > 0) {
         options_.to.line(log_level::warning, "store_behind", {{"numbers", raised}});

@@ -302,6 +302,13 @@ TEST_CASE_FIXTURE(redis_fleet, "a store that is full, a replica, or asks for a p
         CHECK(a->ask_until_heard(most));
     }
     a.reset();
+    REQUIRE(redis.says({"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}) == "OK");
+    {
+        counting_server refused(redis.address(), folders[0].path(), logged[1]);
+        CHECK_THROWS_AS(refused.ask(most), unavailable_error);
+        CHECK(logged[1].has("expected noeviction"));
+    }
+    REQUIRE(redis.says({"CONFIG", "SET", "maxmemory-policy", "noeviction"}) == "OK");
     REQUIRE(redis.says({"CONFIG", "SET", "requirepass", "secret"}) == "OK");
     redis_address at = redis.address();
     for (const char* const password : {"", "wrong"}) {

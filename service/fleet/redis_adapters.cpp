@@ -30,11 +30,12 @@ local function change(name, directory)
 end
 )lua";
 constexpr const char* after = R"lua(
-local live = {}
+local live, is_known = {}, false
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local boot, till = server(all[i + 1])
   if till > now then live[#live + 1] = all[i] end
+  is_known = is_known or all[i] == ARGV[2]
 end
 local result = {}
 all = redis.call('HGETALL', KEYS[2])
@@ -44,7 +45,7 @@ for i = 1, #all, 2 do
     redis.call('HDEL', KEYS[2], name)
   else
     if entry.directory and not entry.due then
-      entry.due = true
+      entry.due = is_known  -- else the store has just lost all servers
       for _, each in ipairs(live) do entry.due = entry.due and (entry.packed or {})[each] == 1 end
       entry.due = entry.due or now - entry.at >= tonumber(ARGV[1])
       if entry.due then
@@ -63,10 +64,10 @@ return result
 )lua";
 
 /// ARGV: name, directory.
-constexpr const char* putting = "change(ARGV[2], ARGV[3])";
+constexpr const char* putting = "change(ARGV[3], ARGV[4])";
 /// ARGV: name.
-constexpr const char* removing = "change(ARGV[2])";
-/// ARGV: id, then names and versions.
+constexpr const char* removing = "change(ARGV[3])";
+/// ARGV: names and versions.
 constexpr const char* noting_packed = R"lua(
 for i = 3, #ARGV, 2 do
   local entry = stored(ARGV[i])
@@ -79,7 +80,7 @@ end
 )lua";
 /// ARGV: names and their texts, as heard from a store that had more.
 constexpr const char* telling = R"lua(
-for i = 2, #ARGV, 2 do
+for i = 3, #ARGV, 2 do
   local had, heard = stored(ARGV[i]), cjson.decode(ARGV[i + 1])
   if not had or had.version < heard.version then
     redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
@@ -92,7 +93,7 @@ end
 
 std::vector<redis_adapters::change> redis_adapters::ask(std::string_view own,
                                                         const std::vector<std::string>& values) {
-    std::vector<std::string> all{std::to_string(time_.count())};
+    std::vector<std::string> all{std::to_string(time_.count()), store_->server()};
     all.insert(all.end(), values.begin(), values.end());
     const std::vector<std::string> said =
         store_->ask(std::string(before).append(own).append(after), {"servers", "adapters", "versions"}, all);
@@ -123,13 +124,13 @@ void redis_adapters::hear(const std::vector<std::string>& packed) {
 
 void redis_adapters::put(const std::string& name, const std::string& directory) {
     const std::lock_guard lock(mutex_);
-    hear({store_->server()});
+    hear({});
     heard_ = ask(putting, {name, directory});
 }
 
 bool redis_adapters::remove(const std::string& name) {
     const std::lock_guard lock(mutex_);
-    hear({store_->server()});
+    hear({});
     const auto known = std::ranges::find(heard_, name, [](const change& each) { return each.is.name; });
     if (known == heard_.end() || known->is_gone) {
         return false;
@@ -141,7 +142,7 @@ bool redis_adapters::remove(const std::string& name) {
 std::vector<listed_adapter> redis_adapters::look(
     const std::vector<std::pair<std::string, std::uint64_t>>& packed) {
     const std::lock_guard lock(mutex_);
-    std::vector<std::string> values{store_->server()};
+    std::vector<std::string> values;
     for (const auto& [name, version] : packed) {
         values.insert(values.end(), {name, std::to_string(version)});
     }

@@ -14,10 +14,10 @@ struct fleet_options {
     std::size_t clients = 64;
 };
 
-/// Prints a line for each answer, "answer SECONDS MILLISECONDS": on the monotonic clock, and since it was
-/// asked. Every eighth client leaves after 16 answers, and another one comes; every eighth asks the adapter
-/// `swapped`, which may be kjv or qwen, and comes again when it was replaced. Whatever else a client throws,
-/// and a wrong answer, is a line "failed".
+/// Prints a line for each answer, "answer SECONDS MILLISECONDS BITS": on the monotonic clock, since it was
+/// asked, and what it counts. Every eighth client leaves after 16 answers, and another one comes; every
+/// eighth asks the adapter `swapped`, which may be kjv or qwen, and comes again when it was replaced.
+/// Whatever else a client throws, and a wrong answer, is a line "failed".
 /// @return whether there was none
 inline bool ask_fleet(const fleet_options& o) {
     std::deque<fixture> balancers;
@@ -49,10 +49,12 @@ inline bool ask_fleet(const fleet_options& o) {
                     client.reset();
                     client = std::make_unique<good_client>(w, is_swapped ? "swapped" : "kjv");
                 }
+                const std::size_t before = client->bits;
                 client->ask();
                 const std::chrono::duration<double> now = steady::now().time_since_epoch();
                 std::ostringstream line;
-                line << std::fixed << "answer " << now.count() << " " << client->last_ms;
+                line << std::fixed << "answer " << now.count() << " " << client->last_ms << " "
+                     << client->bits - before;
                 say(line.str());
             } catch (const adapter_changed_error& e) {
                 is_swapped ? client.reset() : fail(e);

@@ -172,8 +172,14 @@ TEST_CASE_FIXTURE(redis_fleet,
     CHECK(contains(numbers(b->alice()[0]),
                    text_of(folders[1].path() / "server_id") + " " + std::to_string(of_b)));
     b.reset();
-    while (a->ask_until_heard(most)) {
-        answered += 10;
+    for (bool is_over = false; !is_over;) {  // in turn: each is told of the other too late
+        is_over = true;
+        for (counting_server* const each : {a.get(), c.get()}) {
+            if (each->ask_until_heard(most)) {
+                answered += 10;
+                is_over = false;
+            }
+        }
     }
     CHECK(answered <= limit);
     CHECK(answered + 2 * a_chunk + 20 >= limit);

@@ -112,11 +112,11 @@ std::vector<redis_adapters::change> redis_adapters::ask(std::string_view own,
 void redis_adapters::hear(const std::vector<std::string>& packed) {
     std::vector<change> now = ask(noting_packed, packed);
     std::vector<std::string> lost;
-    for (const change& before : heard_) {
+    for (const change& each : heard_) {
         const auto found =
-            std::ranges::find(now, before.is.name, [](const change& each) { return each.is.name; });
-        if (found == now.end() || found->is.version < before.is.version) {
-            lost.insert(lost.end(), {before.is.name, before.text});
+            std::ranges::find(now, each.is.name, [](const change& known) { return known.is.name; });
+        if (found == now.end() || found->is.version < each.is.version) {
+            lost.insert(lost.end(), {each.is.name, each.text});
         }
     }
     heard_ = lost.empty() ? std::move(now) : ask(telling, lost);

@@ -87,7 +87,7 @@ struct peer_of_list {
 
     kept_list& kept;
     std::string id;
-    server with{{}, [](split::service_options& o) { o.has_peers = true; }};
+    server with{{}, [](split::service_options& o) { o.shared = std::make_shared<store_of_one>(); }};
     seen_by list_;
     std::optional<split::listed_adapters> looks;
 };

@@ -139,6 +139,28 @@ inline tensafe::lora::adapter small_adapter() {
 /// Room for three requests.
 inline constexpr double three_requests = 0.12;
 
+/// What several servers count in, which may be away.
+struct store_of_one final : tensafe::serving::shared_counts {
+    std::span<const std::byte> key() const noexcept override { return bytes_of_key; }
+    void begin(const std::string&, entries_after) override {}
+    void end() noexcept override {}
+    std::vector<grant> reserve(std::span<const claim> claims) override {
+        if (is_away) {
+            throw tensafe::serving::unavailable_error("the store is away", std::chrono::milliseconds(70));
+        }
+        std::vector<grant> result;
+        for (const claim& each : claims) {
+            result.push_back({each.wanted, 0, 0});
+        }
+        return result;
+    }
+    void lower(std::span<const entry>) override {}
+    std::size_t servers() const noexcept override { return 1; }
+    bool is_up() const noexcept override { return !is_away; }
+    std::array<std::byte, 32> bytes_of_key{};
+    bool is_away = true;
+};
+
 /// A server with one adapter and a clock that the test sets.
 struct server {
     explicit server(const split::limits& allowed = {},

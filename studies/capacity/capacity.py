@@ -13,8 +13,7 @@ import queueing
 
 
 def read(file):
-    """Numbers by their names, of which "work" is what queueing takes, and those measured with two servers. Ends with
-    what is wrong with the file."""
+    """Numbers by their names, "work" being what queueing takes, and runs of two servers. Ends with what is wrong."""
     def number(name, value):
         if type(value) not in (int, float) or not 0 < value < math.inf or (value > 1 and name.endswith(("share", "at_most"))):
             sys.exit(f"capacity: {file}: got {value!r} for {name}, expected a number above 0, and a share of 1 at most")
@@ -41,8 +40,9 @@ def row(n, users, is_model):
     session, adapter = (n["model_session_mb"], n["model_adapter_mb"]) if is_model else (n["session_mb"], n["adapter_mb"] / 2)
     active = users * n["active_share"]
     tokens = active * (n["prompt_tokens"] + n["written_tokens"]) / (n["writing_s"] + n["think_s"])  # a second
-    token, block = n["work"]["token"], n["server_ms"] - n["work"]["token"]
-    busy = (tokens * (inputs * token + products * block) + active * n["logins_an_hour"] / 3600 * n["login_ms"]) / 1e3
+    product = n["work"]["part"] * n["work"]["parts"] / n["work"]["block"]  # ms of an answer; the rest is an input's
+    logins_ms = active * n["logins_an_hour"] / 3600 * n["login_ms"]
+    busy = (tokens * (inputs * (n["server_ms"] - product) + products * product) + logins_ms) / 1e3
     up, down = (8e-9 * tokens * each for each in (inputs * n["up"], products * n["down"]))  # Gbit/s
     adapters, half = math.ceil(users / n["users_an_adapter"]), n["memory_gb"] * 500  # MB
     cells = math.ceil(adapters * adapter / half)  # groups of servers that serve the same adapters
@@ -51,17 +51,15 @@ def row(n, users, is_model):
     binds = max(needs, key=needs.get)
     servers = math.ceil(needs[binds]) + cells  # one to spare in each cell
     scripts = tokens * inputs / n["answers_a_script"] + servers * n["scripts_a_server"]
-    egress = n["days"] * n["busy_hours_a_day"] * 3600 * down / 8 * n["gb_egress"]
+    egress = n["days"] * n["busy_hours_a_day"] * 3600 * down / 8 * n["gb_egress"]  # USD
     masters = math.ceil(scripts * n["redis_script_us"] / 1e6 / n["redis_used_at_most"])
     memory = (adapters * adapter * servers / cells + active * session) / 1e3  # GB
     money = egress + n["days"] * 24 * servers * (n["cores"] * n["core_hour"] + n["memory_gb"] * n["gb_hour"])
-    return {"answers": tokens * inputs, "busy": busy, "servers": servers, "cells": cells, "binds": binds,
-            "scripts": scripts, "masters": masters, "up": up, "down": down, "memory": memory, "money": money,
-            "egress": egress}
+    return {"answers": tokens * inputs, "busy": busy, "servers": servers, "cells": cells, "binds": binds, "up": up,
+            "down": down, "scripts": scripts, "masters": masters, "memory": memory, "money": money, "egress": egress}
 
 
 def short(x):
-    """Two digits, or all before the point of two."""
     return f"{float(f'{x:.2g}'):,.{max(1 - math.floor(math.log10(x)), 0)}f}" if x > 0 else "0"
 
 
@@ -83,8 +81,7 @@ def main(n, runs):
         was = queueing.simulate(n["work"], 2, 3, users, servers=2, client=n["client_ms"], speed=1 - is_["others"],
                                 together=True)
         pairs = (is_["answers_per_s"], was["per_ms"] * 1e3), (is_["p50_ms"], was["p50"]), (is_["p99_ms"], was["p99"])
-        print(f"| {users} | {is_['others']:.0%} | " +
-              " | ".join(f"{short(a)}, {short(b)}: {b / a - 1:+.0%}" for a, b in pairs) + " |")
+        print(f"| {users} | {is_['others']:.0%} |", *(f"{short(a)}, {short(b)}: {b / a - 1:+.0%} |" for a, b in pairs))
 
 
 if __name__ == "__main__":

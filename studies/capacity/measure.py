@@ -3,11 +3,11 @@
 
     studies/capacity/measure.py BUILD [MINUTES]      where tensafe-server and service_load are; to wait for quiet rounds
 
-First one server and one client, from which the study foretells; then two servers with several clients each, which it
-is compared with.
+One server and one client, from which the study foretells, and two servers with more clients, which it is compared with.
 """
 
 import atexit
+import contextlib
 import json
 import os
 import pathlib
@@ -21,9 +21,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else sys.exit(__doc__)
-ADAPTER = HERE.parents[1] / "examples/data/qwen_rank32"
 QUIET = 0.1  # of all cores that others may take in a round, and in the second before it
-ROUNDS = 5
 
 
 def machine():
@@ -40,7 +38,7 @@ class Server:
         self.state = pathlib.Path(self.folder.name) / "state"
         options = "--anybody --block-memory 8192 --work-rate none --rate 1e6 --handshake-rate 1e6 --client-share none " \
                   "--tenant-share none --adapter-share none".split()
-        named = [word for i in range(adapters) for word in ("--adapter", f"qwen{i or ''}={ADAPTER}")]
+        named = [word for i in range(adapters) for word in ("--adapter", f"qwen{i or ''}={HERE}/../../examples/data/qwen_rank32")]
         self.process = subprocess.Popen([BUILD / "service/tensafe-server", "--listen", f"127.0.0.1:{self.port}", "--state",
                                          self.state, *options, *named], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         atexit.register(self.process.kill)
@@ -80,10 +78,11 @@ def parts(server):
     notes, listener = [], socket.create_server(("127.0.0.1", 0))
 
     def carry(source, target, note):
-        while got := source.recv(1 << 20):
-            note((time.perf_counter() * 1e3, len(got)))
-            target.sendall(got)
-        target.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # one side has gone
+            while got := source.recv(1 << 20):
+                note((time.perf_counter() * 1e3, len(got)))
+                target.sendall(got)
+            target.shutdown(socket.SHUT_WR)
 
     def tap():
         client, there = listener.accept()[0], socket.create_connection(("127.0.0.1", server.port))
@@ -103,26 +102,26 @@ def parts(server):
     return {"first_part_ms": statistics.median(first), "part_ms": statistics.median(later), "others": others}
 
 
-def medians(measures, until):
+def medians(measures, until, wanted=5):
     """Of quiet rounds of each measure; when the time is over, of the quietest: "others" says how quiet they were."""
     rounds = {name: [] for name in measures}
 
     def done(name):
         return len(rounds[name]) if time.monotonic() > until else sum(r["others"] < QUIET for r in rounds[name])
-    while done(name := min(measures, key=done)) < ROUNDS:
+    while done(name := min(measures, key=done)) < wanted:
         busy, of = machine()
         time.sleep(1)
         now = machine()
         if (now[0] - busy) / (now[1] - of) < QUIET or time.monotonic() > until:
             rounds[name].append(measures[name]())
-    best = {name: sorted(all_of, key=lambda each: each["others"])[:ROUNDS] for name, all_of in rounds.items()}
+    best = {name: sorted(all_of, key=lambda each: each["others"])[:wanted] for name, all_of in rounds.items()}
     return {name: {key: round(statistics.median(each[key] for each in of), 4) for key in of[0]} for name, of in best.items()}
 
 
 if __name__ == "__main__":
     model = pathlib.Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0].strip("\t :")
-    result = {"machine": f"{os.cpu_count()} cores of an {model}", "date": time.strftime("%Y-%m-%d"),
-              "command": "studies/capacity/measure.py build/release"}
+    result = {"machine": f"{os.cpu_count()} cores of an {model}, of both sides", "date": time.strftime("%Y-%m-%d"),
+              "command": "studies/capacity/measure.py build/release", "load": os.getloadavg()[0]}
     server, left, right = Server(), Server(), Server()
     empty = server.memory_mb()
     many = load([server], 64, "--tokens-ahead", "1", seconds=0.01)

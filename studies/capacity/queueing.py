@@ -1,7 +1,7 @@
 """What answers wait for: by formula, and by a simulation of the server as it is. Times are milliseconds.
 
-`work` is the CPU of a server: for a "token" of a block, for the "first_part" of a block, which transforms its inputs,
-and for each later "part"; a block has "block" tokens and "parts" parts.
+`work` is the CPU for a "token" of a block, for its "first_part", which transforms its inputs, and for each later
+"part"; a block has "block" tokens and "parts" parts.
 """
 
 import collections
@@ -11,7 +11,7 @@ import math
 import random
 import statistics
 
-SLICE = 1.4  # what Linux gives a thread of two cores while others wait
+TICK = 4.0  # after which Linux, at 250 Hz, gives a core to who waits
 
 
 def answer_ms(work):
@@ -38,16 +38,19 @@ def token_wait_ms(cores, per_ms, work):
     square = token**2 + (work["first_part"]**2 + (work["parts"] - 1) * work["part"]**2) / work["block"]
     tokens, parts, residual = rate * token, rate * part, rate * square / 2
     back = (residual + parts * tokens * (token + part)) / (1 - tokens - parts * (tokens + parts))
-    at_random = residual / (1 - tokens - parts)
-    return wait_ms(cores, per_ms * requests, mean, square / requests / mean**2 - 1) * back / at_random
+    return wait_ms(cores, per_ms * requests, mean, square / requests / mean**2 - 1) * back * (1 - tokens - parts) / residual
 
 
 class Turns:
-    """Who waits longest is next on one of some places: threads of a server, cores of a machine. Sessions are owners of
-    service/net/fair_queue.hpp with one request at a time each, and so it takes them in this order too."""
+    """Who waits longest is next: for cores, threads of a server, or the one place of a connection, which answers in order.
+    service/net/fair_queue.hpp takes owners with a request at a time each, as sessions are here, in this order too."""
 
     def __init__(self, places, begin):
         self.free, self.begin, self.waiting = places, begin, collections.deque()
+
+    @classmethod
+    def over(cls, places, below, drawn=lambda time: time):
+        return cls(places, lambda time, ended: below.add(drawn(time), lambda: ended(0)))
 
     def add(self, time, then):
         self.waiting.append((time, then))
@@ -66,49 +69,36 @@ class Turns:
 
 
 class Session:
-    """A connection, which answers in order: calls of one token, behind some of which goes a part of the next block."""
+    """Calls of one token, behind some of which goes a part of the next block."""
 
     def __init__(self, server, work, left):
-        self.server, self.work, self.left, self.requests = server, work, left, collections.deque()
+        self.line, self.work, self.left = Turns.over(1, server), work, left
         self.asked = min(max(work["block"] // 4 + 1 - left, 0), work["parts"])
 
     def call(self, then):
-        self.request(self.work["token"], then)
+        self.line.add(self.work["token"], then)
         self.left -= 1
         if self.asked < self.work["parts"] and self.left <= self.work["block"] // 4:
-            self.request(self.work["part" if self.asked else "first_part"], lambda: None)
+            self.line.add(self.work["part" if self.asked else "first_part"], lambda: None)
             self.asked += 1
         if self.left == 0:
             self.left, self.asked = self.work["block"], 0
-
-    def request(self, time, then):
-        self.requests.append((time, then))
-        if len(self.requests) == 1:
-            self.server.add(time, self.answered)
-
-    def answered(self):
-        _, then = self.requests.popleft()
-        if self.requests:
-            self.server.add(self.requests[0][0], self.answered)
-        then()
 
 
 def simulate(work, cores, seconds, users, *, servers=1, threads=3, per_ms=None, client=0.0, pause=0.0, speed=1.0,
              exponential=False, together=False):
     """Answers per ms, mean, p50 and p99 of their times, of what begins after 0.3 s.
 
-    per_ms: so many tokens come, to sessions at random; without it each asks again a pause (in the mean) after an answer.
-    client: CPU of a client for an answer, on the same cores. threads: of a server, one more than --threads, as who reads
-    a request answers it when nothing else runs. together: all begin with a fresh block.
-    """
+    per_ms: tokens that come, to sessions at random; else each asks again a pause (in the mean) after an answer. client:
+    CPU of a client for an answer, on the same cores. threads: --threads and one, as who reads a request answers it when
+    nothing else runs. speed: what others leave of the cores. together: all begin with a fresh block."""
     draw, now, events, number, times = random.Random(1), 0.0, [], itertools.count(), []
 
     def after(time, then):
         heapq.heappush(events, (now + time, next(number), then))
-
-    machine = Turns(cores, lambda time, ended: after(min(time, SLICE) / speed, lambda: ended(time - SLICE)))
-    sides = [Turns(threads, lambda time, ended: machine.add(draw.expovariate(1 / time) if exponential else time,
-                                                            lambda: ended(0))) for _ in range(servers)]
+    machine = Turns(cores, lambda time, ended: after(min(time, TICK) / speed, lambda: ended(time - TICK)))
+    drawn = (lambda time: draw.expovariate(1 / time)) if exponential else lambda time: time
+    sides = [Turns.over(threads, machine, drawn) for _ in range(servers)]
     sessions = [Session(sides[i % servers], work, work["block"] if together else draw.randint(1, work["block"]))
                 for i in range(users)]
 

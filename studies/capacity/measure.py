@@ -121,7 +121,7 @@ def medians(measures, until, wanted=5):
 if __name__ == "__main__":
     model = pathlib.Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0].strip("\t :")
     result = {"machine": f"{os.cpu_count()} cores of an {model}, of both sides", "date": time.strftime("%Y-%m-%d"),
-              "command": "studies/capacity/measure.py build/release", "load": os.getloadavg()[0]}
+              "command": "studies/capacity/measure.py build/release", "load": round(os.getloadavg()[0], 1)}
     server, left, right = Server(), Server(), Server()
     empty = server.memory_mb()
     many = load([server], 64, "--tokens-ahead", "1", seconds=0.01)

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Says what many users of encrypted adapters need, and how well it foretells a run of two servers.
-
     studies/capacity/capacity.py [FILE]       default: inputs.json beside it, which measure.py fills in
 """
 
@@ -52,11 +51,12 @@ def row(n, users, is_model):
     servers = math.ceil(needs[binds]) + cells  # one to spare in each cell
     scripts = tokens * inputs / n["answers_a_script"] + servers * n["scripts_a_server"]
     egress = n["days"] * n["busy_hours_a_day"] * 3600 * down / 8 * n["gb_egress"]  # USD
-    masters = math.ceil(scripts * n["redis_script_us"] / 1e6 / n["redis_used_at_most"])
+    us, limit = scripts * n["redis_script_us"], n["redis_used_at_most"] * 1e6  # a script reads a number of each server
+    masters = math.ceil((us + math.sqrt(us**2 + 4 * limit * scripts * n["redis_server_us"] * servers)) / 2 / limit)
     memory = (adapters * adapter * servers / cells + active * session) / 1e3  # GB
     money = egress + n["days"] * 24 * servers * (n["cores"] * n["core_hour"] + n["memory_gb"] * n["gb_hour"])
-    return {"answers": tokens * inputs, "busy": busy, "servers": servers, "cells": cells, "binds": binds, "up": up,
-            "down": down, "scripts": scripts, "masters": masters, "memory": memory, "money": money, "egress": egress}
+    return {"answers": tokens * inputs, "busy": busy, "servers": servers, "cells": cells, "binds": binds, "up": up, "down": down,
+            "scripts": scripts, "masters": max(masters, cells), "memory": memory, "money": money, "egress": egress}
 
 
 def short(x):

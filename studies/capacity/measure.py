@@ -38,7 +38,7 @@ class Server:
         self.state = pathlib.Path(self.folder.name) / "state"
         options = "--anybody --block-memory 8192 --work-rate none --rate 1e6 --handshake-rate 1e6 --client-share none " \
                   "--tenant-share none --adapter-share none".split()
-        named = [word for i in range(adapters) for word in ("--adapter", f"qwen{i or ''}={HERE}/../../examples/data/qwen_rank32")]
+        named = [f"--adapter=qwen{i or ''}={HERE}/../../examples/data/qwen_rank32" for i in range(adapters)]
         self.process = subprocess.Popen([BUILD / "service/tensafe-server", "--listen", f"127.0.0.1:{self.port}", "--state",
                                          self.state, *options, *named], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         atexit.register(self.process.kill)

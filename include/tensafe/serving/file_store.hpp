@@ -118,8 +118,8 @@ class query_counts {
 
     /// Returns how many bits are reserved at once for requests of `bits` bits where `used` bits are counted:
     /// a 32nd of the limit or half of what is left of it, whichever is less, and at least one request; or 64
-    /// requests where there is no limit. So crashes near the limit do not end an adapter. Of several servers
-    /// each takes its part of that.
+    /// requests where there is no limit. So crashes near the limit do not end an adapter. Of what is left
+    /// each of several servers takes its part.
     static std::uint64_t chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit,
                                std::uint64_t used, std::size_t servers = 1);
 
@@ -475,7 +475,7 @@ inline query_counts::number& query_counts::at(const std::string& name, std::size
 
 inline std::uint64_t query_counts::chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit,
                                          std::uint64_t used, std::size_t servers) {
-    return limit ? std::max(std::min(*limit / 32, (*limit - std::min(used, *limit)) / 2) / servers, bits)
+    return limit ? std::max(std::min(*limit / 32, (*limit - std::min(used, *limit)) / (2 * servers)), bits)
                  : 64 * bits;
 }
 

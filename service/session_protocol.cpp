@@ -330,6 +330,8 @@ void session_protocol::greet(hello heard) {
         }
         model_ = of_.adapters_.find(heard.adapter);  // loaded meanwhile
     }
+    require(model_ != nullptr || of_.listed() == nullptr || of_.missing().empty(), error_code::loading,
+            {"hello: the list of adapters is not read, or one is not packed; come again in 1000 ms"}, 1'000);
     if (!model_) {
         std::string names;
         for (const auto& each : of_.adapters_.entries()) {

@@ -107,14 +107,13 @@ std::string listed_adapters::missing() const {
     if (!heard_->is_read) {
         return "the list of adapters is not read yet";
     }
-    for (const auto& [name, what] : heard_->listed) {
-        const auto served = of_.adapters().find(name);
-        if (what.is_due && (!served || served->version < what.version)) {
-            return tensafe::text_of(
-                {"version ", what.version, " of ", tensafe::in_quotes(name), " is not served yet"});
-        }
-    }
-    return {};
+    const auto count = std::ranges::count_if(heard_->listed, [&](const auto& each) {
+        const auto served = of_.adapters().find(each.first);
+        return each.second.is_due && (!served || served->version < each.second.version);
+    });
+    return count == 0 ? ""
+                      : tensafe::text_of({count, " of ", heard_->listed.size(),
+                                          " adapters are not served in the version that they should be"});
 }
 
 void listed_adapters::follow(const std::stop_token& stop, std::chrono::milliseconds period) {

@@ -186,8 +186,8 @@ redis_reply redis_connection::command(const std::vector<std::string>& words) {
     redis_reply said(static_cast<redisReply*>(
         redisCommandArgv(context_.get(), static_cast<int>(words.size()), texts.data(), lengths.data())));
     require<redis_error>(said != nullptr, {words.front(), ": no reply of the store: ", context_->errstr});
-    require<redis_error>(said->type != REDIS_REPLY_ERROR,
-                         {words.front(), ": the store refuses: ", in_quotes(text_of(*said))});
+    require<redis_refusal>(said->type != REDIS_REPLY_ERROR,
+                           {words.front(), ": the store refuses: ", in_quotes(text_of(*said))});
     return said;
 }
 

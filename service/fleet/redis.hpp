@@ -36,6 +36,11 @@ struct redis_error : tensafe::error {
     using tensafe::error::error;
 };
 
+/// It answers, but not what was asked: the connection is as good as before.
+struct redis_refusal : redis_error {
+    using redis_error::redis_error;
+};
+
 struct redis_deleter {
     void operator()(redisContext* of) const noexcept;
     void operator()(redisReply* of) const noexcept;

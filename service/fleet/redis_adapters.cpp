@@ -3,8 +3,12 @@
 #include <tensafe/core/error.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <string_view>
+#include <system_error>
+
+#include "../client_list.hpp"
 
 namespace split {
 
@@ -12,7 +16,7 @@ namespace {
 
 /// Around what a call does. KEYS: servers, adapters, versions. ARGV: the time until a version is due, then
 /// the call's. Of each name there is a text: its version, when it came, its directory, or none if it was
-/// removed, which is remembered for a day; whether it is due, or who packed it.
+/// removed; whether it is due, or who packed it.
 constexpr const char* before = R"lua(
 local function stored(name)
   local value = redis.call('HGET', KEYS[2], name)
@@ -41,24 +45,20 @@ local result = {}
 all = redis.call('HGETALL', KEYS[2])
 for i = 1, #all, 2 do
   local name, entry = all[i], cjson.decode(all[i + 1])
-  if not entry.directory and now - entry.at > 86400000 then
-    redis.call('HDEL', KEYS[2], name)
-  else
-    if entry.directory and not entry.due then
-      entry.due = is_known  -- else the store has just lost all servers
-      for _, each in ipairs(live) do entry.due = entry.due and (entry.packed or {})[each] == 1 end
-      entry.due = entry.due or now - entry.at >= tonumber(ARGV[1])
-      if entry.due then
-        entry.packed = nil
-        store(name, entry)
-      end
+  if entry.directory and not entry.due then
+    entry.due = is_known  -- else the store has just lost all servers
+    for _, each in ipairs(live) do entry.due = entry.due and (entry.packed or {})[each] == 1 end
+    entry.due = entry.due or (next(entry.packed or {}) and now - entry.at >= tonumber(ARGV[1]))
+    if entry.due then
+      entry.packed = nil
+      store(name, entry)
     end
-    result[#result + 1] = name
-    result[#result + 1] = text(entry.version)
-    result[#result + 1] = not entry.directory and 'gone' or entry.due and 'due' or 'waiting'
-    result[#result + 1] = entry.directory or ''
-    result[#result + 1] = cjson.encode(entry)
   end
+  result[#result + 1] = name
+  result[#result + 1] = text(entry.version)
+  result[#result + 1] = not entry.directory and 'gone' or entry.due and 'due' or 'waiting'
+  result[#result + 1] = entry.directory or ''
+  result[#result + 1] = cjson.encode(entry)
 end
 return result
 )lua";
@@ -97,13 +97,19 @@ std::vector<redis_adapters::change> redis_adapters::ask(std::string_view own,
     all.insert(all.end(), values.begin(), values.end());
     const std::vector<std::string> said =
         store_->ask(std::string(before).append(own).append(after), {"servers", "adapters", "versions"}, all);
-    tensafe::require<tensafe::format_error>(said.size() % 5 == 0,
-                                            {"the list of adapters in the store is damaged"});
+    constexpr std::size_t most_texts = 5 * 4'096;
+    const auto check = [](bool holds) {
+        tensafe::require<tensafe::format_error>(holds, {"the list of adapters in the store is damaged"});
+    };
+    check(said.size() % 5 == 0 && said.size() <= most_texts);
     std::vector<change> result;
     for (std::size_t i = 0; i < said.size(); i += 5) {
-        result.push_back({{said[i], std::stoull(said[i + 1]), said[i + 3], said[i + 2] == "due"},
-                          said[i + 2] == "gone",
-                          said[i + 4]});
+        const std::string& version = said[i + 1];
+        std::uint64_t number = 0;
+        const auto [stop, problem] = std::from_chars(version.data(), version.data() + version.size(), number);
+        check(is_adapter_name(said[i]) && problem == std::errc() && stop == version.data() + version.size());
+        result.push_back(
+            {{said[i], number, said[i + 3], said[i + 2] == "due"}, said[i + 2] == "gone", said[i + 4]});
     }
     std::ranges::sort(result, {}, [](const change& each) { return each.is.version; });
     return result;

@@ -34,11 +34,21 @@ if mine then
   local other, till = server(mine)
   if other ~= boot and till > now then return {'taken', text(till)} end
 end
-redis.call('SET', KEYS[2], ARGV[4] .. ' ' .. text(now), 'NX')
-local history = ARGV[3] .. ' ' .. redis.call('GET', KEYS[2])
+local history = redis.call('GET', KEYS[2])
+if not history or history:match('^%S+') ~= ARGV[3] then
+  history = ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. text(now)
+  redis.call('SET', KEYS[2], history)
+end
 local ends = text(now + lease)
 if history ~= before then
-  for i = 8, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1] .. ' ' .. ends .. ' -') end
+  for i = 8, #ARGV, 2 do
+    local known = redis.call('HGET', KEYS[1], ARGV[i])
+    local other, till
+    if known then other, till = server(known) end
+    if not till or till <= now then
+      redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1] .. ' ' .. ends .. ' -')
+    end
+  end
 end
 redis.call('HSET', KEYS[1], id, boot .. ' ' .. ends .. ' ' .. told)
 local result = {'renewed', history}
@@ -59,9 +69,8 @@ return result
 /// age in ms; of each row: journaled, asked, least, wanted, limit, seconds to live or 0.
 constexpr const char* reserving = R"lua(
 local id, told = ARGV[1], ARGV[4]
-local nonce = redis.call('GET', KEYS[2])
-if not nonce or ARGV[3] .. ' ' .. nonce ~= told then return {'again'} end
-if now - tonumber(nonce:match('%d+$')) < tonumber(ARGV[5]) then return {'wait'} end
+if redis.call('GET', KEYS[2]) ~= told or told:match('^%S+') ~= ARGV[3] then return {'again'} end
+if math.abs(now - tonumber(told:match('%d+$'))) < tonumber(ARGV[5]) then return {'wait'} end
 local all, live, is_there = redis.call('HGETALL', KEYS[1]), 0, false
 for i = 1, #all, 2 do
   local boot, till, history = server(all[i + 1])
@@ -80,6 +89,7 @@ for k = 3, #KEYS do
   local had, others = 0, 0
   local numbers = redis.call('HGETALL', KEYS[k])
   for i = 1, #numbers, 2 do
+    if not numbers[i + 1]:match('^%d+$') then return redis.error_reply('a number in the store is damaged') end
     if numbers[i] == id then had = tonumber(numbers[i + 1]) else others = others + tonumber(numbers[i + 1]) end
   end
   local lost = 0
@@ -226,7 +236,8 @@ std::string redis_counts::renew_lease() {
     const redis_reply said = call(renewing, {prefix_ + "servers", prefix_ + "history"}, values);
     const bool is_taken = text_at(said, 0) == "taken";
     taken_until_ = is_taken ? text_at(said, 1) : taken_until_;
-    tensafe::require<redis_error>(!is_taken, {"another server has the name ", id_, " in the store"});
+    tensafe::require<redis_error>(!is_taken, {"a server with this one's name, ", id_,
+                                              ", has a lease, which is waited for: 10 s after a crash"});
     others_.clear();
     for (std::size_t i = 2; i < said->elements; ++i) {
         others_.push_back(text_at(said, i));
@@ -334,6 +345,8 @@ std::vector<std::string> redis_counts::ask(const std::string& script, const std:
             texts.push_back(text_at(said, i));
         }
         return texts;
+    } catch (const redis_refusal& e) {
+        throw unavailable_error(tensafe::text_of({"the store refuses: ", e.what()}), options_.renewal);
     } catch (const redis_error& e) {
         if (is_up_) {
             lost(e.what(), true);
@@ -355,10 +368,12 @@ std::string redis_counts::key_of(const entry& of) const {
     return prefix_ + "c:" + of.row + ":" + std::to_string(of.group);
 }
 
-/// In seconds; 0 is for ever.
+/// In seconds; 0 is for ever. Where anybody may come, a client is a key that costs nothing.
 std::string redis_counts::life_of(const entry& of) const {
-    constexpr auto life = std::chrono::seconds(std::chrono::hours(30 * 24));
-    return std::to_string(options_.rows_expire && !of.row.starts_with('a') ? life.count() : 0);
+    constexpr std::chrono::seconds of_client = std::chrono::hours(24);
+    constexpr std::chrono::seconds of_tenant = std::chrono::hours(30 * 24);
+    const bool lasts = !options_.rows_expire || of.row.starts_with('a');
+    return std::to_string(lasts ? 0 : (of.row.starts_with('c') ? of_client : of_tenant).count());
 }
 
 /// Logged once for each reason.

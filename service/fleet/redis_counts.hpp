@@ -25,8 +25,8 @@ namespace split {
 struct redis_counts_options {
     redis_address store;
     tensafe::memory::secret_buffer<std::byte> key;  ///< of the fleet, 32 bytes
-    /// Rows of clients and tenants are forgotten after 30 days without a request: for servers where anybody
-    /// may come.
+    /// Rows of clients are forgotten a day, and of tenants 30 days, after something was reserved in them: for
+    /// servers where anybody may come.
     bool rows_expire = false;
     log to;
     std::chrono::milliseconds step_limit{1'000};  ///< for the store to answer

@@ -118,8 +118,8 @@ TEST_CASE_FIXTURE(stored_counts,
         REQUIRE_FALSE(s.ask(message, number));
         const auto said = s.told_as<split::refusal>(0);
         REQUIRE(said.code == split::error_code::unavailable);
-        CHECK(said.retry_after_ms == 70);
-        CHECK(said.message == "request: the store is away; come again in 70 ms");
+        CHECK(said.retry_after_ms == 1'000);
+        CHECK(said.message == "request: the store of counts cannot be asked now; come again in 1000 ms");
     }
     const auto used = [&] {  // of an adapter that has one name on all servers
         const query_counts& counts = to.of->counts();

@@ -158,6 +158,11 @@ class query_counts {
         std::chrono::steady_clock::time_point heard{};
         std::uint64_t asked = 0;  ///< as of shared_counts::entry
         std::uint64_t lost = 0;   ///< within the count: what the store alone knew
+        /// The most that the store can have of this server's. What it has before its first reply may be of a
+        /// file that is gone.
+        std::uint64_t ours() const noexcept {
+            return std::max(heard == std::chrono::steady_clock::time_point() ? 0 : asked, reserved);
+        }
     };
     /// What is to be reserved.
     struct want {
@@ -187,6 +192,7 @@ class query_counts {
     std::vector<shared_counts::grant> ask(std::map<place, want>& wanted);
     std::vector<shared_counts::entry> entries_after(const std::string& last, bool of_lowered = false);
     void reserve();
+    void require_store() const;
     void append(std::string_view rows);
     void reserve_ahead(const std::stop_token& stop);
     void rewrite(bool exact, const std::string& lowered = {}, std::span<const std::uint64_t> by = {});
@@ -390,8 +396,10 @@ inline std::size_t query_counts::read(std::string_view text) {
     std::size_t line = 1;
     const auto check = [&](bool holds, std::string_view problem) {
         if (!holds) {
-            throw format_error({in_quotes((folder_ / "usage").native()), ": line ", line, ": ", problem,
-                                ". Move it and usage_key away to begin with no counts"});
+            throw format_error(
+                {in_quotes((folder_ / "usage").native()), ": line ", line, ": ", problem, ". Move it and ",
+                 shared_ == nullptr ? "usage_key" : "server_id (or is --fleet-key another one?)",
+                 " away to begin with no counts"});
         }
     };
     for (const char* const older : {"1", "2"}) {
@@ -641,6 +649,7 @@ inline void query_counts::take_back(const account& rows, std::size_t group, std:
 inline std::vector<std::uint64_t> query_counts::give_back(const std::string& name,
                                                           std::vector<std::uint64_t> bits) {
     const std::lock_guard one_at_a_time(disk_);
+    require_store();
     {
         const std::lock_guard lock(mutex_);
         for (std::size_t group = 0; group < bits.size(); ++group) {
@@ -668,6 +677,7 @@ inline std::vector<std::uint64_t> query_counts::give_back(const std::string& nam
             if (of == nullptr || of->reserved < bits[group]) {
                 continue;  // evicted meanwhile, and may be there anew
             }
+            const std::uint64_t before = of->ours();
             of->reserved -= bits[group];
             of->count -= std::min(of->count, bits[group]);
             if (const auto wanted = wanted_.find({name, group}); wanted != wanted_.end()) {
@@ -675,11 +685,15 @@ inline std::vector<std::uint64_t> query_counts::give_back(const std::string& nam
                     *more -= std::min(*more, bits[group]);
                 }
             }
-            lowered.push_back({name, group, of->reserved, of->asked});
+            lowered.push_back({name, group, of->reserved, before});
         }
     }
     if (shared_ != nullptr) {
-        shared_->lower(lowered);
+        try {
+            shared_->lower(lowered);
+        } catch (const unavailable_error&) {
+            // It is given back, whenever the store hears of it.
+        }
     }
     return bits;
 }
@@ -713,6 +727,13 @@ inline void query_counts::reserve_ahead(const std::stop_token& stop) {
     }
 }
 
+/// @throws unavailable_error unless this server counts alone, or its store is there, as far as is known
+inline void query_counts::require_store() const {
+    if (shared_ != nullptr && !shared_->is_up()) {
+        throw unavailable_error("the store of counts cannot be asked now", std::chrono::seconds(1));
+    }
+}
+
 /// Asks the store of several servers. `asked` comes first: a reply may be lost.
 inline std::vector<shared_counts::grant> query_counts::ask(std::map<place, want>& wanted) {
     std::vector<shared_counts::claim> claims;
@@ -722,11 +743,11 @@ inline std::vector<shared_counts::grant> query_counts::ask(std::map<place, want>
             number none;
             number* const found = detail::find(counts_, of.first, of.second);
             number& known = found == nullptr ? none : *found;
-            const std::uint64_t asked = std::max(known.asked, known.reserved);
+            const std::uint64_t asked = known.ours();
             const std::uint64_t limit = bits.limit.value_or(shared_counts::most_bits);
             bits.had = known.reserved;
             bits.bits = std::max(bits.bits, known.reserved);
-            known.asked = std::max(asked, bits.bits);
+            known.asked = std::max(known.asked, bits.bits);
             claims.push_back({{of.first, of.second, known.reserved, asked},
                               bits.least,
                               bits.bits,
@@ -745,8 +766,8 @@ inline std::vector<shared_counts::entry> query_counts::entries_after(const std::
     for (auto each = counts_.upper_bound(last);
          each != counts_.end() && (of_lowered || result.size() < enough); ++each) {
         for (const auto& [group, of] : each->second) {
-            if (of_lowered ? of.asked > of.reserved : of.reserved > 0) {
-                result.push_back({each->first, group, of.reserved, std::max(of.asked, of.reserved)});
+            if (of_lowered ? of.ours() > of.reserved : of.reserved > 0) {
+                result.push_back({each->first, group, of.reserved, of.ours()});
             }
         }
     }
@@ -755,11 +776,21 @@ inline std::vector<shared_counts::entry> query_counts::entries_after(const std::
 
 /// Appends what is wanted, also by others, as one line.
 inline void query_counts::reserve() {
+    // Few at once, so that no other server waits long.
+    const std::size_t most_claims = shared_ == nullptr ? most_numbers : 1'000;
+    require_store();
     const std::lock_guard one_at_a_time(disk_);
+    require_store();  // still: it was waited for
     decltype(wanted_) now;
     {
         const std::lock_guard lock(mutex_);
-        now = wanted_;
+        for (const bool waits : {true, false}) {
+            for (auto each = wanted_.begin(); each != wanted_.end() && now.size() < most_claims; ++each) {
+                if ((each->second.least > 0) == waits) {
+                    now.insert(*each);
+                }
+            }
+        }
     }
     if (now.empty()) {
         return;  // somebody else did it

@@ -261,14 +261,15 @@ class server<P, token_blocks, Protection> {
         work.reservations.clear();
         zeros.reserve(outputs, product_of(r.seed, r.first), work.reservations);
         constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
-        const auto kept = std::exchange(made.inputs_, nullptr);
-        if (kept) {
-            work.windows = std::move(kept->windows);
+        const bool is_kept = made.inputs_ != nullptr;
+        if (is_kept) {
+            work.windows = std::move(made.inputs_->windows);
+            made.inputs_.reset();
         }
         for (auto& limb : work.windows) {
             detail::make_room(limb, weights_.window_words());
         }
-        where.for_each(kept ? 0 : detail::ceil_divide(plan_.inputs(), lanes) * limbs,
+        where.for_each(is_kept ? 0 : detail::ceil_divide(plan_.inputs(), lanes) * limbs,
                        [&](std::size_t job, std::size_t worker) {
                            rns::for_each_limb<basis>([&]<int I>() {
                                if (job % limbs == static_cast<std::size_t>(I)) {
@@ -297,7 +298,7 @@ class server<P, token_blocks, Protection> {
         });
         work.reservations.clear();
         work.work.products += plan_.inputs() * outputs;
-        work.work.transforms += ((kept ? 0 : plan_.inputs()) + 2 * outputs) * limbs;
+        work.work.transforms += ((is_kept ? 0 : plan_.inputs()) + 2 * outputs) * limbs;
         made.prepared_ = r.first + outputs;
         if (made.prepared_ < plan_.outputs()) {
             made.inputs_ = detail::kept_inputs<P>::of(work.windows);

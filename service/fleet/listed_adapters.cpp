@@ -40,12 +40,19 @@ bool listed_adapters::remove(const std::string& name) {
 
 void listed_adapters::look() {
     const std::lock_guard one_at_a_time(looking_);
-    std::vector<std::pair<std::string, std::uint64_t>> packed;
+    std::vector<tried_version> tried;
+    for (const adapter_load& each : of_.loads().loads()) {
+        if (each.at == adapter_load::stage::failed) {
+            tried.push_back({each.name, each.version, false});
+        }
+    }
     {
         const std::lock_guard lock(heard_->mutex);
-        packed.assign(heard_->packed.begin(), heard_->packed.end());
+        for (const auto& [name, version] : heard_->packed) {
+            tried.push_back({name, version, true});
+        }
     }
-    const std::vector<listed_adapter> now = list_.look(packed);
+    const std::vector<listed_adapter> now = list_.look(tried);
     {
         const std::lock_guard lock(heard_->mutex);
         heard_->listed.clear();

@@ -10,7 +10,6 @@
 #include <stop_token>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "../service.hpp"
@@ -22,7 +21,14 @@ struct listed_adapter {
     std::string name;
     std::uint64_t version = 0;  ///< of the list, the same on all servers; larger than all before
     std::string directory;      ///< below the adapter root of each server
-    bool is_due = false;        ///< to be served: all servers that run have packed it, or had time to
+    bool is_due = false;  ///< to be served: one has packed it, and all others that run tried or had time to
+};
+
+/// A version that a server need not be waited for any more.
+struct tried_version {
+    std::string name;
+    std::uint64_t version = 0;
+    bool is_packed = false;  ///< or it failed here
 };
 
 /// The list of adapters that several servers serve, in the store that they share. Thread-safe. All of it
@@ -35,10 +41,9 @@ class adapter_list {
     virtual void put(const std::string& name, const std::string& directory) = 0;
     /// Whether it was on the list.
     virtual bool remove(const std::string& name) = 0;
-    /// @param packed  names and versions that this server has packed, and does not serve as they are not due
+    /// @param tried  by this server, of what is not served as it is not due
     /// @return the list, in the order of versions
-    virtual std::vector<listed_adapter> look(
-        const std::vector<std::pair<std::string, std::uint64_t>>& packed) = 0;
+    virtual std::vector<listed_adapter> look(const std::vector<tried_version>& tried) = 0;
 };
 
 /// Has a service serve what is on the list, by a look at it every second: what is new is packed in the

@@ -16,7 +16,7 @@ namespace {
 
 /// Around what a call does. KEYS: servers, adapters, versions. ARGV: the time until a version is due, then
 /// the call's. Of each name there is a text: its version, when it came, its directory, or none if it was
-/// removed; whether it is due, or who packed it.
+/// removed; whether it is due, or who tried it, 1 of who packed it.
 constexpr const char* before = R"lua(
 local function stored(name)
   local value = redis.call('HGET', KEYS[2], name)
@@ -47,10 +47,12 @@ for i = 1, #all, 2 do
   local name, entry = all[i], cjson.decode(all[i + 1])
   if entry.directory and not entry.due then
     entry.due = is_known  -- else the store has just lost all servers
-    for _, each in ipairs(live) do entry.due = entry.due and (entry.packed or {})[each] == 1 end
-    entry.due = entry.due or (next(entry.packed or {}) and now - entry.at >= tonumber(ARGV[1]))
+    local is_packed = false
+    for _, done in pairs(entry.tried or {}) do is_packed = is_packed or done == 1 end
+    for _, each in ipairs(live) do entry.due = entry.due and (entry.tried or {})[each] end
+    entry.due = is_packed and (entry.due or now - entry.at >= tonumber(ARGV[1])) and true
     if entry.due then
-      entry.packed = nil
+      entry.tried = nil
       store(name, entry)
     end
   end
@@ -67,13 +69,13 @@ return result
 constexpr const char* putting = "change(ARGV[3], ARGV[4])";
 /// ARGV: name.
 constexpr const char* removing = "change(ARGV[3])";
-/// ARGV: names and versions.
-constexpr const char* noting_packed = R"lua(
-for i = 3, #ARGV, 2 do
+/// ARGV: names, versions, and whether they are packed.
+constexpr const char* noting = R"lua(
+for i = 3, #ARGV, 3 do
   local entry = stored(ARGV[i])
   if entry and entry.directory and not entry.due and text(entry.version) == ARGV[i + 1] then
-    entry.packed = entry.packed or {}
-    entry.packed[ARGV[2]] = 1
+    entry.tried = entry.tried or {}
+    entry.tried[ARGV[2]] = tonumber(ARGV[i + 2])
     store(ARGV[i], entry)
   end
 end
@@ -115,8 +117,8 @@ std::vector<redis_adapters::change> redis_adapters::ask(std::string_view own,
     return result;
 }
 
-void redis_adapters::hear(const std::vector<std::string>& packed) {
-    std::vector<change> now = ask(noting_packed, packed);
+void redis_adapters::hear(const std::vector<std::string>& tried) {
+    std::vector<change> now = ask(noting, tried);
     std::vector<std::string> lost;
     for (const change& each : heard_) {
         const auto found =
@@ -145,12 +147,11 @@ bool redis_adapters::remove(const std::string& name) {
     return true;
 }
 
-std::vector<listed_adapter> redis_adapters::look(
-    const std::vector<std::pair<std::string, std::uint64_t>>& packed) {
+std::vector<listed_adapter> redis_adapters::look(const std::vector<tried_version>& tried) {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> values;
-    for (const auto& [name, version] : packed) {
-        values.insert(values.end(), {name, std::to_string(version)});
+    for (const tried_version& each : tried) {
+        values.insert(values.end(), {each.name, std::to_string(each.version), each.is_packed ? "1" : "0"});
     }
     hear(values);
     std::vector<listed_adapter> result;

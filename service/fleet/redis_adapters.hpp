@@ -16,8 +16,8 @@ namespace split {
 
 /// The list of adapters in Redis, over the connection of the counts. Each change of a name is a version, also
 /// that it was removed; the larger one of two is the later one, so that a server tells a store that lost some
-/// what it heard before. A version is due when all servers whose lease holds have packed it, or after
-/// `deadline`.
+/// what it heard before. A version is due when one server has packed it, and all whose lease holds have tried
+/// to, or after `deadline`.
 class redis_adapters final : public adapter_list {
   public:
     static constexpr std::chrono::milliseconds deadline = std::chrono::minutes(2);
@@ -28,8 +28,7 @@ class redis_adapters final : public adapter_list {
 
     void put(const std::string& name, const std::string& directory) override;
     bool remove(const std::string& name) override;
-    std::vector<listed_adapter> look(
-        const std::vector<std::pair<std::string, std::uint64_t>>& packed) override;
+    std::vector<listed_adapter> look(const std::vector<tried_version>& tried) override;
 
   private:
     struct change {
@@ -38,7 +37,7 @@ class redis_adapters final : public adapter_list {
         std::string text;  ///< in the store
     };
     std::vector<change> ask(std::string_view own, const std::vector<std::string>& values);
-    void hear(const std::vector<std::string>& packed);
+    void hear(const std::vector<std::string>& tried);
 
     const std::shared_ptr<redis_counts> store_;
     const std::chrono::milliseconds time_;

@@ -21,6 +21,7 @@ struct kept_list {
     std::mutex mutex;
     std::map<std::string, listed_adapter> adapters;
     std::map<std::string, std::set<std::string>> packed;  // servers, by adapter
+    std::map<std::string, std::set<std::string>> failed;
     std::set<std::string> servers;
     std::uint64_t versions = 0;
     bool is_away = false;
@@ -35,21 +36,26 @@ class seen_by final : public split::adapter_list {
         const std::lock_guard lock(of_.mutex);
         of_.adapters[name] = {name, ++of_.versions, directory, false};
         of_.packed[name].clear();
+        of_.failed[name].clear();
     }
     bool remove(const std::string& name) override {
         const std::lock_guard lock(of_.mutex);
         return of_.adapters.erase(name) == 1;
     }
-    std::vector<listed_adapter> look(
-        const std::vector<std::pair<std::string, std::uint64_t>>& packed) override {
+    std::vector<listed_adapter> look(const std::vector<split::tried_version>& tried) override {
         const std::lock_guard lock(of_.mutex);
         tensafe::require<tensafe::io_error>(!of_.is_away, {"the store is away"});
         std::vector<listed_adapter> result;
         for (auto& [name, each] : of_.adapters) {
-            if (std::ranges::find(packed, std::pair(name, each.version)) != packed.end()) {
-                of_.packed[name].insert(server_);
+            const auto is_it = [&](const split::tried_version& of) {
+                return of.name == name && of.version == each.version;
+            };
+            if (const auto found = std::ranges::find_if(tried, is_it); found != tried.end()) {
+                (found->is_packed ? of_.packed : of_.failed)[name].insert(server_);
             }
-            each.is_due = each.is_due || of_.packed[name] == of_.servers;
+            each.is_due =
+                each.is_due || (!of_.packed[name].empty() &&
+                                of_.packed[name].size() + of_.failed[name].size() >= of_.servers.size());
             result.push_back(each);
         }
         std::ranges::sort(result, {}, &listed_adapter::version);
@@ -190,6 +196,27 @@ TEST_CASE_FIXTURE(two_servers, "a folder that is not there is refused where it i
     CHECK(failed[0].failure.find("which does not exist") != std::string::npos);
     a.looks->look();  // does not try again at once
     CHECK(a.with.of->loads().loads()[0].at == split::adapter_load::stage::failed);
+}
+
+TEST_CASE_FIXTURE(two_servers,
+                  "a server that cannot pack a version is not waited for, and says what it lacks") {
+    a.looks->put("qwen", "one");
+    a.look_until_packed("qwen");
+    b.look_until_served("qwen", 1);
+    a.look_until_served("qwen", 1);
+    std::filesystem::create_directory(root / "bad");
+    std::filesystem::copy(root / "one", root / "bad", std::filesystem::copy_options::recursive);
+    a.looks->put("qwen", "bad");
+    a.look_until_packed("qwen");
+    std::filesystem::remove_all(root / "bad");  // b comes too late
+    b.look_until([&] { return !b.with.of->loads().loads().empty(); });
+    a.look_until([&] {
+        b.looks->look();
+        return a.served("qwen") == 2;
+    });
+    CHECK(a.looks->missing().empty());
+    CHECK(b.served("qwen") == 1);
+    CHECK(b.looks->missing() == "1 of 1 adapters are not served in the version that they should be");
 }
 
 TEST_CASE_FIXTURE(two_servers, "a server that ends waits for nobody") {

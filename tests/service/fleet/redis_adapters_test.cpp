@@ -11,7 +11,7 @@ using tensafe::serving::unavailable_error;
 
 namespace {
 
-using packed = std::vector<std::pair<std::string, std::uint64_t>>;
+using tried = std::vector<split::tried_version>;
 
 /// A server without counts.
 struct listing_server {
@@ -31,7 +31,7 @@ struct listing_server {
         return made;
     }
     /// "name version directory", of what is not due in brackets.
-    std::string seen(const packed& has = {}) {
+    std::string seen(const tried& has = {}) {
         std::string all;
         for (const split::listed_adapter& each : list.look(has)) {
             const std::string text = each.name + " " + std::to_string(each.version) + " " + each.directory;
@@ -56,31 +56,38 @@ TEST_CASE_FIXTURE(one_list, "a version is due when all servers that run have pac
     CHECK(a.seen().empty());
     a.list.put("qwen", "one");
     CHECK(b.seen() == "(qwen 1 one); ");
-    CHECK(a.seen({{"qwen", 1}}) == "(qwen 1 one); ");
+    CHECK(a.seen({{"qwen", 1, true}}) == "(qwen 1 one); ");
     CHECK(a.seen() == "(qwen 1 one); ");
-    CHECK(b.seen({{"qwen", 2}, {"other", 1}}) == "(qwen 1 one); ");  // which are not on the list
-    CHECK(b.seen({{"qwen", 1}}) == "qwen 1 one; ");
+    CHECK(b.seen({{"qwen", 2, true}, {"other", 1, true}}) == "(qwen 1 one); ");  // which are not on the list
+    CHECK(b.seen({{"qwen", 1, true}}) == "qwen 1 one; ");
     CHECK(a.seen() == "qwen 1 one; ");
+    a.list.put("broken", "nowhere");
+    a.seen({{"broken", 2, false}});
+    CHECK(b.seen({{"broken", 2, false}}) == "qwen 1 one; (broken 2 nowhere); ");  // which nobody has
+    a.list.put("broken", "at one");
+    a.seen({{"broken", 3, false}});
+    CHECK(b.seen({{"broken", 3, true}}) == "qwen 1 one; broken 3 at one; ");
+    CHECK(a.list.remove("broken"));
     b.list.put("other", "two");
     b.list.put("qwen", "three");
-    CHECK(a.seen({{"qwen", 1}}) == "(other 2 two); (qwen 3 three); ");
-    a.seen({{"other", 2}, {"qwen", 3}});
-    CHECK(b.seen({{"qwen", 3}}) == "(other 2 two); qwen 3 three; ");
+    CHECK(a.seen({{"qwen", 1, true}}) == "(other 5 two); (qwen 6 three); ");
+    a.seen({{"other", 5, true}, {"qwen", 6, true}});
+    CHECK(b.seen({{"qwen", 6, true}}) == "(other 5 two); qwen 6 three; ");
 }
 
 TEST_CASE_FIXTURE(one_list, "a server that died, or takes too long, is not waited for") {
     {
         listing_server dies(redis, 'c');
         a.list.put("qwen", "one");
-        a.seen({{"qwen", 1}});
-        CHECK(b.seen({{"qwen", 1}}) == "(qwen 1 one); ");
+        a.seen({{"qwen", 1, true}});
+        CHECK(b.seen({{"qwen", 1, true}}) == "(qwen 1 one); ");
     }  // says goodbye
     CHECK(b.seen() == "qwen 1 one; ");
     listing_server hurries(redis, 'd', 200ms);
     hurries.list.put("other", "two");
     std::this_thread::sleep_for(250ms);
-    CHECK(hurries.seen() == "qwen 1 one; (other 2 two); ");          // perhaps nobody can
-    CHECK(a.seen({{"other", 2}}) == "qwen 1 one; (other 2 two); ");  // who has more time
+    CHECK(hurries.seen() == "qwen 1 one; (other 2 two); ");                // perhaps nobody can
+    CHECK(a.seen({{"other", 2, true}}) == "qwen 1 one; (other 2 two); ");  // who has more time
     CHECK(hurries.seen() == "qwen 1 one; other 2 two; ");
 }
 
@@ -98,8 +105,8 @@ TEST_CASE_FIXTURE(one_list, "what is removed is gone, once, and may come back") 
 TEST_CASE_FIXTURE(one_list, "a store that lost its list, or some of it, hears it from the servers") {
     a.list.put("qwen", "one");
     a.list.put("other", "two");
-    a.seen({{"qwen", 1}});
-    CHECK(b.seen({{"qwen", 1}}) == "qwen 1 one; (other 2 two); ");
+    a.seen({{"qwen", 1, true}});
+    CHECK(b.seen({{"qwen", 1, true}}) == "qwen 1 one; (other 2 two); ");
     CHECK(a.list.remove("other"));
     a.list.put("third", "three");  // b has not heard of either
     CHECK(redis.says({"FLUSHALL"}) == "OK");

@@ -47,7 +47,7 @@ class seen_by final : public split::adapter_list {
         tensafe::require<tensafe::io_error>(!of_.is_away, {"the store is away"});
         std::vector<listed_adapter> result;
         for (auto& [name, each] : of_.adapters) {
-            const auto is_it = [&](const split::tried_version& of) {
+            const auto is_it = [&name = name, &each = each](const split::tried_version& of) {
                 return of.name == name && of.version == each.version;
             };
             if (const auto found = std::ranges::find_if(tried, is_it); found != tried.end()) {

@@ -15,6 +15,7 @@
 #include <tensafe/serving/query_limits.hpp>
 #include <tensafe/serving/registry.hpp>
 #include <tensafe/serving/router.hpp>
+#include <tensafe/serving/shared_counts.hpp>
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/sequences.hpp>
 #include <tensafe/session/server_session.hpp>

@@ -371,9 +371,8 @@ TEST_CASE_FIXTURE(
     adapter.sites = {random_site(8, 32, 2048, 1)};
     adapter.sites[0].name = "layer.0.q_proj";
     start();
-    // What a block costs that is asked for ahead: three more requests and replies, and which outputs are
-    // wanted.
-    constexpr std::size_t in_four_parts = 3 * (2 * lora::message_overhead_bytes + 32) + 4 * 4;
+    // What a block costs that is asked for ahead: another request and reply, and which outputs are wanted.
+    constexpr std::size_t in_two_parts = 2 * lora::message_overhead_bytes + 32 + 2 * 4;
     const auto bytes_of = [&](split::remote_model& remote, unsigned tokens) {
         ask(remote, tokens);
         return remote.counted().message_bytes_up + remote.counted().message_bytes_down;
@@ -386,7 +385,7 @@ TEST_CASE_FIXTURE(
         const std::size_t bytes = (bytes_of(remote, tokens) - before) / tokens + frames;
         CHECK(bytes <= 35'500);
         const auto forecast = remote.forecast(0, tokens);
-        CHECK(bytes == (forecast.up + forecast.down + 3 * in_four_parts) / tokens + frames);
+        CHECK(bytes == (forecast.up + forecast.down + 3 * in_two_parts) / tokens + frames);
     }
     struct wish {
         std::size_t tokens_ahead;  ///< 0: as the client likes
@@ -400,7 +399,7 @@ TEST_CASE_FIXTURE(
          {wish{
               31, 0, 3, {0, 0, 3}, "blocks of 32 tokens, --tokens-ahead is 31: each hidden state goes alone"},
           wish{1, 0, 3, {0, 0, 3}}, wish{0, 2, 2, {0, 0, 2}}, wish{0, 3, 3, {1, 3, 0}},
-          wish{0, 34, 34, {1, 32, 2}}, wish{0, 35, 35, {5, 35, 0}},
+          wish{0, 34, 34, {1, 32, 2}}, wish{0, 35, 35, {3, 35, 0}},
           wish{0, 0, 40, {2, 2, 40}, nullptr, false}}) {  // asked for again after 32, with a token each time
         if (!each.has_room) {
             allowed.block_bytes = 0;
@@ -415,7 +414,7 @@ TEST_CASE_FIXTURE(
         auto remote = client(options);
         const auto bytes = bytes_of(remote, each.asked);
         const auto forecast = remote.forecast(0, each.asked);
-        const std::size_t of_parts = each.sent[0] == 5 ? in_four_parts : 0;
+        const std::size_t of_parts = each.sent[0] == 3 ? in_two_parts : 0;
         CHECK((bytes == forecast.up + forecast.down + of_parts) == each.has_room);
         CHECK(each.sent == std::array{log.count(wire::kind::block_request),
                                       log.count(wire::kind::token_request), log.count(wire::kind::request)});

@@ -14,9 +14,10 @@ namespace split {
 
 namespace {
 
-/// Around what a call does. KEYS: servers, adapters, versions. ARGV: the time until a version is due, then
-/// the call's. Of each name there is a text: its version, when it came, its directory, or none if it was
-/// removed; whether it is due, or who tried it, 1 of who packed it.
+/// Around what a call does. KEYS: servers, adapters, versions. ARGV: the time until a version is due, this
+/// server, then the call's. Of each name there is a text: its version, when it came, its directory, or none
+/// if it was removed, which is remembered for 30 days; whether it is due, or who tried it, 1 of who packed
+/// it.
 constexpr const char* before = R"lua(
 local function stored(name)
   local value = redis.call('HGET', KEYS[2], name)
@@ -25,6 +26,9 @@ end
 local function store(name, entry) redis.call('HSET', KEYS[2], name, cjson.encode(entry)) end
 local function change(name, directory)
   local had = stored(name)
+  if not had and redis.call('HLEN', KEYS[2]) >= 4096 then
+    return redis.error_reply('the list of adapters has 4096 names, those removed in 30 days included')
+  end
   local version = redis.call('INCR', KEYS[3])
   if had and had.version >= version then
     version = had.version + 1
@@ -45,7 +49,11 @@ local result = {}
 all = redis.call('HGETALL', KEYS[2])
 for i = 1, #all, 2 do
   local name, entry = all[i], cjson.decode(all[i + 1])
-  if entry.directory and not entry.due then
+  if not entry.directory and now - entry.at > 30 * 86400000 then
+    redis.call('HDEL', KEYS[2], name)
+    entry = nil
+  end
+  if entry and entry.directory and not entry.due then
     entry.due = is_known  -- else the store has just lost all servers
     local is_packed = false
     for _, done in pairs(entry.tried or {}) do is_packed = is_packed or done == 1 end
@@ -56,17 +64,19 @@ for i = 1, #all, 2 do
       store(name, entry)
     end
   end
-  result[#result + 1] = name
-  result[#result + 1] = text(entry.version)
-  result[#result + 1] = not entry.directory and 'gone' or entry.due and 'due' or 'waiting'
-  result[#result + 1] = entry.directory or ''
-  result[#result + 1] = cjson.encode(entry)
+  if entry then
+    result[#result + 1] = name
+    result[#result + 1] = text(entry.version)
+    result[#result + 1] = not entry.directory and 'gone' or entry.due and 'due' or 'waiting'
+    result[#result + 1] = entry.directory or ''
+    result[#result + 1] = cjson.encode(entry)
+  end
 end
 return result
 )lua";
 
 /// ARGV: name, directory.
-constexpr const char* putting = "change(ARGV[3], ARGV[4])";
+constexpr const char* putting = "local full = change(ARGV[3], ARGV[4]) if full then return full end";
 /// ARGV: name.
 constexpr const char* removing = "change(ARGV[3])";
 /// ARGV: names, versions, and whether they are packed.
@@ -99,7 +109,7 @@ std::vector<redis_adapters::change> redis_adapters::ask(std::string_view own,
     all.insert(all.end(), values.begin(), values.end());
     const std::vector<std::string> said =
         store_->ask(std::string(before).append(own).append(after), {"servers", "adapters", "versions"}, all);
-    constexpr std::size_t most_texts = 5 * 4'096;
+    constexpr std::size_t most_texts = 5 * 65'536;  // what servers tell it again comes on top of 4,096 names
     const auto check = [](bool holds) {
         tensafe::require<tensafe::format_error>(holds, {"the list of adapters in the store is damaged"});
     };

@@ -104,6 +104,13 @@ struct two_servers {
             std::filesystem::copy(std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32", root / name);
         }
     }
+    void serve_first_version() {
+        a.looks->put("qwen", "one");
+        a.look_until_packed("qwen");
+        b.look_until_served("qwen", 1);
+        a.look_until_served("qwen", 1);
+    }
+
     temporary_directory scratch;
     std::filesystem::path root = scratch.path();
     kept_list kept;
@@ -172,10 +179,7 @@ TEST_CASE_FIXTURE(two_servers, "what is taken off the list, or replaced while it
 
 TEST_CASE_FIXTURE(two_servers,
                   "while the list cannot be read, what is served stays, and nothing is promised") {
-    a.looks->put("qwen", "one");
-    a.look_until_packed("qwen");
-    b.look_until_served("qwen", 1);
-    a.look_until_served("qwen", 1);
+    serve_first_version();
     kept.is_away = true;
     CHECK_THROWS_AS(a.looks->look(), tensafe::io_error);
     CHECK_THROWS_AS(a.looks->put("other", "one"), tensafe::io_error);
@@ -187,10 +191,7 @@ TEST_CASE_FIXTURE(two_servers, "a folder that is not there is refused where it i
     CHECK_THROWS_AS(a.looks->put("qwen", "../one"), tensafe::parameter_error);
     CHECK(kept.adapters.empty());
     kept.adapters["bad"] = {"bad", 7, "nowhere", false};
-    a.looks->put("qwen", "one");
-    a.look_until_packed("qwen");
-    b.look_until_served("qwen", 1);
-    a.look_until_served("qwen", 1);
+    serve_first_version();
     const auto failed = a.with.of->loads().loads();
     REQUIRE(failed.size() == 1);
     CHECK(failed[0].failure.find("which does not exist") != std::string::npos);
@@ -200,10 +201,7 @@ TEST_CASE_FIXTURE(two_servers, "a folder that is not there is refused where it i
 
 TEST_CASE_FIXTURE(two_servers,
                   "a server that cannot pack a version is not waited for, and says what it lacks") {
-    a.looks->put("qwen", "one");
-    a.look_until_packed("qwen");
-    b.look_until_served("qwen", 1);
-    a.look_until_served("qwen", 1);
+    serve_first_version();
     std::filesystem::create_directory(root / "bad");
     std::filesystem::copy(root / "one", root / "bad", std::filesystem::copy_options::recursive);
     a.looks->put("qwen", "bad");

@@ -135,8 +135,8 @@ class query_counts {
     /// counted by crashes and never answered. The file has it before this returns. Of several servers it is
     /// the number of this one.
     /// @return by how much they were lowered
-    /// @throws io_error if the file cannot be written; the counts stay. unavailable_error if it has them, and
-    ///         the other servers hear of it with the next request
+    /// @throws io_error if the file cannot be written; unavailable_error if the store of several servers is
+    ///         away. The counts stay
     std::vector<std::uint64_t> give_back(const std::string& name, std::vector<std::uint64_t> bits);
     /// Returns the bits that were counted, by scope; those of other servers are as last heard.
     /// @param of_others  if false, this server's alone

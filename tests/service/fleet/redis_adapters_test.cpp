@@ -125,6 +125,27 @@ TEST_CASE_FIXTURE(one_list, "a store that lost its list, or some of it, hears it
     CHECK(a.seen() == "(third 4 three); (qwen 6 five); ");
 }
 
+TEST_CASE_FIXTURE(one_list, "a list that is full takes no new name, and forgets what was removed long ago") {
+    a.list.put("qwen", "one");
+    const std::string key = redis.says({"KEYS", "tensafe:*:adapters"});
+    std::vector<std::string> many{"HSET", key};
+    for (int i = 1; i < 4'096; ++i) {
+        many.insert(many.end(), {"old " + std::to_string(i), R"({"version": 1, "at": 1})"});
+    }
+    redis.says(many);
+    CHECK(a.seen() == "(qwen 1 one); ");
+    CHECK(redis.says({"HLEN", key}) == "1");
+    for (std::string& each : many) {
+        each = each.starts_with("{") ? R"({"version": 1, "at": 1, "directory": "one", "due": true})" : each;
+    }
+    redis.says(many);
+    CHECK_THROWS_AS(b.list.put("new", "one"), unavailable_error);
+    CHECK(b.list.remove("old 7"));
+    CHECK_THROWS_AS(b.list.put("new", "one"), unavailable_error);  // it is remembered
+    b.list.put("old 7", "two");
+    CHECK(a.list.look({}).size() == 4'096);
+}
+
 TEST_CASE_FIXTURE(one_list, "names and folders are kept as they are") {
     const std::string name = "a \"name\" \\ with \xc3\xa9 {1} [x]:*";
     for (const std::string& directory :
@@ -136,13 +157,13 @@ TEST_CASE_FIXTURE(one_list, "names and folders are kept as they are") {
         CHECK(seen[0].directory == directory);
     }
     const std::string key = redis.says({"KEYS", "tensafe:*:adapters"});
-    for (const char* const bad :
-         {"no text of ours", R"({"version": 1e300, "at": 1})", R"({"version": -1, "at": 1})"}) {
+    for (const char* const bad : {"no text of ours", R"({"version": 1e300, "at": 1, "directory": ""})",
+                                  R"({"version": -1, "at": 1, "directory": ""})"}) {
         redis.says({"HSET", key, "bad", bad});
         CHECK_THROWS_AS(b.list.look({}), tensafe::error);
         CHECK(b.store->is_up());  // the counts have nothing to do with it
     }
     redis.says({"HDEL", key, "bad"});
-    redis.says({"HSET", key, "../bad", R"({"version": 1, "at": 1})"});
+    redis.says({"HSET", key, "../bad", R"({"version": 1, "at": 1, "directory": ""})"});
     CHECK_THROWS_AS(b.list.look({}), tensafe::format_error);
 }

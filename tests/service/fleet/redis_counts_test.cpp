@@ -332,8 +332,8 @@ TEST_CASE_FIXTURE(redis_fleet, "a store that is full, a replica, or asks for a p
 TEST_CASE_FIXTURE(
     redis_fleet,
     "a store that was away for longer than a lease, and is older, grants nobody what others had") {
-    counting_server a(redis.address(), folders[0].path(), logged[0], 100ms, 1s);
-    counting_server b(redis.address(), folders[1].path(), logged[1], 100ms, 1s);
+    counting_server a(redis.address(), folders[0].path(), logged[0], 2s, 2500ms);  // comes back late
+    counting_server b(redis.address(), folders[1].path(), logged[1], 100ms, 2500ms);
     REQUIRE(comes([&] { return a.store.servers() == 2 && b.store.servers() == 2; }));
     REQUIRE(redis.says({"SAVE"}) == "OK");
     std::uint64_t answered = 0;
@@ -341,7 +341,7 @@ TEST_CASE_FIXTURE(
         answered += a.ask_until_heard(most) ? 10u : 0u;
     }
     redis.kill();
-    std::this_thread::sleep_for(1500ms);
+    std::this_thread::sleep_for(3s);
     redis.start();  // with what was saved
     for (counting_server* const each : {&b, &a}) {
         while (each->ask_until_heard(most)) {

@@ -149,8 +149,8 @@ TEST_CASE_FIXTURE(two_servers, "a server that is late says so until it serves wh
     a.look_until_served("qwen", 1);
     CHECK(a.looks->missing().empty());
     b.looks->look();
-    while (b.served("qwen") == 0) {
-        CHECK(b.looks->missing() == "1 of 1 adapters are not served in the version that they should be");
+    for (std::string missing = b.looks->missing(); b.served("qwen") == 0; missing = b.looks->missing()) {
+        CHECK(missing == "1 of 1 adapters are not served in the version that they should be");
         std::this_thread::sleep_for(1ms);
     }
     CHECK(b.looks->missing().empty());
@@ -192,11 +192,14 @@ TEST_CASE_FIXTURE(two_servers, "a folder that is not there is refused where it i
     CHECK(kept.adapters.empty());
     kept.adapters["bad"] = {"bad", 7, "nowhere", false};
     serve_first_version();
-    const auto failed = a.with.of->loads().loads();
-    REQUIRE(failed.size() == 1);
-    CHECK(failed[0].failure.find("which does not exist") != std::string::npos);
+    const auto loads = [&] { return a.with.of->loads().loads(); };
+    const auto has_failed = [&] {
+        return loads().size() == 1 && loads()[0].at == split::adapter_load::stage::failed;
+    };
+    a.look_until(has_failed);
+    CHECK(loads().at(0).failure.find("which does not exist") != std::string::npos);
     a.looks->look();  // does not try again at once
-    CHECK(a.with.of->loads().loads()[0].at == split::adapter_load::stage::failed);
+    CHECK(has_failed());
 }
 
 TEST_CASE_FIXTURE(two_servers,

@@ -44,6 +44,7 @@ std::chrono::milliseconds rate_limiter::take(std::string_view name, time_point n
     bucket& b = bucket_of(name, now);
     if (b.left >= 1) {
         b.left -= 1;
+        b.untold += 1;
         return std::chrono::milliseconds(0);
     }
     constexpr double longest = 86'400'000;
@@ -55,6 +56,34 @@ void rate_limiter::pay(std::string_view name, double more, time_point now) {
     const std::lock_guard lock(mutex_);
     bucket& b = bucket_of(name, now);
     b.left = std::min(at_once_, b.left - more);
+    b.untold += more;
+}
+
+void rate_limiter::share(const shared_buckets& buckets, std::string_view limit, time_point now) {
+    std::vector<std::pair<std::string, double>> all;
+    std::unique_lock lock(mutex_);
+    const double seconds = std::chrono::duration<double>(now - std::exchange(shared_at_, now)).count();
+    for (auto& [name, b] : buckets_) {
+        if (std::abs(b.untold) >= at_once_ / 16) {
+            all.emplace_back(name, std::exchange(b.untold, 0));
+        } else if (b.untold > 0) {
+            b.untold = std::max(0.0, b.untold - seconds * per_second_ / 16);
+        }
+    }
+    lock.unlock();
+    constexpr std::size_t at_a_time = 1'000;  // a few milliseconds
+    for (std::span<const std::pair<std::string, double>> rest = all; !rest.empty();) {
+        const auto some = rest.first(std::min(rest.size(), at_a_time));
+        rest = rest.subspan(some.size());
+        const std::vector<double> lacks = buckets(limit, per_second_, some);
+        lock.lock();
+        for (std::size_t i = 0; i < some.size(); ++i) {
+            if (bucket& b = bucket_of(some[i].first, now); &b != &shared_) {
+                b.left = std::min(b.left, at_once_ - lacks[i] - b.untold);
+            }
+        }
+        lock.unlock();
+    }
 }
 
 void rate_limiter::drop_full(time_point now) {

@@ -9,8 +9,11 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace split {
 
@@ -53,6 +56,13 @@ struct limits {
     std::size_t repeated_bytes = std::size_t{64} << 20;
 };
 
+/// Pays what was taken here from buckets of a limit into those that several servers have together.
+/// @param taken  by name; less than nothing was given back
+/// @return what each lacks now, all servers together
+/// @throws tensafe::error while they cannot be asked
+using shared_buckets = std::function<std::vector<double>(
+    std::string_view limit, double per_second, std::span<const std::pair<std::string, double>> taken)>;
+
 /// Token buckets by name: each lets `at_once` through at once, and `per_second` for ever. Remembers so many
 /// names at most; those beyond it share one bucket, so that a crowd of names cannot take memory.
 /// Thread-safe by one lock.
@@ -70,6 +80,12 @@ class rate_limiter {
     /// given back, until the bucket is full.
     void pay(std::string_view name, double more, time_point now);
 
+    /// Pays what was taken since the last call, and takes what others took. Less than a sixteenth of a limit
+    /// is not paid, at once nor as a rate: usual clients cost the store nothing. What cannot be paid now is
+    /// not paid later.
+    /// @throws as shared_buckets
+    void share(const shared_buckets& buckets, std::string_view limit, time_point now);
+
     /// Drops the names whose bucket is full: they are as names that never came. Cost: a walk through all.
     void sweep(time_point now);
     std::size_t names() const;
@@ -78,6 +94,7 @@ class rate_limiter {
     struct bucket {
         double left;
         time_point at;
+        double untold = 0;  ///< that was taken
     };
     void refill(bucket& b, time_point now) const noexcept;
     void drop_full(time_point now);
@@ -91,6 +108,7 @@ class rate_limiter {
     std::map<std::string, bucket, std::less<>> buckets_;
     bucket shared_;
     std::optional<time_point> swept_;
+    time_point shared_at_{};
 };
 
 /// Of IPv4 or IPv6, without brackets and interface.

@@ -85,7 +85,20 @@ void service::expire_sessions() {
         options_.to.line(log_level::info, "sessions_unlisted", {{"count", std::uint64_t{unlisted}}});
     }
     pooled_ = sessions_.pool_size();
-    for (rate_limiter* const each : {&requests_, &work_, &handshakes_, &connections_, &blocks_, &repeated_}) {
+    const std::array<std::pair<const char*, rate_limiter*>, 6> rates{{{"requests", &requests_},
+                                                                      {"work", &work_},
+                                                                      {"handshakes", &handshakes_},
+                                                                      {"connections", &connections_},
+                                                                      {"blocks", &blocks_},
+                                                                      {"repeated", &repeated_}}};
+    for (const auto& [limit, each] : rates) {
+        try {
+            if (options_.rates) {
+                each->share(options_.rates, limit, options_.now());
+            }
+        } catch (const tensafe::error&) {
+            // The store is away, which it logs itself: until it is back this server has rates of its own.
+        }
         each->sweep(options_.now());
     }
 #ifdef __GLIBC__

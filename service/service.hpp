@@ -36,6 +36,7 @@ struct service_options {
     std::filesystem::path state;
     /// What it counts in together with other servers. Null: it counts alone.
     std::shared_ptr<tensafe::serving::shared_counts> shared;
+    shared_buckets rates;  ///< that it has together with them; null: its own alone
     /// Who may open sessions. Nothing: anybody.
     std::optional<client_list> clients;
     /// The clients of an address are one tenant: of pages, whose keys are new with each visit.
@@ -86,7 +87,8 @@ class service {
     bool draining() const noexcept { return draining_; }
 
     /// To be called every second or so: sessions that waited too long are dropped, those of clients that are
-    /// on the list no more or with another tenant, and names whose rates count nothing any more.
+    /// on the list no more or with another tenant, and names whose rates count nothing any more. Rates are
+    /// shared.
     void expire_sessions();
     /// Who may open sessions from now on. Not for a service without a list, nor nothing for one with it.
     void relist(std::optional<client_list> clients);

@@ -120,16 +120,10 @@ redis_connection::redis_connection(const redis_address& to, std::chrono::millise
     require<redis_error>(role->elements > 0 && text_of(*role->element[0]) == "master",
                          {"the store is a replica, expected its master"});
     const auto info = command({"INFO"});
-    const auto value_of = [&](std::string_view name) {
-        std::string_view text = text_of(*info);
-        const std::size_t begin = text.find("\n" + std::string(name) + ":");
-        text.remove_prefix(std::min(begin, text.size()));
-        take_until(text, ':');
-        return std::string(take_until(text, '\r'));
-    };
-    run_id_ = value_of("run_id");
-    require<redis_error>(!run_id_.empty(), {"the store does not say its run_id"});
-    const std::string policy = value_of("maxmemory_policy");
+    std::string_view policy = text_of(*info);
+    policy.remove_prefix(std::min(policy.find("maxmemory_policy:"), policy.size()));
+    take_until(policy, ':');
+    policy = take_until(policy, '\r');
     require<redis_error>(policy == "noeviction", {"the store has the maxmemory-policy ", in_quotes(policy),
                                                   ", expected noeviction: it would forget counts"});
 }

@@ -60,15 +60,11 @@ class redis_connection {
     /// @throws redis_error, for an error of the server too
     redis_reply command(const std::vector<std::string>& words);
 
-    /// What the server's process calls itself: after a restart it is another.
-    const std::string& run_id() const noexcept { return run_id_; }
-
   private:
     void open(const std::string& host, std::uint16_t port, bool is_secure, std::chrono::milliseconds limit);
     void find_master(const redis_address& to, std::chrono::milliseconds limit);
 
     std::unique_ptr<redisContext, redis_deleter> context_;
-    std::string run_id_;
 };
 
 }  // namespace split

@@ -23,25 +23,38 @@ local function server(value)
   local boot, till, history = value:match('^(%S+) (%d+) (.*)$')
   return boot, tonumber(till), history
 end
+-- Another one after each restart, and each time that this became a master: its data may be older.
+local function data_id()
+  return redis.call('INFO', 'server'):match('run_id:(%w+)') .. '-' ..
+         redis.call('INFO', 'replication'):match('master_replid:(%w+)')
+end
 )lua";
 
-/// KEYS: servers, history. ARGV: id, boot, run_id, a fresh nonce, the history that we told our entries to,
-/// the one before, lease in ms, then other servers that ran in that one.
+/// KEYS: servers, history. ARGV: id, boot, a fresh nonce, the history that we told our entries to, the one
+/// before, lease in ms, then other servers that ran in that one. A lease of more than a minute is of a clock
+/// that went back.
 constexpr const char* renewing = R"lua(
-local id, boot, told, before, lease = ARGV[1], ARGV[2], ARGV[5], ARGV[6], ARGV[7]
+local id, boot, told, before, lease = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local other, till, history = server(all[i + 1])
+  if till > now + math.max(lease, 60000) then
+    redis.call('HSET', KEYS[1], all[i], other .. ' ' .. text(now + lease) .. ' ' .. history)
+  end
+end
 local mine = redis.call('HGET', KEYS[1], id)
 if mine then
   local other, till = server(mine)
   if other ~= boot and till > now then return {'taken', text(till)} end
 end
 local history = redis.call('GET', KEYS[2])
-if not history or history:match('^%S+') ~= ARGV[3] then
-  history = ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. text(now)
+if not history or history:match('^%S+') ~= data_id() then
+  history = data_id() .. ' ' .. ARGV[3] .. ' ' .. text(now)
   redis.call('SET', KEYS[2], history)
 end
 local ends = text(now + lease)
 if history ~= before then
-  for i = 8, #ARGV, 2 do
+  for i = 7, #ARGV, 2 do
     local known = redis.call('HGET', KEYS[1], ARGV[i])
     local other, till
     if known then other, till = server(known) end
@@ -52,7 +65,7 @@ if history ~= before then
 end
 redis.call('HSET', KEYS[1], id, boot .. ' ' .. ends .. ' ' .. told)
 local result = {'renewed', history}
-local all = redis.call('HGETALL', KEYS[1])
+all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local other, till = server(all[i + 1])
   if till <= now then
@@ -65,12 +78,12 @@ end
 return result
 )lua";
 
-/// KEYS: servers, history, rows. ARGV: id, boot, run_id, the history that we told our entries to, its least
-/// age in ms; of each row: journaled, asked, least, wanted, limit, seconds to live or 0.
+/// KEYS: servers, history, rows. ARGV: id, boot, the history that we told our entries to, its least age in
+/// ms; of each row: journaled, asked, least, wanted, limit, seconds to live or 0.
 constexpr const char* reserving = R"lua(
-local id, told = ARGV[1], ARGV[4]
-if redis.call('GET', KEYS[2]) ~= told or told:match('^%S+') ~= ARGV[3] then return {'again'} end
-if math.abs(now - tonumber(told:match('%d+$'))) < tonumber(ARGV[5]) then return {'wait'} end
+local id, told = ARGV[1], ARGV[3]
+if redis.call('GET', KEYS[2]) ~= told or told:match('^%S+') ~= data_id() then return {'again'} end
+if math.abs(now - tonumber(told:match('%d+$'))) < tonumber(ARGV[4]) then return {'wait'} end
 local all, live, is_there = redis.call('HGETALL', KEYS[1]), 0, false
 for i = 1, #all, 2 do
   local boot, till, history = server(all[i + 1])
@@ -83,7 +96,7 @@ end
 if not is_there then return {'again'} end
 local result = {'granted'}
 for k = 3, #KEYS do
-  local at = 6 * (k - 3) + 5
+  local at = 6 * (k - 3) + 4
   local journaled, asked, least = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local wanted, limit, life = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
   local had, others = 0, 0
@@ -200,7 +213,6 @@ void redis_counts::renew() {
             std::unique_lock lock(call_);
             taken_until_.clear();
             if (!connection_) {
-                history_.clear();
                 connection_.emplace(options_.store, options_.step_limit);
             }
             const std::string history = renew_lease();
@@ -225,13 +237,9 @@ void redis_counts::renew() {
 
 /// @return the history of the store
 std::string redis_counts::renew_lease() {
-    std::vector<std::string> values{id_,
-                                    boot_,
-                                    connection_->run_id(),
-                                    drawn(),
-                                    history_.empty() ? "-" : history_,
-                                    last_history_,
-                                    std::to_string(options_.lease.count())};
+    std::vector<std::string> values{id_,           boot_,
+                                    drawn(),       history_.empty() ? "-" : history_,
+                                    last_history_, std::to_string(options_.lease.count())};
     values.insert(values.end(), others_.begin(), others_.end());
     const redis_reply said = call(renewing, {prefix_ + "servers", prefix_ + "history"}, values);
     const bool is_taken = text_at(said, 0) == "taken";
@@ -296,8 +304,7 @@ std::vector<redis_counts::grant> redis_counts::reserve(std::span<const claim> cl
     refuse_unless(is_up_, options_.renewal);  // not any more: it was waited for
     std::vector<grant> result;
     try {
-        std::vector<std::string> values{id_, boot_, connection_->run_id(), history_,
-                                        std::to_string(options_.settling.count())};
+        std::vector<std::string> values{id_, boot_, history_, std::to_string(options_.settling.count())};
         values.insert(values.end(), rows.begin(), rows.end());
         const redis_reply said = call(reserving, keys, values);
         const std::string what = text_at(said, 0);

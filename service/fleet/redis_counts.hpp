@@ -36,8 +36,8 @@ struct redis_counts_options {
 };
 
 /// Counts of several servers in Redis. A thread says every second that this server runs, and tells all
-/// entries to a store that may have lost some: after connecting, or when its history is another one. As long
-/// as a server that runs has not done so, nobody is granted anything.
+/// entries to a store that may have lost some: its history is another one then. As long as a server that runs
+/// has not done so, nobody is granted anything.
 ///
 /// While the store is away it is this thread alone that waits for it: reservations fail at once.
 ///
@@ -91,7 +91,7 @@ class redis_counts final : public tensafe::serving::shared_counts {
 
     std::mutex call_;  // of all below
     std::optional<redis_connection> connection_;
-    std::string history_;  ///< that all entries were told to; empty: to none since connecting
+    std::string history_;  ///< that all entries were told to; empty: to none, or not to all yet
     std::string last_history_;
     std::vector<std::string> others_;  ///< that run: each, and what it calls itself
     std::string taken_until_;          ///< by another server with this name

@@ -10,6 +10,7 @@
 
 #if TENSAFE_REDIS
 #include "redis_adapters.hpp"
+#include "redis_rates.hpp"
 #endif
 
 namespace split {
@@ -54,7 +55,7 @@ opened_store open_store(const store_options& options, [[maybe_unused]] bool rows
     made.rows_expire = rows_expire;
     made.to = to;
     const auto counts = std::make_shared<redis_counts>(std::move(made));
-    return {counts, std::make_shared<redis_adapters>(counts)};
+    return {counts, redis_rates(counts), std::make_shared<redis_adapters>(counts)};
 #else
     throw tensafe::unsupported_error(
         "got --store, expected a build with a Redis client: install hiredis (Debian and Ubuntu: "

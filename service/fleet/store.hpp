@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "../limits.hpp"
 #include "../log.hpp"
 #include "listed_adapters.hpp"
 
@@ -18,10 +19,11 @@ struct store_options {
     std::filesystem::path fleet_key;      ///< of 64 hexadecimal digits
 };
 
-/// Both null: this server is alone.
+/// All null: this server is alone.
 struct opened_store {
     std::shared_ptr<tensafe::serving::shared_counts> counts;
-    std::shared_ptr<adapter_list> adapters;  ///< may be asked once a service uses the counts
+    shared_buckets rates;
+    std::shared_ptr<adapter_list> adapters;  ///< this and rates may be asked once a service uses the counts
 };
 
 /// Reads the files, and connects to nothing yet.

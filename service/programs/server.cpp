@@ -502,6 +502,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
                               "--adapter-root: what several servers "
                               "serve is on a list in the store, see tensafe-admin load"});
     a.service.shared = store.counts;
+    a.service.rates = store.rates;
     prepare_state(a.service.state);
 
     if (a.insecure_plaintext) {

@@ -54,6 +54,15 @@ TEST_CASE("SHA-256 gives the digests of FIPS 180-2") {
           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+TEST_CASE("HMAC-SHA-256 gives the codes of RFC 4231") {
+    const std::vector<std::byte> key(20, std::byte{0x0b});
+    CHECK(hex(hmac_sha256(key, "Hi There")) ==
+          "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    const std::vector<std::byte> longer(131, std::byte{0xaa});
+    CHECK(hex(hmac_sha256(longer, "Test Using Larger Than Block-Size Key - Hash Key First")) ==
+          "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
 TEST_CASE("a message in pieces has the digest of the whole") {
     random_numbers generator(1);
     const auto drawn = generator.bytes(1000);

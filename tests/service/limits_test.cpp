@@ -390,6 +390,76 @@ TEST_CASE("requests beyond the rate are refused with the time to wait, and use u
     CHECK(q.asks(1));
 }
 
+TEST_CASE("less than a sixteenth of a rate is not told to other servers, however long it lasts") {
+    split::rate_limiter limiter(32, 32);
+    double told = 0;
+    std::size_t calls = 0;
+    const split::shared_buckets buckets = [&](std::string_view, double, const auto& taken) {
+        ++calls;
+        told += taken[0].second;
+        return std::vector<double>(taken.size(), 0);
+    };
+    split::time_point now{std::chrono::hours(1)};
+    const auto takes_each_second = [&](int count) {
+        for (int second = 0; second < 60; ++second) {
+            for (int i = 0; i < count; ++i) {
+                CHECK(limiter.take("a", now) == 0ms);
+            }
+            now += 1s;
+            limiter.share(buckets, "requests", now);
+        }
+    };
+    takes_each_second(1);
+    CHECK(calls == 0);
+    takes_each_second(4);
+    CHECK(told == 240);
+    limiter.pay("a", -1, now);
+    limiter.share(buckets, "requests", now);
+    CHECK(told == 240);
+    limiter.pay("a", -1, now);
+    limiter.share(buckets, "requests", now);
+    CHECK(told == 238);
+}
+
+TEST_CASE("servers that share rates let through together, after a while, what one would") {
+    std::map<std::string, double> lacking;
+    bool is_away = false;
+    const split::shared_buckets buckets = [&](std::string_view limit, double, const auto& taken) {
+        tensafe::require<tensafe::io_error>(!is_away, {"away"});
+        std::vector<double> lacks;
+        for (const auto& [name, amount] : taken) {
+            lacks.push_back(lacking[std::string(limit) + " " + name] += amount);
+        }
+        return lacks;
+    };
+    const auto share = [&](split::service_options& options) { options.rates = buckets; };
+    server s({.shares = {}, .requests_per_second = 4}, share);
+    server t({.shares = {}, .requests_per_second = 4}, share);
+    const auto key = fresh_key();
+    peer p(s, key);
+    peer q(t, key);
+    CHECK((p.asks(1) && p.asks(2) && q.asks(1)));
+    s.of->expire_sessions();
+    t.of->expire_sessions();
+    const double& all = lacking.at("requests " + key->verifying().hex());
+    CHECK(all == 3);
+    CHECK(q.asks(2));
+    CHECK(q.code_of(request_message(3)) == rate_limit);
+    CHECK(p.asks(3));  // it has not heard of q
+    s.of->expire_sessions();
+    CHECK(all == 4);
+    CHECK(p.code_of(request_message(4)) == rate_limit);
+    t.of->expire_sessions();
+    CHECK(all == 5);
+    CHECK(q.code_of(request_message(3)) == rate_limit);
+    CHECK(q.refused().retry_after_ms == 500);
+    is_away = true;
+    s.now += 500ms;
+    CHECK((p.asks(4) && p.asks(5)));
+    s.of->expire_sessions();
+    CHECK(p.code_of(request_message(6)) == rate_limit);
+}
+
 TEST_CASE("handshakes of one address, of IPv6 of one /64, are limited, those of another are not") {
     using split::limited_address;
     CHECK(limited_address("10.0.0.1") == "10.0.0.1");

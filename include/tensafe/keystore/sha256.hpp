@@ -4,6 +4,7 @@
 #include <tensafe/keystore/openssl.hpp>
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include <array>
 #include <cstddef>
@@ -98,5 +99,17 @@ class sha256 {
 
     std::unique_ptr<EVP_MD_CTX, openssl_release<&EVP_MD_CTX_free>> context_;
 };
+
+/// HMAC-SHA-256 (RFC 2104) of a text: without the key nobody tells it from random bytes.
+/// @param key  at least 32 random bytes
+/// Errors: as of sha256.
+inline sha256_digest hmac_sha256(std::span<const std::byte> key, std::string_view text) {
+    const openssl_reports reports;
+    sha256_digest digest{};
+    reports.require(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), octets(text.data()),
+                         text.size(), octets(digest.data()), nullptr) != nullptr,
+                    "compute HMAC-SHA-256");
+    return digest;
+}
 
 }  // namespace tensafe::keystore

@@ -4,7 +4,6 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/private_file.hpp>
-#include <tensafe/keystore/openssl.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
@@ -12,9 +11,6 @@
 #include <tensafe/serving/shared_counts.hpp>
 #include <tensafe/session/store.hpp>
 #include <tensafe/wire/checksum.hpp>
-
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <array>
@@ -250,21 +246,10 @@ inline std::string number_text(std::size_t group, std::uint64_t bits) {
     return " " + std::to_string(group) + ":" + std::to_string(bits);
 }
 
-inline std::array<std::byte, hash_digits / 2> keyed_hash(std::span<const std::byte> key,
-                                                         std::string_view text) {
-    const keystore::openssl_reports reports;
-    std::array<std::byte, hash_digits / 2> hash{};
-    reports.require(
-        HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), keystore::octets(text.data()),
-             text.size(), keystore::octets(hash.data()), nullptr) != nullptr,
-        "compute HMAC-SHA-256");
-    return hash;
-}
-
 /// What the checksums of a file begin with.
 inline std::uint32_t sum_of_key(std::span<const std::byte> key) {
     std::uint32_t sum = 0;
-    std::memcpy(&sum, keyed_hash(key, first_line).data(), sizeof sum);
+    std::memcpy(&sum, keystore::hmac_sha256(key, first_line).data(), sizeof sum);
     return sum;
 }
 
@@ -466,8 +451,8 @@ inline query_counts::account query_counts::account_of(std::string_view client, s
     const auto name = [&](char letter, std::string_view who) {
         // Neither keys nor tenants have a line break.
         const auto hash =
-            detail::keyed_hash(std::span(key_.data(), key_.size()),
-                               std::string(1, letter).append(who).append(1, '\n').append(adapter));
+            keystore::hmac_sha256(std::span(key_.data(), key_.size()),
+                                  std::string(1, letter).append(who).append(1, '\n').append(adapter));
         return letter + keystore::hex(hash);
     };
     const std::string own = name(detail::letters[0], client);

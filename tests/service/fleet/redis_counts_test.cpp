@@ -291,6 +291,33 @@ TEST_CASE_FIXTURE(redis_fleet, "a store that stands still costs one wait, and a 
     CHECK(logged[0].has("store_up"));
 }
 
+TEST_CASE_FIXTURE(redis_fleet,
+                  "entries are told again to a new master, and not after a connection was lost") {
+    auto a = server(0);
+    REQUIRE(a->ask_until_heard(most));
+    const std::string row = redis.says({"KEYS", "tensafe:*:c:" + a->alice()[0] + ":0"});
+    const std::string id = text_of(folders[0].path() / "server_id");
+    const std::uint64_t reserved = sum(a->alice()[0]);
+    redis.says({"HSET", row, id, "1"});  // so that it shows
+    redis.says({"CLIENT", "KILL", "TYPE", "normal"});
+    CHECK(comes([&] { return logged[0].has("store_unavailable") && a->store.is_up(); }));
+    CHECK(sum(a->alice()[0]) == 1);
+    redis.says({"REPLICAOF", "127.0.0.1", "1"});
+    CHECK(comes([&] { return !a->store.is_up(); }));
+    redis.says({"REPLICAOF", "NO", "ONE"});
+    CHECK(comes([&] { return sum(a->alice()[0]) == reserved; }));
+}
+
+TEST_CASE_FIXTURE(redis_fleet, "a lease of a server that died before the store's clock went back ends") {
+    auto a = server(0);
+    REQUIRE(a->ask_until_heard(most));
+    const std::string servers = redis.says({"KEYS", "tensafe:*:servers"});
+    const std::string an_hour_ahead = std::to_string((std::time(nullptr) + 3'600) * 1'000);
+    redis.says({"HSET", servers, std::string(32, 'd'), "boot " + an_hour_ahead + " -"});
+    CHECK(a->is_unavailable(most));
+    CHECK(a->ask_until_heard(most));
+}
+
 TEST_CASE_FIXTURE(redis_fleet, "a store that is full, a replica, or asks for a password grants nothing") {
     auto a = server(0);
     REQUIRE(a->ask_until_heard(most));

@@ -3,6 +3,7 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/peft.hpp>
+#include <tensafe/keystore/signed_adapter.hpp>
 #include <tensafe/memory/retained_blocks.hpp>
 
 #include <algorithm>
@@ -164,7 +165,9 @@ std::size_t service::forget(std::string_view client, std::size_t ended) {
 
 tensafe::lora::adapter service::read_adapter(std::string_view name, const std::filesystem::path& folder,
                                              bool is_known) const {
-    auto read = tensafe::io::load_peft(folder);
+    const tensafe::keystore::signature_policy policy{.trusted = options_.signers, .name = std::string(name)};
+    auto read = options_.signers.empty() ? tensafe::io::load_peft(folder)
+                                         : tensafe::keystore::load_adapter(folder, policy).adapter;
     for (const std::string& note : read.notes) {  // whose names are quoted and cut
         if (!is_known) {
             options_.to.line(log_level::info, "adapter_note", {{"adapter", name}, {"what", note}});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/serving/file_store.hpp>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "adapter_loader.hpp"
 #include "client_list.hpp"
@@ -42,6 +44,8 @@ struct service_options {
     /// The clients of an address are one tenant: of pages, whose keys are new with each visit.
     bool addresses_are_tenants = false;
     pin_files pins;  ///< of adapters, which welcome shows
+    /// Of whom one must have signed an adapter, under its name; none: whoever writes there chooses.
+    std::vector<tensafe::keystore::verifying_key> signers;
     log to;
     std::size_t packing_threads = 1;  ///< threads that load adapters
 };
@@ -119,7 +123,7 @@ class service {
     std::string metrics_text() const;
 
     /// Reads the files of an adapter, and logs what is left out of them unless it is known.
-    /// @throws as tensafe::io::load_peft
+    /// @throws as tensafe::io::load_peft, or keystore::load_adapter where it must be signed
     tensafe::lora::adapter read_adapter(std::string_view name, const std::filesystem::path& folder,
                                         bool is_known = false) const;
 

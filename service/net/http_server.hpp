@@ -26,7 +26,7 @@ struct http_server_options {
     /// one of an address with fewer; else the newcomer is closed. An address of IPv6 is a /64.
     std::size_t connections = 512;
     std::size_t connections_of_address = 256;
-    /// Whose connections begin with a header of the PROXY protocol, version 2, which says whose they are.
+    /// Whose connections begin with a header of the PROXY protocol, which says whose they are.
     /// Before it is there they take no place; as many as there are places may wait for theirs.
     std::vector<address_range> proxies{};
     bool has_pages = false;            ///< browsers are told to use nothing but TLS for this host from now on

@@ -43,7 +43,7 @@ inline bool contains(const address_range& range, const boost::asio::ip::address&
     return network.network().to_bytes() == range.network().to_bytes();  // whatever their scopes are
 }
 
-/// What is known of a header of the PROXY protocol, version 2.
+/// What is known of a header of the PROXY protocol.
 struct proxy_header {
     static constexpr std::size_t fixed_bytes = 16;
     static constexpr std::size_t most_bytes = 536;
@@ -57,6 +57,9 @@ struct proxy_header {
     static std::optional<proxy_header> of(std::span<const std::uint8_t> bytes) {
         namespace ip = boost::asio::ip;
         using namespace std::string_view_literals;
+        if (bytes[0] == 'P') {
+            return of_line({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        }
         const bool is_one = std::ranges::equal(bytes.first<12>(), "\r\n\r\n\0\r\nQUIT\n"sv, {}, {},
                                                [](char c) { return static_cast<std::uint8_t>(c); });
         const bool is_local = bytes[12] == 0x20 || (bytes[12] == 0x21 && bytes[13] == 0);
@@ -78,6 +81,26 @@ struct proxy_header {
     }
 
   private:
+    /// Of version 1: "PROXY TCP4 source destination port port", or TCP6, and CR LF.
+    static std::optional<proxy_header> of_line(std::string_view text) {
+        constexpr std::size_t longest = 107;
+        constexpr std::string_view begin = "PROXY TCP";
+        if (!text.starts_with(begin) || text.size() > longest) {
+            return std::nullopt;
+        }
+        if (!text.ends_with("\r\n")) {
+            return proxy_header{1, {}, {}};
+        }
+        const std::size_t at = begin.size() + 2;  // behind the digit and a space
+        boost::system::error_code failure;
+        const std::string source(text.substr(at, text.find(' ', at) - at));
+        const auto address = boost::asio::ip::make_address(source, failure);
+        const std::string_view family = address.is_v4() ? "4 " : "6 ";
+        const bool is_one =
+            !failure && text.substr(begin.size()).starts_with(family) && std::ranges::count(text, ' ') == 5;
+        return is_one ? std::optional(proxy_header{0, address.to_string(), {}}) : std::nullopt;
+    }
+
     /// @param fields  of which each is its type, the number of its bytes in two, and these
     static std::string unique_id_in(std::span<const std::uint8_t> fields) {
         constexpr std::uint8_t type = 5;

@@ -165,6 +165,15 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--clients", a.clients,
                    "file of public keys that may come, one a line, after a space its tenant; or:");
     app.add_flag("--anybody", a.anybody, "any key may come");
+    app.add_option_function<std::vector<std::string>>(
+        "--signer",
+        [&a](const std::vector<std::string>& keys) {
+            for (const std::string& each : keys) {
+                a.service.signers.push_back(
+                    tensafe::keystore::verifying_key::from_hex(each, "got --signer: public key"));
+            }
+        },
+        "public key of who signs adapters: those of others are refused; may be repeated");
     app.add_option("--pin", a.pins,
                    "NAME=FILE, a pin by the adapter's owner (sign_adapter pin): clients are shown it, and no "
                    "other adapter is loaded under the name; may be repeated");
@@ -189,7 +198,7 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option(
         "--proxy", a.proxies,
         "address of a TCP proxy, or a network as 10.0.0.0/8, whose connections begin with a header of "
-        "the PROXY protocol, version 2; may be repeated");
+        "the PROXY protocol; may be repeated");
     split::add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30,
                       "bytes of a message that is read");
     split::add_number(

@@ -593,24 +593,31 @@ TEST_CASE("a trusted proxy says whose a connection is, in a header before TLS th
     echo_server s({.connections_of_address = 2, .proxies = proxies, .handshake_time = 500ms});
     CHECK(contains(said_after(s, v4 + whose), "\r\n10.1.2.3\n"));
     CHECK(contains(said_after(s, v6 + whose), "\r\n2001:db8::5\n"));
+    const std::string line = "PROXY TCP4 10.1.2.3 127.0.0.1 4096 8192\r\n";  // version 1
+    CHECK(contains(said_after(s, line + whose), "\r\n10.1.2.3\n"));
+    CHECK(contains(said_after(s, "PROXY TCP6 2001:DB8::5 ::1 1 2\r\n" + whose), "\r\n2001:db8::5\n"));
     CHECK(contains(said_after(s, header(0x20, 0, "") + whose), "\r\n127.0.0.9\n"));
     CHECK(contains(said_after(s, header(0x20, 0x11, std::string(12, '\1')) + whose), "\r\n127.0.0.9\n"));
     CHECK(contains(said_after(s, header(0x21, 0, std::string(12, '\1')) + whose), "\r\n127.0.0.9\n"));
     CHECK_FALSE(contains(said_after(s, v4 + whose, "127.0.0.8"), "10.1.2.3"));
     CHECK(s.refused == 0);
     int refused = 0;
-    for (const std::string& bad :
-         {whose, "PROXY TCP4 10.1.2.3 127.0.0.1 4096 8192\r\n" + whose, header(0x22, 0x11, v4.substr(16)),
-          header(0x11, 0x11, v4.substr(16)), header(0x21, 0x12, v4.substr(16)),
-          header(0x21, 0x11, std::string(11, '\1')), header(0x21, 0x21, std::string(35, '\1')),
-          header(0x21, 0x11, std::string(521, '\1')), header(0x20, 0, std::string(521, '\1')),
-          "\r\n\r\n" + std::string(12, '\r')}) {
+    for (const std::string& bad : std::vector<std::string>{
+             whose, "PROXY TCP6" + line.substr(10), "PROXY TCP4 ::1 ::1 1 2\r\n",
+             "PROXY TCP4 10.1.2 10.1.2.3 1 2\r\n", "PROXY TCP4 10.1.2.3 127.0.0.1 4096\r\n",
+             "PROXY UNKNOWN\r\n" + whose, "POST" + line.substr(5),
+             "PROXY TCP4 10.1.2.3 " + std::string(200, '1') + "\r\n", header(0x22, 0x11, v4.substr(16)),
+             header(0x11, 0x11, v4.substr(16)), header(0x21, 0x12, v4.substr(16)),
+             header(0x21, 0x11, std::string(11, '\1')), header(0x21, 0x21, std::string(35, '\1')),
+             header(0x21, 0x11, std::string(521, '\1')), header(0x20, 0, std::string(521, '\1')),
+             "\r\n\r\n" + std::string(12, '\r')}) {
         CHECK(said_after(s, bad + whose).empty());
         CHECK(s.wait_for([&] { return s.refused == refused + 1; }));
         ++refused;
     }
     CHECK(said_after(s, v4.substr(0, 15)).empty());  // it is waited for as for a handshake
     CHECK(said_after(s, v4.substr(0, 27)).empty());
+    CHECK(said_after(s, line.substr(0, 30)).empty());
     CHECK(s.wait_for([&] { return s.server.connections() == 0; }));
     // Limits are of the client's address, not of the proxy's.
     std::deque<raw_socket> open;
@@ -622,13 +629,15 @@ TEST_CASE("a trusted proxy says whose a connection is, in a header before TLS th
     CHECK(s.wait_for([&] { return s.last_refused == "10.1.2.3"; }));
     const certificate of;
     echo_server with_tls(of.options({.proxies = proxies}));
-    split::soak::raw_connection over_tls({with_tls.server.port(), true}, {.from = "127.0.0.9"});
-    for (const char each : v4) {  // in as many pieces
-        over_tls.send({&each, 1});
+    for (const std::string& first : {v4, line}) {
+        split::soak::raw_connection over_tls({with_tls.server.port(), true}, {.from = "127.0.0.9"});
+        for (const char each : first) {  // in as many pieces
+            over_tls.send({&each, 1});
+        }
+        REQUIRE(over_tls.secure());
+        over_tls.send(whose);
+        CHECK(contains(over_tls.receive_all(), "\r\n10.1.2.3\n"));
     }
-    REQUIRE(over_tls.secure());
-    over_tls.send(whose);
-    CHECK(contains(over_tls.receive_all(), "\r\n10.1.2.3\n"));
     CHECK_FALSE(said_to(with_tls, v4 + hello_of_tls).starts_with('\x16'));  // no handshake
 }
 

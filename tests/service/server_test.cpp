@@ -1,5 +1,7 @@
 // What of the server needs neither cryptography nor a network: texts, the list of clients, the certificate,
 // the log.
+#include <tensafe/keystore/signed_adapter.hpp>
+
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
@@ -322,4 +324,31 @@ TEST_CASE("a log whose reader stands still stops nobody, and says how many lines
     const auto began = std::chrono::steady_clock::now();
     log.reset();
     CHECK(std::chrono::steady_clock::now() - began < 10s);
+}
+
+TEST_CASE("with signers a server reads adapters alone that one of them signed under their name") {
+    using tensafe::keystore::signing_key;
+    const temporary_directory folder;
+    std::filesystem::copy(std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32", folder.path(),
+                          std::filesystem::copy_options::recursive);
+    const signing_key first = signing_key::generate();
+    const signing_key second = signing_key::generate();
+    server anybodys;
+    server s({}, [&](auto& options) { options.signers = {first.verifying(), second.verifying()}; });
+    const auto reads = [&](const char* name) {
+        return s.of->read_adapter(name, folder.path()).sites.size() ==
+               anybodys.of->read_adapter(name, folder.path()).sites.size();
+    };
+    const auto refuses = [&](const char* name) {
+        return refusal<tensafe::signature_error>([&] { reads(name); });
+    };
+    CHECK(contains(refuses("qwen"), "is not signed"));
+    sign_adapter(folder.path(), second, "qwen");
+    CHECK(reads("qwen"));
+    CHECK(contains(refuses("other"), "is signed under the name \"qwen\""));
+    sign_adapter(folder.path(), signing_key::generate(), "qwen");
+    CHECK(contains(refuses("qwen"), "which is not among the 2"));
+    sign_adapter(folder.path(), first, "qwen");
+    std::ofstream(folder.path() / "adapter_config.json", std::ios::app) << "\n";
+    CHECK(contains(refuses("qwen"), "does not fit"));
 }

@@ -379,6 +379,39 @@ TEST_CASE_FIXTURE(
     CHECK(answered > limit - 2 * a_chunk);
 }
 
+TEST_CASE_FIXTURE(redis_fleet,
+                  "a server and the store lost together lose what was reserved since the store's copy") {
+    auto a = server(0);
+    auto b = server(1);
+    std::uint64_t answered = 0;
+    const auto some = [&](counting_server& of, int count) {
+        for (int i = 0; i < count; ++i) {
+            answered += of.ask_until_heard(most) ? 10u : 0u;
+        }
+    };
+    some(*a, 60);
+    some(*b, 60);
+    REQUIRE(redis.says({"SAVE"}) == "OK");
+    const std::uint64_t saved = sum(a->alice()[0]);
+    some(*a, 20);
+    const std::uint64_t since = sum(a->alice()[0]) - saved;
+    CHECK(since <= 3 * a_chunk);
+    redis.kill();
+    a.reset();
+    for (const auto& each : std::filesystem::directory_iterator(folders[0].path())) {
+        std::filesystem::remove_all(each.path());
+    }
+    redis.start();
+    a = server(0);  // as a new one
+    for (counting_server* const each : {b.get(), a.get()}) {
+        while (each->ask_until_heard(most)) {
+            answered += 10;
+        }
+    }
+    CHECK(answered <= limit + since);
+    CHECK(answered > limit - 2 * a_chunk);
+}
+
 TEST_CASE_FIXTURE(redis_fleet, "where anybody may come rows of clients expire, and those of adapters never") {
     for (const bool anybody : {true, false}) {
         counting_server a(redis.address(), folders[anybody ? 0 : 1].path(), logged[0], 100ms, 2s, anybody);

@@ -72,10 +72,10 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
 
 }  // namespace
 
-admin::admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
+admin::admin(service& of, const std::filesystem::path& state, std::shared_ptr<const adapter_source> from,
              bool token_stays_secret, std::function<void()> drain)
     : of_(of),
-      root_(root.empty() ? std::move(root) : std::filesystem::canonical(root)),
+      from_(std::move(from)),
       token_stays_secret_(token_stays_secret),
       drain_(std::move(drain)),
       token_digest_(digest_of(read_or_make_token(state / "admin_token"))),
@@ -233,10 +233,9 @@ http_response admin::begin_load(const std::string& name, const std::string& body
         of_.listed()->put(name, directory);
         return json_response(202, {{"name", name}, {"state", "waiting"}});
     }
-    static_cast<void>(folder_below(root_, directory));  // said at once
-    // Asked again when it is read: what stands there may be another thing by then.
-    const auto read = [&service = of_, name, root = root_, directory] {
-        return service.read_adapter(name, folder_below(root, directory));
+    from_->check(directory);  // said at once
+    const auto read = [&service = of_, name, from = from_, directory] {
+        return service.read_adapter(name, *from, directory);
     };
     switch (of_.loads().begin({name, read}, most_waiting)) {
         case adapter_loader::outcome::waiting:

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -20,13 +21,13 @@ class admin {
     /// @param of    outlives this
     /// @param state where `admin_token` and `metrics_token` are, made if not there: 64 hexadecimal digits,
     ///              mode 0600
-    /// @param root  adapters are loaded from folders below it, and from nowhere else; empty: none are
+    /// @param from  what adapters are loaded from; never null
     /// @param token_stays_secret  whether nobody on the way sees what is sent: TLS, or this machine alone. If
     ///                            not, both are refused
     /// @param drain  begins to end the program, and returns at once
     /// @throws tensafe::io_error or format_error for a token file that is not ours
     admin(
-        service& of, const std::filesystem::path& state, std::filesystem::path root,
+        service& of, const std::filesystem::path& state, std::shared_ptr<const adapter_source> from,
         bool token_stays_secret = true, std::function<void()> drain = [] {});
     admin(const admin&) = delete;
     admin& operator=(const admin&) = delete;
@@ -42,7 +43,7 @@ class admin {
     net::http_response give_back(const std::string& name, const net::http_request& request);
 
     service& of_;
-    std::filesystem::path root_;
+    const std::shared_ptr<const adapter_source> from_;
     const bool token_stays_secret_;
     const std::function<void()> drain_;
     std::atomic<bool> drained_ = false;

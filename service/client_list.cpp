@@ -14,17 +14,20 @@ bool is_plain_name(std::string_view name, std::size_t longest) noexcept {
     return !name.empty() && name.size() <= longest && name.find_first_not_of(known) == name.npos;
 }
 
-bool is_adapter_name(std::string_view name) noexcept {
-    bool fits = name.size() <= longest_adapter_name && tensafe::is_printable_utf8(name) &&
-                name.find('=') == name.npos;
+bool is_path_below(std::string_view path) noexcept {
+    bool fits = tensafe::is_printable_utf8(path);
     for (bool more = true; fits && more;) {
-        const std::size_t slash = name.find('/');
-        const std::string_view part = name.substr(0, slash);
-        more = slash != name.npos;
+        const std::size_t slash = path.find('/');
+        const std::string_view part = path.substr(0, slash);
+        more = slash != path.npos;
         fits = !part.empty() && part != "." && part != "..";
-        name.remove_prefix(more ? slash + 1 : 0);
+        path.remove_prefix(more ? slash + 1 : 0);
     }
     return fits;
+}
+
+bool is_adapter_name(std::string_view name) noexcept {
+    return name.size() <= longest_adapter_name && name.find('=') == name.npos && is_path_below(name);
 }
 
 client_list read_client_list(const std::filesystem::path& path) {

@@ -13,11 +13,14 @@ namespace split {
 /// own.
 using client_list = std::map<std::string, std::string, std::less<>>;
 
+/// Whether this is UTF-8 without control characters, and no part between slashes is empty, "." or "..".
+bool is_path_below(std::string_view path) noexcept;
+
 inline constexpr std::size_t longest_adapter_name = 128;
 
-/// Whether an adapter may be called this, as models are elsewhere ("org/adapter@v2", "gpt-oss:120b"): 1 to
-/// longest_adapter_name bytes of UTF-8 without control characters and "="; no part between slashes is empty,
-/// "." or "..". No file is called so: stores count under hashes of it.
+/// Whether an adapter may be called this, as models are elsewhere ("org/adapter@v2", "gpt-oss:120b"): as
+/// is_path_below, of at most longest_adapter_name bytes, without "=". No file is called so: stores count
+/// under hashes of it.
 bool is_adapter_name(std::string_view name) noexcept;
 
 /// 1 to `longest` of letters, digits, -, _ and .: what tenants and hosts are called.

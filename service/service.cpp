@@ -2,8 +2,6 @@
 
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/peft.hpp>
-#include <tensafe/keystore/signed_adapter.hpp>
 #include <tensafe/memory/retained_blocks.hpp>
 
 #include <algorithm>
@@ -163,11 +161,10 @@ std::size_t service::forget(std::string_view client, std::size_t ended) {
     return sessions;
 }
 
-tensafe::lora::adapter service::read_adapter(std::string_view name, const std::filesystem::path& folder,
-                                             bool is_known) const {
+tensafe::lora::adapter service::read_adapter(std::string_view name, const adapter_source& from,
+                                             const std::string& directory, bool is_known) const {
     const tensafe::keystore::signature_policy policy{.trusted = options_.signers, .name = std::string(name)};
-    auto read = options_.signers.empty() ? tensafe::io::load_peft(folder)
-                                         : tensafe::keystore::load_adapter(folder, policy).adapter;
+    auto read = from.read(directory, options_.signers.empty() ? nullptr : &policy, draining_.get_token());
     for (const std::string& note : read.notes) {  // whose names are quoted and cut
         if (!is_known) {
             options_.to.line(log_level::info, "adapter_note", {{"adapter", name}, {"what", note}});
@@ -197,24 +194,6 @@ std::string service::metrics_text() const {
                               options_.shared->is_up() ? 1 : 0, "\n"});
     }
     return text;
-}
-
-std::filesystem::path folder_below(const std::filesystem::path& root, const std::string& directory) {
-    tensafe::require<tensafe::parameter_error>(
-        !root.empty(), {"this server was started without --adapter-root: it loads no adapters"});
-    std::error_code failure;
-    const std::filesystem::path folder = std::filesystem::canonical(root / directory, failure);
-    const auto is_below = [&](const std::filesystem::path& path) {
-        return std::mismatch(root.begin(), root.end(), path.begin(), path.end()).first == root.end();
-    };
-    // Links are followed before it is compared. Of what is elsewhere nobody learns whether it is there.
-    const bool fits = !failure && is_below(folder) && std::filesystem::is_directory(folder, failure);
-    const bool none =
-        failure == std::errc::no_such_file_or_directory && is_below((root / directory).lexically_normal());
-    tensafe::require<tensafe::parameter_error>(
-        fits, {"directory: got ", tensafe::in_quotes(directory), none ? ", which does not exist" : "",
-               ", expected a folder below the adapter root ", tensafe::in_quotes(root.native())});
-    return folder;
 }
 
 }  // namespace split

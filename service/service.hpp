@@ -14,11 +14,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "adapter_loader.hpp"
+#include "adapter_source.hpp"
 #include "client_list.hpp"
 #include "limits.hpp"
 #include "log.hpp"
@@ -85,10 +87,10 @@ class service {
     /// From now on /healthz says that this server drains, so that a balancer sends newcomers elsewhere. Who
     /// comes all the same is served.
     void leave() noexcept { leaving_ = true; }
-    bool leaving() const noexcept { return leaving_ || draining_; }
+    bool leaving() const noexcept { return leaving_ || draining(); }
     /// From now on nothing begins: hello and resume are refused.
-    void drain() noexcept { draining_ = true; }
-    bool draining() const noexcept { return draining_; }
+    void drain() noexcept { draining_.request_stop(); }
+    bool draining() const noexcept { return draining_.stop_requested(); }
 
     /// To be called every second or so: sessions that waited too long are dropped, those of clients that are
     /// on the list no more or with another tenant, and names whose rates count nothing any more. Rates are
@@ -122,10 +124,11 @@ class service {
     /// The page for Prometheus.
     std::string metrics_text() const;
 
-    /// Reads the files of an adapter, and logs what is left out of them unless it is known.
-    /// @throws as tensafe::io::load_peft, or keystore::load_adapter where it must be signed
-    tensafe::lora::adapter read_adapter(std::string_view name, const std::filesystem::path& folder,
-                                        bool is_known = false) const;
+    /// Reads an adapter, unless this server drains before, and logs what is left out of it unless it is
+    /// known.
+    /// @throws as adapter_source::read
+    tensafe::lora::adapter read_adapter(std::string_view name, const adapter_source& from,
+                                        const std::string& directory, bool is_known = false) const;
 
     model_store& adapters() noexcept { return adapters_; }
     adapter_loader& loads() noexcept { return loads_; }
@@ -154,16 +157,12 @@ class service {
     metrics counters_;
     time_point trims_at_{};
     std::atomic<bool> leaving_{false};
-    std::atomic<bool> draining_{false};
+    std::stop_source draining_;
     std::atomic<std::uint64_t> connections_made_{0};
     std::atomic<std::size_t> pooled_{0};  ///< as of the last look, and what was made and taken since
     std::atomic<std::size_t> busy_{0};    ///< requests being answered
     listed_adapters* listed_ = nullptr;
     adapter_loader loads_;  ///< goes first: it uses the rest
 };
-
-/// The folder of this name below the root, links followed.
-/// @throws tensafe::parameter_error for one that is not there or elsewhere
-std::filesystem::path folder_below(const std::filesystem::path& root, const std::string& directory);
 
 }  // namespace split

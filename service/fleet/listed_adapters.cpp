@@ -9,9 +9,9 @@
 
 namespace split {
 
-listed_adapters::listed_adapters(service& of, adapter_list& list, std::filesystem::path root,
+listed_adapters::listed_adapters(service& of, adapter_list& list, std::shared_ptr<const adapter_source> from,
                                  std::chrono::milliseconds period)
-    : of_(of), list_(list), root_(std::move(root)) {
+    : of_(of), list_(list), from_(std::move(from)) {
     of_.use_list(this);
     if (period.count() > 0) {
         thread_ = std::jthread([this, period](const std::stop_token& stop) { follow(stop, period); });
@@ -27,7 +27,7 @@ listed_adapters::~listed_adapters() {
 }
 
 void listed_adapters::put(const std::string& name, const std::string& directory) {
-    static_cast<void>(folder_below(root_, directory));  // said at once
+    from_->check(directory);  // said at once
     list_.put(name, directory);
     look();
 }
@@ -83,8 +83,8 @@ void listed_adapters::begin(const listed_adapter& what) {
          now - before->second.at < before_again)) {
         return;
     }
-    const auto read = [&of = of_, root = root_, what] {
-        return of.read_adapter(what.name, folder_below(root, what.directory));
+    const auto read = [&of = of_, from = from_, what] {
+        return of.read_adapter(what.name, *from, what.directory);
     };
     adapter_load load{what.name, read};
     load.version = what.version;

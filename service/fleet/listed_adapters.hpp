@@ -3,7 +3,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -52,9 +51,9 @@ class adapter_list {
 class listed_adapters {
   public:
     /// @param of, list  outlive this
-    /// @param root      where the folders on the list are
+    /// @param from      what the adapters on the list are read from; never null
     /// @param period    of looks; 0: only when `look` is called
-    listed_adapters(service& of, adapter_list& list, std::filesystem::path root,
+    listed_adapters(service& of, adapter_list& list, std::shared_ptr<const adapter_source> from,
                     std::chrono::milliseconds period = std::chrono::seconds(1));
     /// What is being packed is given up.
     ~listed_adapters();
@@ -62,7 +61,7 @@ class listed_adapters {
     listed_adapters& operator=(const listed_adapters&) = delete;
 
     /// Puts an adapter on the list, and begins to pack it.
-    /// @throws tensafe::parameter_error for a folder that is not below the root; as adapter_list
+    /// @throws as adapter_source::check and adapter_list
     void put(const std::string& name, const std::string& directory);
     /// Whether it was on the list.  @throws as adapter_list
     bool remove(const std::string& name);
@@ -93,7 +92,7 @@ class listed_adapters {
 
     service& of_;
     adapter_list& list_;
-    const std::filesystem::path root_;
+    const std::shared_ptr<const adapter_source> from_;
     const std::shared_ptr<heard> heard_ = std::make_shared<heard>();
     std::mutex looking_;  // before that of heard; of begun_
     std::map<std::string, begun_load> begun_;

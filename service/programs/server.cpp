@@ -159,7 +159,10 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--state", a.service.state, "folder of certificate, admin token, usage counts")
         ->capture_default_str();
     app.add_option("--adapter", a.adapters, "NAME=DIRECTORY, a PEFT adapter to serve; may be repeated");
-    app.add_option("--adapter-root", a.adapter_root, "folder below which the admin endpoint loads adapters");
+    app.add_option(
+        "--adapter-root", a.adapter_root,
+        "folder below which the admin endpoint loads adapters, or s3://BUCKET/PREFIX of object "
+        "storage, which the environment tells as usual (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...)");
     app.add_option("--host", a.hosts,
                    "a further name or address of this server, which its certificate is for");
     app.add_option("--clients", a.clients,
@@ -496,10 +499,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
         a.net.proxies.push_back(*range);
     }
     const std::string who = read_clients(a);
-    std::error_code ignored;
-    require<parameter_error>(
-        a.adapter_root.empty() || std::filesystem::is_directory(a.adapter_root, ignored),
-        {"got --adapter-root ", in_quotes(a.adapter_root), ", expected a folder that is there"});
+    const auto root = split::open_adapter_source(a.adapter_root);
     boost::system::error_code none;  // an address that is none fails below
     const auto address = boost::asio::ip::make_address(a.net.address, none);
     check_pages(a, address.is_loopback());
@@ -538,10 +538,9 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     log_memory(service.to_log(), a);
     std::optional<split::listed_adapters> listed;
     if (store.adapters) {
-        listed.emplace(service, *store.adapters, std::filesystem::canonical(a.adapter_root));
+        listed.emplace(service, *store.adapters, root);
     }
-    split::admin admin(service, a.service.state, a.adapter_root,
-                       !a.insecure_plaintext || address.is_loopback(),
+    split::admin admin(service, a.service.state, root, !a.insecure_plaintext || address.is_loopback(),
                        [] { static_cast<void>(::kill(::getpid(), SIGTERM)); });
     const auto answer = [&](const split::net::http_request& request) {
         if (page && (request.method == "GET" || request.method == "HEAD")) {
@@ -566,7 +565,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     allow_origins(a.origins);
     for (const auto& [name, folder] : adapters) {
         const auto read = [&service, of = name, from = folder, reads = std::make_shared<int>(0)] {
-            return service.read_adapter(of, from, (*reads)++ > 0);
+            return service.read_adapter(of, *split::any_folder(), from, (*reads)++ > 0);
         };
         service.loads().begin({name, read, true});
     }

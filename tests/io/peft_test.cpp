@@ -34,6 +34,22 @@ safetensors_file three_sites() {
     return safetensors_file::parse(writer.bytes());
 }
 
+/// Loads what a folder has, as if it were somewhere without folders.
+tensafe::lora::adapter load_by_names(const std::filesystem::path& folder, std::string* asked = nullptr) {
+    return load_peft("there", [&](const std::string& name, std::size_t largest) {
+        if (asked != nullptr) {
+            *asked += name + (largest == std::numeric_limits<std::size_t>::max()
+                                  ? "; "
+                                  : " " + std::to_string(largest) + "; ");
+        }
+        std::optional<std::vector<std::byte>> bytes;
+        if (std::filesystem::exists(folder / name)) {
+            bytes = read_file<std::vector<std::byte>>(folder / name, largest);
+        }
+        return bytes;
+    });
+}
+
 std::vector<double> scales(const std::string& config) {
     std::vector<double> result;
     for (const adapter_site& site : parse_peft(config, three_sites()).sites) {
@@ -316,9 +332,11 @@ TEST_CASE("an adapter in several files is the one in a single file, and an index
     REQUIRE(adapter.sites.size() == 1);
     CHECK(adapter.sites[0].a.row(1)[2] == 5);
     CHECK(adapter.sites[0].b.row(4)[1] == 9);
+    CHECK(load_by_names(directory.path()).sites[0].b.row(4)[1] == 9);
 
     const auto refused = [&](const std::string& index, const char* piece) {
         CHECK_THROWS_WITH_AS(load(index), Contains(piece), format_error);
+        CHECK_THROWS_WITH_AS(load_by_names(directory.path()), Contains(piece), format_error);
     };
     refused("", "expected an object with members");
     refused(first, "lora_B is missing");
@@ -338,6 +356,37 @@ TEST_CASE("an adapter in several files is the one in a single file, and an index
         .add("base_model.model.q_proj.lora_A.weight", dtype::f32, {2, 3}, a)
         .write(directory.path() / "two.safetensors");
     refused(first + "," + second, "names 1 tensors of");
+}
+
+TEST_CASE("an adapter without a folder is the one of the folder, and what it lacks is said") {
+    std::string asked;
+    const auto in_folder = load_peft(test_data / "qwen_rank32");
+    const auto by_names = load_by_names(test_data / "qwen_rank32", &asked);
+    CHECK(asked == "adapter_config.json 1000000; adapter_model.safetensors; ");
+    REQUIRE(by_names.sites.size() == in_folder.sites.size());
+    for (std::size_t i = 0; i < in_folder.sites.size(); ++i) {
+        CHECK(by_names.sites[i].name == in_folder.sites[i].name);
+        CHECK(by_names.sites[i].scale == in_folder.sites[i].scale);
+        CHECK(by_names.sites[i].a.values == in_folder.sites[i].a.values);
+        CHECK(by_names.sites[i].b.values == in_folder.sites[i].b.values);
+    }
+    const temporary_directory directory;
+    const auto lacks = [&](const char* piece) {
+        asked.clear();
+        CHECK_THROWS_WITH_AS(load_by_names(directory.path(), &asked), Contains(piece), tensafe::io_error);
+    };
+    lacks("\"there/adapter_config.json\": is not there");
+    CHECK(asked == "adapter_config.json 1000000; ");
+    directory.put("adapter_config.json", R"({"peft_type":"LORA","r":2,"lora_alpha":2})");
+    lacks("\"there/adapter_model.safetensors.index.json\": is not there");
+    CHECK(asked ==
+          "adapter_config.json 1000000; adapter_model.safetensors; "
+          "adapter_model.safetensors.index.json 16000000; ");
+    directory.put("adapter_model.safetensors.index.json", R"({"weight_map":{"x":"one.safetensors"}})");
+    lacks("\"there/one.safetensors\": is not there");
+    directory.put("adapter_model.safetensors", "12345678");
+    CHECK_THROWS_WITH_AS(load_by_names(directory.path()), Contains("\"there/adapter_model.safetensors\": "),
+                         format_error);
 }
 
 TEST_CASE("other layouts of a folder are refused by name") {

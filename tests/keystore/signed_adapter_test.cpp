@@ -162,6 +162,37 @@ TEST_CASE_FIXTURE(adapter_folder, "what the files become after they were read ch
     CHECK(adapter.site("q").scale == 2);
 }
 
+TEST_CASE_FIXTURE(signed_adapter, "a package without a folder is judged as one in a folder") {
+    std::map<std::string, std::string> files;
+    for (const std::string& name : {config_file, weights_file, signature_file}) {
+        files[name] = text_of(folder.path() / name);
+    }
+    const auto load_files = [&](const signature_policy& policy) {
+        const auto read = [&](const std::string& name, std::size_t largest) {
+            std::optional<std::vector<std::byte>> bytes;
+            if (const auto found = files.find(name); found != files.end()) {
+                CHECK(found->second.size() <= largest);
+                bytes = to_bytes(found->second);
+            }
+            return bytes;
+        };
+        return load_adapter("there", read, policy);
+    };
+    const loaded_adapter loaded = load_files(trusting(1));
+    CHECK(first_value(loaded.adapter) == 1);
+    CHECK(loaded.provenance.trusted);
+    CHECK(loaded.provenance.revision == 7);
+    CHECK_THROWS_WITH_AS(load_files(trusting(2)), Contains("\"there\": is signed by the key"),
+                         signature_error);
+    files[weights_file].back() ^= 1;
+    CHECK_THROWS_WITH_AS(load_files(trusting(1)), Contains("does not fit"), signature_error);
+    files.erase(weights_file);
+    CHECK_THROWS_WITH_AS(load_files(trusting(1)),
+                         Contains("\"there/adapter_model.safetensors\": is not there"), tensafe::io_error);
+    files.erase(signature_file);
+    CHECK_THROWS_WITH_AS(load_files(trusting(1)), Contains("\"there\": is not signed"), signature_error);
+}
+
 TEST_CASE_FIXTURE(adapter_folder, "unsigned packages are loaded when that is spelled out, and only then") {
     const signature_policy anything = {.allow_unsigned = true};
     const loaded_adapter loaded = load(anything);

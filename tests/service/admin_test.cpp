@@ -36,7 +36,7 @@ struct administered {
                 return now += 1s;
             });
         of.emplace(std::move(options));
-        admin.emplace(*of, state, with_root ? root : std::filesystem::path(), token_stays_secret,
+        admin.emplace(*of, state, split::open_adapter_source(with_root ? root : ""), token_stays_secret,
                       [this] { ++drains; });
         std::ifstream(state / "admin_token") >> token;
     }
@@ -320,6 +320,31 @@ TEST_CASE_FIXTURE(
     REQUIRE(note != lines.end());
     CHECK(note->find("left out as a copy of the base model's own") != note->npos);
     CHECK(note->size() < 2000);
+}
+
+namespace {
+
+/// From which nothing comes.
+struct silent_source final : split::adapter_source {
+    void check(const std::string&) const override {}
+    tensafe::lora::adapter read(const std::string&, const tensafe::keystore::signature_policy*,
+                                const std::stop_token& stop) const override {
+        while (!stop.stop_requested()) {
+            std::this_thread::sleep_for(1ms);
+        }
+        throw tensafe::cancelled_error("stopped");
+    }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(administered, "a server that stops waits for no adapter") {
+    admin.emplace(*of, state, std::make_shared<silent_source>());
+    CHECK(load("kjv", "kjv").status == 202);
+    CHECK(of->loads().loads().size() == 1);
+    of->drain();
+    of->loads().wait();
+    CHECK(of->loads().loads().empty());  // nor is it a failure
 }
 
 TEST_CASE_FIXTURE(administered, "adapters come from folders below the root and from nowhere else") {

@@ -70,7 +70,10 @@ class seen_by final : public split::adapter_list {
 /// A server that looks at the list when the test says so.
 struct peer_of_list {
     peer_of_list(kept_list& list, const std::string& name, const std::filesystem::path& root)
-        : kept(list), id(name), list_(list, name), looks(std::in_place, *with.of, list_, root, 0ms) {}
+        : kept(list),
+          id(name),
+          list_(list, name),
+          looks(std::in_place, *with.of, list_, split::open_adapter_source(root), 0ms) {}
 
     std::uint64_t served(const std::string& name) {
         const auto found = with.of->adapters().find(name);

@@ -17,6 +17,8 @@
 #include <array>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -64,6 +66,33 @@ inline lora::adapter parse_peft(std::string_view config_text, const safetensors_
 ///         the index names other tensors than its files hold; unsupported_error also for other layouts, by
 ///         name; otherwise as parse_peft
 TENSAFE_COMPILED_API lora::adapter load_peft(const std::filesystem::path& directory);
+
+/// Reads a file by its name, without a folder: its bytes, at most `largest`, or nothing if it is not there.
+using peft_reader =
+    std::function<std::optional<std::vector<std::byte>>(const std::string& name, std::size_t largest)>;
+
+/// Reads a file that must be there.
+/// @param where  names in messages what holds it
+/// @throws io_error if it is not there; what `read` throws
+inline std::vector<std::byte> read_needed(const std::filesystem::path& where, const peft_reader& read,
+                                          const std::string& name, std::size_t largest) {
+    auto bytes = read(name, largest);
+    require<io_error>(bytes.has_value(), {in_quotes((where / name).native()), ": is not there"});
+    return std::move(*bytes);
+}
+
+/// As read_needed, as text.
+inline std::string read_needed_text(const std::filesystem::path& where, const peft_reader& read,
+                                    const std::string& name, std::size_t largest) {
+    const std::vector<std::byte> bytes = read_needed(where, read, name, largest);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Loads a LoRA adapter in this layout from files that are in no directory. They are read one after the
+/// other, and held in memory until the adapter is made.
+/// @param where  names in messages what holds the files
+/// @throws io_error if a file is not there; what `read` throws; otherwise as load_peft of a directory
+TENSAFE_COMPILED_API lora::adapter load_peft(const std::filesystem::path& where, const peft_reader& read);
 
 #if TENSAFE_COMPILED_BODIES
 namespace detail {
@@ -320,10 +349,10 @@ inline void add_sites(const lora_pair& pair, lora::adapter& to) {
 /// The longest index of several files that is read, in bytes.
 inline constexpr std::size_t max_index_bytes = 16'000'000;
 
-/// Opens the files that an index names, in the order of their names.
-inline std::vector<safetensors_file> open_shards(const std::filesystem::path& index) {
-    const std::string where = quote(index.string());
-    const json_value document = parse_strict_json(read_file<std::string>(index, max_index_bytes), where);
+/// The files that an index names, opened by their names in the order of these.
+template <class Open>
+std::vector<safetensors_file> open_shards(const std::string& index, const std::string& where, Open open) {
+    const json_value document = parse_strict_json(index, where);
     document.checked(document.is_object(), where, "an object");
     const json_value& places = document.at("weight_map", where);
     places.checked(places.is_object() && !places.items.empty(), where + ": weight_map",
@@ -341,8 +370,7 @@ inline std::vector<safetensors_file> open_shards(const std::filesystem::path& in
     }
     std::vector<safetensors_file> result;
     for (const auto& [name, expected] : tensors) {
-        const safetensors_file& file =
-            result.emplace_back(safetensors_file::open(index.parent_path() / name));
+        const safetensors_file& file = result.emplace_back(open(name));
         for (const std::string* tensor : expected) {
             if (file.find(*tensor) == nullptr) {
                 throw format_error(where + ": tensor " + quote(*tensor) + ": is not in " +
@@ -460,11 +488,33 @@ inline lora::adapter load_peft(const std::filesystem::path& directory) {
     const auto text = read_file<std::string>(config_path, max_config_bytes);
     if (!is_there(weights)) {
         if (is_there(index)) {
-            return parse_peft(text, detail::open_shards(index), config_path.string());
+            const auto open = [&](const std::string& name) {
+                return safetensors_file::open(directory / name);
+            };
+            const auto names = read_file<std::string>(index, detail::max_index_bytes);
+            return parse_peft(text, detail::open_shards(names, quote(index.string()), open),
+                              config_path.string());
         }
         detail::refuse_other_layouts(directory);
     }
     return parse_peft(text, safetensors_file::open(weights), config_path.string());
+}
+
+inline lora::adapter load_peft(const std::filesystem::path& where, const peft_reader& read) {
+    constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
+    const std::string config = (where / "adapter_config.json").string();
+    const std::string text = read_needed_text(where, read, "adapter_config.json", max_config_bytes);
+    const std::string whole = "adapter_model.safetensors";
+    if (auto weights = read(whole, any)) {
+        return parse_peft(text, safetensors_file::adopt(std::move(*weights), (where / whole).string()),
+                          config);
+    }
+    const std::string index = whole + ".index.json";
+    const std::string names = read_needed_text(where, read, index, detail::max_index_bytes);
+    const auto open = [&](const std::string& name) {
+        return safetensors_file::adopt(read_needed(where, read, name, any), (where / name).string());
+    };
+    return parse_peft(text, detail::open_shards(names, quote((where / index).string()), open), config);
 }
 #endif
 

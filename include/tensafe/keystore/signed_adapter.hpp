@@ -239,17 +239,35 @@ struct loaded_adapter {
 
 namespace detail {
 
+/// Reads the files of a directory, of which the signature need not be there. A link that leads nowhere is.
+inline io::peft_reader files_of(const std::filesystem::path& directory) {
+    return
+        [directory](const std::string& name, std::size_t largest) -> std::optional<std::vector<std::byte>> {
+            std::error_code failure;
+            const std::filesystem::file_status status =
+                std::filesystem::symlink_status(directory / name, failure);
+            if (name == signature_file_name && status.type() == std::filesystem::file_type::not_found) {
+                require<io_error>(std::filesystem::is_directory(directory, failure),
+                                  {in_quotes(directory.native()), ": is not a directory"});
+                return std::nullopt;
+            }
+            return io::read_file<std::vector<std::byte>>(directory / name, largest);
+        };
+}
+
 /// Both files of a package in memory: what is hashed is what is parsed, whatever happens to the files.
 struct package_bytes {
     std::filesystem::path directory;
     std::string config;
     std::vector<std::byte> weights;
 
-    package_bytes(const std::filesystem::path& from, std::size_t largest_weights)
+    package_bytes(const std::filesystem::path& from, const io::peft_reader& read, std::size_t largest_weights)
         : directory(from),
-          config(io::read_file<std::string>(from / "adapter_config.json", io::max_config_bytes)),
-          weights(
-              io::read_file<std::vector<std::byte>>(from / "adapter_model.safetensors", largest_weights)) {}
+          config(io::read_needed_text(from, read, "adapter_config.json", io::max_config_bytes)),
+          weights(io::read_needed(from, read, "adapter_model.safetensors", largest_weights)) {}
+
+    package_bytes(const std::filesystem::path& folder, std::size_t largest_weights)
+        : package_bytes(folder, files_of(folder), largest_weights) {}
 
     package_digest digest() const {
         return package_digest::of(std::as_bytes(std::span<const char>(config)), weights);
@@ -261,21 +279,6 @@ struct package_bytes {
         return io::parse_peft(config, file, (directory / "adapter_config.json").string());
     }
 };
-
-/// Reads the signature of a package, or nothing if there is no such file. A link that leads nowhere is one.
-inline std::optional<adapter_signature> read_signature(const std::filesystem::path& directory) {
-    const std::filesystem::path path = directory / signature_file_name;
-    std::error_code failure;
-    const std::filesystem::file_status status = std::filesystem::symlink_status(path, failure);
-    if (status.type() == std::filesystem::file_type::not_found) {
-        if (!std::filesystem::is_directory(directory, failure)) {
-            throw io_error(quote(directory.string()) + ": is not a directory");
-        }
-        return std::nullopt;
-    }
-    return adapter_signature::parse(io::read_file<std::string>(path, max_signature_file_bytes),
-                                    quote(path.string()));
-}
 
 /// Refuses what can be refused before the weights are read.  Returns whether the signer is trusted.
 inline bool check_signer(const std::optional<adapter_signature>& signature, const signature_policy& policy,
@@ -326,19 +329,27 @@ inline void check_signed(const adapter_signature& signature, const package_diges
 
 }  // namespace detail
 
-/// Loads a package: a PEFT directory with adapter_signature.json. Each file is read once, and what was
-/// verified is what is parsed; nothing is parsed before that but the signature.
+/// Loads a package: PEFT's files with adapter_signature.json. Each file is read once, and what was verified
+/// is what is parsed; nothing is parsed before that but the signature.
 ///
-/// Thread safety: a function of its arguments and the files. Memory: the files and the matrices.
+/// Thread safety: that of `read`. Memory: the files and the matrices.
+/// @param from  names in messages what holds the files
 /// @throws signature_error if the policy refuses the package: no signature, an unknown key, a signature that
 ///         does not fit, another name, an old revision
-/// @throws io_error if a file cannot be read; format_error for a malformed or too long one; as parse_peft
-inline loaded_adapter load_adapter(const std::filesystem::path& directory, const signature_policy& policy) {
-    const std::string where = quote(directory.string());
-    const std::optional<adapter_signature> signature = detail::read_signature(directory);
+/// @throws io_error if a file is not there, and what `read` throws; format_error for a malformed one; as
+///         parse_peft
+inline loaded_adapter load_adapter(const std::filesystem::path& from, const io::peft_reader& read,
+                                   const signature_policy& policy) {
+    const std::string where = quote(from.string());
+    const std::string file(signature_file_name);
+    std::optional<adapter_signature> signature;
+    if (const auto bytes = read(file, detail::max_signature_file_bytes)) {
+        signature = adapter_signature::parse({reinterpret_cast<const char*>(bytes->data()), bytes->size()},
+                                             quote((from / file).string()));
+    }
     adapter_provenance provenance;
     provenance.trusted = detail::check_signer(signature, policy, where);
-    detail::package_bytes bytes(directory, policy.largest_weights);
+    detail::package_bytes bytes(from, read, policy.largest_weights);
     provenance.content = bytes.digest();
     if (signature) {
         detail::check_signed(*signature, provenance.content, policy, where);
@@ -347,6 +358,12 @@ inline loaded_adapter load_adapter(const std::filesystem::path& directory, const
         provenance.revision = signature->revision;
     }
     return {std::move(bytes).parse(), std::move(provenance)};
+}
+
+/// Loads a package from a directory.
+/// @throws io_error if a file cannot be read; format_error also for one that is too long; otherwise as above
+inline loaded_adapter load_adapter(const std::filesystem::path& directory, const signature_policy& policy) {
+    return load_adapter(directory, detail::files_of(directory), policy);
 }
 
 /// Returns a function that loads the package anew each time, for serving::registry::load.

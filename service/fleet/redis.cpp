@@ -3,9 +3,7 @@
 #include <tensafe/core/text.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <hiredis/hiredis.h>
-#include <optional>
 #include <sys/time.h>
 #if TENSAFE_REDIS_TLS
 #include <openssl/ssl.h>
@@ -18,14 +16,8 @@ namespace split {
 namespace {
 
 using tensafe::in_quotes;
+using tensafe::number_of;
 using tensafe::require;
-
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-    Number value{};
-    const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return problem == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
 
 /// The text before a separator, which is taken off with it; all, if there is none.
 std::string_view take_until(std::string_view& text, char separator) {
@@ -35,7 +27,7 @@ std::string_view take_until(std::string_view& text, char separator) {
     return part;
 }
 
-std::string_view text_of(const redisReply& of) {
+std::string_view reply_text(const redisReply& of) {
     return of.str == nullptr ? std::string_view() : std::string_view(of.str, of.len);
 }
 
@@ -117,10 +109,10 @@ redis_connection::redis_connection(const redis_address& to, std::chrono::millise
         command({"SELECT", std::to_string(to.database)});
     }
     const auto role = command({"ROLE"});
-    require<redis_error>(role->elements > 0 && text_of(*role->element[0]) == "master",
+    require<redis_error>(role->elements > 0 && reply_text(*role->element[0]) == "master",
                          {"the store is a replica, expected its master"});
     const auto info = command({"INFO"});
-    std::string_view policy = text_of(*info);
+    std::string_view policy = reply_text(*info);
     policy.remove_prefix(std::min(policy.find("maxmemory_policy:"), policy.size()));
     take_until(policy, ':');
     policy = take_until(policy, '\r');
@@ -161,8 +153,8 @@ void redis_connection::find_master(const redis_address& to, std::chrono::millise
             const auto said = command({"SENTINEL", "get-master-addr-by-name", to.master});
             require<redis_error>(said->elements == 2, {"sentinel ", in_quotes(host), ":", port,
                                                        " knows no master ", in_quotes(to.master)});
-            const auto at = number_of<std::uint16_t>(text_of(*said->element[1]));
-            return open(std::string(text_of(*said->element[0])), at.value_or(0), false, limit);
+            const auto at = number_of<std::uint16_t>(reply_text(*said->element[1]));
+            return open(std::string(reply_text(*said->element[0])), at.value_or(0), false, limit);
         } catch (const redis_error& e) {
             problem = e.what();
         }
@@ -181,7 +173,7 @@ redis_reply redis_connection::command(const std::vector<std::string>& words) {
         redisCommandArgv(context_.get(), static_cast<int>(words.size()), texts.data(), lengths.data())));
     require<redis_error>(said != nullptr, {words.front(), ": no reply of the store: ", context_->errstr});
     require<redis_refusal>(said->type != REDIS_REPLY_ERROR,
-                           {words.front(), ": the store refuses: ", in_quotes(text_of(*said))});
+                           {words.front(), ": the store refuses: ", in_quotes(reply_text(*said))});
     return said;
 }
 

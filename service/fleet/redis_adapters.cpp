@@ -1,12 +1,11 @@
 #include "redis_adapters.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <string_view>
-#include <system_error>
 
 #include "../client_list.hpp"
 
@@ -103,7 +102,7 @@ end
 
 }  // namespace
 
-std::vector<redis_adapters::change> redis_adapters::ask(std::string_view own,
+std::vector<redis_adapters::change> redis_adapters::run(std::string_view own,
                                                         const std::vector<std::string>& values) {
     std::vector<std::string> all{std::to_string(time_.count()), store_->server()};
     all.insert(all.end(), values.begin(), values.end());
@@ -116,44 +115,42 @@ std::vector<redis_adapters::change> redis_adapters::ask(std::string_view own,
     check(said.size() % 5 == 0 && said.size() <= most_texts);
     std::vector<change> result;
     for (std::size_t i = 0; i < said.size(); i += 5) {
-        const std::string& version = said[i + 1];
-        std::uint64_t number = 0;
-        const auto [stop, problem] = std::from_chars(version.data(), version.data() + version.size(), number);
-        check(is_adapter_name(said[i]) && problem == std::errc() && stop == version.data() + version.size());
+        const auto version = tensafe::number_of<std::uint64_t>(said[i + 1]);
+        check(is_adapter_name(said[i]) && version);
         result.push_back(
-            {{said[i], number, said[i + 3], said[i + 2] == "due"}, said[i + 2] == "gone", said[i + 4]});
+            {{said[i], *version, said[i + 3], said[i + 2] == "due"}, said[i + 2] == "gone", said[i + 4]});
     }
     std::ranges::sort(result, {}, [](const change& each) { return each.is.version; });
     return result;
 }
 
 void redis_adapters::hear(const std::vector<std::string>& tried) {
-    std::vector<change> now = ask(noting, tried);
+    std::vector<change> now = run(noting, tried);
     std::vector<std::string> lost;
-    for (const change& each : heard_) {
+    for (const change& each : last_) {
         const auto found =
             std::ranges::find(now, each.is.name, [](const change& known) { return known.is.name; });
         if (found == now.end() || found->is.version < each.is.version) {
             lost.insert(lost.end(), {each.is.name, each.text});
         }
     }
-    heard_ = lost.empty() ? std::move(now) : ask(telling, lost);
+    last_ = lost.empty() ? std::move(now) : run(telling, lost);
 }
 
 void redis_adapters::put(const std::string& name, const std::string& directory) {
     const std::lock_guard lock(mutex_);
     hear({});
-    heard_ = ask(putting, {name, directory});
+    last_ = run(putting, {name, directory});
 }
 
 bool redis_adapters::remove(const std::string& name) {
     const std::lock_guard lock(mutex_);
     hear({});
-    const auto known = std::ranges::find(heard_, name, [](const change& each) { return each.is.name; });
-    if (known == heard_.end() || known->is_gone) {
+    const auto known = std::ranges::find(last_, name, [](const change& each) { return each.is.name; });
+    if (known == last_.end() || known->is_gone) {
         return false;
     }
-    heard_ = ask(removing, {name});
+    last_ = run(removing, {name});
     return true;
 }
 
@@ -165,7 +162,7 @@ std::vector<listed_adapter> redis_adapters::look(const std::vector<tried_version
     }
     hear(values);
     std::vector<listed_adapter> result;
-    for (const change& each : heard_) {
+    for (const change& each : last_) {
         if (!each.is_gone) {
             result.push_back(each.is);
         }

@@ -36,13 +36,13 @@ class redis_adapters final : public adapter_list {
         bool is_gone;
         std::string text;  ///< in the store
     };
-    std::vector<change> ask(std::string_view own, const std::vector<std::string>& values);
+    std::vector<change> run(std::string_view own, const std::vector<std::string>& values);
     void hear(const std::vector<std::string>& tried);
 
     const std::shared_ptr<redis_counts> store_;
     const std::chrono::milliseconds time_;
     std::mutex mutex_;
-    std::vector<change> heard_;  ///< by version
+    std::vector<change> last_;  ///< by version
 };
 
 }  // namespace split

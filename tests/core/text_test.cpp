@@ -39,6 +39,15 @@ TEST_CASE("text from outside is quoted as short plain ASCII") {
     CHECK(quote(std::string(100'000, '\x80')).size() < 210);
 }
 
+TEST_CASE("a number is the whole text, and in range") {
+    CHECK(number_of<std::uint16_t>("65535") == 65'535);
+    CHECK(number_of<double>("0.125") == 0.125);
+    for (const char* const bad : {"", "65536", "-1", "+1", " 1", "1 ", "1:", "x", "0x1"}) {
+        CAPTURE(bad);
+        CHECK_FALSE(number_of<std::uint16_t>(bad));
+    }
+}
+
 TEST_CASE("ASCII letters get small, and no other byte changes") {
     CHECK(fold_case("AZ az @[`{ 09_") == "az az @[`{ 09_");
     CHECK(fold_case("") == "");

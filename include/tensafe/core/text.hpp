@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 // Text that comes from outside, or goes into error messages.
 namespace tensafe {
@@ -100,6 +103,15 @@ std::string shape_text(const Sizes& sizes) {
         text += (text.size() == 1 ? "" : ", ") + std::to_string(size);
     }
     return text + "]";
+}
+
+/// The number that a whole text is, as std::from_chars reads it; nothing if it is none, or one out of range.
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+    Number value{};
+    const char* const end = text.data() + text.size();
+    const auto [stop, problem] = std::from_chars(text.data(), end, value);
+    return problem == std::errc() && stop == end ? std::optional(value) : std::nullopt;
 }
 
 /// The text with its ASCII letters in lower case and all other bytes as they are.

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -151,13 +150,13 @@ class query_counts {
         std::uint64_t reserved = 0;  ///< of it, in the file
         // Of several servers:
         std::uint64_t others = 0;  ///< count of the others, as they were
-        std::chrono::steady_clock::time_point heard{};
+        std::chrono::steady_clock::time_point heard_at{};
         std::uint64_t asked = 0;  ///< as of shared_counts::entry
         std::uint64_t lost = 0;   ///< within the count: what the store alone knew
         /// The most that the store can have of this server's. What it has before its first reply may be of a
         /// file that is gone.
         std::uint64_t ours() const noexcept {
-            return std::max(heard == std::chrono::steady_clock::time_point() ? 0 : asked, reserved);
+            return std::max(heard_at == std::chrono::steady_clock::time_point() ? 0 : asked, reserved);
         }
     };
     /// What is to be reserved.
@@ -185,7 +184,7 @@ class query_counts {
     bool read_rows(std::string_view text);
     number& at(const std::string& name, std::size_t group);
     bool evict();
-    std::vector<shared_counts::grant> ask(std::map<place, want>& wanted);
+    std::vector<shared_counts::grant> reserve_in_store(std::map<place, want>& wanted);
     std::vector<shared_counts::entry> entries_after(const std::string& last, bool of_lowered = false);
     void reserve();
     void require_store() const;
@@ -230,7 +229,7 @@ inline constexpr std::size_t name_length = 1 + hash_digits;
 inline constexpr std::size_t key_bytes_of_hash = 32;
 inline constexpr std::size_t server_id_bytes = 16;
 /// Sums stay far from 2^64.
-inline constexpr std::uint64_t most_bits = std::uint64_t{1} << 62;
+inline constexpr std::uint64_t largest_count = std::uint64_t{1} << 62;
 /// Of one number, its checksum, name and line break included.
 inline constexpr std::size_t longest_number = 10 + (1 + name_length) + (1 + 20 + 1 + 20) + 1;
 /// Behind the table, until it is written anew.
@@ -272,23 +271,6 @@ inline io::owned_descriptor open_or_throw(const std::filesystem::path& path, int
         io::throw_io_error(path, action, errno);
     }
     return opened;
-}
-
-/// A number at the beginning of a text, which then begins behind it.
-inline std::optional<std::uint64_t> take_number(std::string_view& text) {
-    std::uint64_t value = 0;
-    const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (problem != std::errc()) {
-        return std::nullopt;
-    }
-    text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
-    return value;
-}
-
-inline bool take(std::string_view& text, char expected) {
-    const bool is_it = text.starts_with(expected);
-    text.remove_prefix(is_it ? 1 : 0);
-    return is_it;
 }
 
 /// The number of a group; null if it is not there.
@@ -419,7 +401,8 @@ inline std::size_t query_counts::read(std::string_view text) {
 /// Whether they are rows that there is room for: behind the table stand also those that were evicted.
 inline bool query_counts::read_rows(std::string_view text) {
     std::string name;
-    while (detail::take(text, ' ')) {
+    while (text.starts_with(' ')) {
+        text.remove_prefix(1);
         if (text.substr(0, 1).find_first_of(detail::letters) == 0) {
             name = text.substr(0, detail::name_length);
             if (name.size() != detail::name_length ||
@@ -429,10 +412,12 @@ inline bool query_counts::read_rows(std::string_view text) {
             text.remove_prefix(detail::name_length);
             continue;
         }
-        const auto group = detail::take_number(text);
-        const bool has_bits = detail::take(text, ':');
-        const auto bits = detail::take_number(text);
-        if (name.empty() || !group || !has_bits || !bits || *bits == 0 || *bits > detail::most_bits) {
+        const std::string_view one = text.substr(0, text.find(' '));
+        text.remove_prefix(one.size());
+        const std::size_t colon = std::min(one.find(':'), one.size());
+        const auto group = number_of<std::uint64_t>(one.substr(0, colon));
+        const auto bits = number_of<std::uint64_t>(one.substr(std::min(colon + 1, one.size())));
+        if (name.empty() || !group || !bits || *bits == 0 || *bits > detail::largest_count) {
             return false;
         }
         number& of = at(name, *group);
@@ -505,7 +490,7 @@ inline query_counts::outcome query_counts::count(const account& rows, std::size_
         const std::uint64_t after = (known == nullptr ? 0 : known->count) + others + bits;
         if (limits[i] && after > *limits[i]) {
             constexpr auto is_old = std::chrono::seconds(1);
-            if (after - others > *limits[i] || std::chrono::steady_clock::now() - known->heard < is_old) {
+            if (after - others > *limits[i] || std::chrono::steady_clock::now() - known->heard_at < is_old) {
                 return {outcome::limit_reached, static_cast<scope>(i), after};
             }
             wanted_[{rows[i], group}].limit = limits[i];
@@ -538,7 +523,7 @@ inline query_counts::outcome query_counts::count(const account& rows, std::size_
             limit = std::min(limit.value_or(*limits[1]), *limits[1]);
         }
         const auto ahead = [&](std::uint64_t more) {
-            return std::min(of.count + bits + more, limit.value_or(detail::most_bits) - of.others);
+            return std::min(of.count + bits + more, limit.value_or(detail::largest_count) - of.others);
         };
         const std::size_t servers = shared_ == nullptr ? 1 : shared_->servers();
         const std::uint64_t whole = chunk(bits, limit, of.count + of.others + bits, servers);
@@ -720,7 +705,7 @@ inline void query_counts::require_store() const {
 }
 
 /// Asks the store of several servers. `asked` comes first: a reply may be lost.
-inline std::vector<shared_counts::grant> query_counts::ask(std::map<place, want>& wanted) {
+inline std::vector<shared_counts::grant> query_counts::reserve_in_store(std::map<place, want>& wanted) {
     std::vector<shared_counts::claim> claims;
     {
         const std::lock_guard lock(mutex_);
@@ -785,7 +770,7 @@ inline void query_counts::reserve() {
     }
     std::vector<shared_counts::grant> granted;
     if (shared_ != nullptr) {
-        granted = ask(now);
+        granted = reserve_in_store(now);
     } else {
         for (const auto& [of, wanted] : now) {
             granted.push_back({wanted.bits});
@@ -811,7 +796,7 @@ inline void query_counts::reserve() {
             known->lost += got->lost;
             known->reserved = std::max(known->reserved, got->granted);
             known->others = got->others;
-            known->heard = std::chrono::steady_clock::now();
+            known->heard_at = std::chrono::steady_clock::now();
         }  // else it was evicted, and may be there anew
         if (const auto wanted = wanted_.find(of);
             wanted != wanted_.end() && wanted->second.bits <= bits.bits) {

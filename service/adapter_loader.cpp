@@ -28,7 +28,10 @@ std::string why_failed() {
 }  // namespace
 
 const char* to_string(stage at) noexcept {
-    return at == stage::waiting ? "waiting" : at == stage::begun ? "packing" : "failed";
+    return at == stage::waiting  ? "waiting"
+           : at == stage::begun  ? "packing"
+           : at == stage::packed ? "packed"
+                                 : "failed";
 }
 
 adapter_loader::adapter_loader(model_store& to, log to_log, std::size_t threads)
@@ -63,7 +66,8 @@ adapter_loader::place adapter_loader::first_without_name() {
 adapter_loader::outcome adapter_loader::begin(adapter_load what, std::size_t most_waiting) {
     const std::lock_guard lock(mutex_);
     if (const place known = find(what.name); known != loads_.end()) {
-        if (is_under_way(*known)) {
+        const bool is_held = known->at == stage::packed && known->version == what.version;
+        if (known->at <= stage::begun || is_held) {
             return known->at == stage::waiting ? outcome::waiting : outcome::begun;
         }
         all_at_start_ -= known->at_start ? 1U : 0U;
@@ -84,6 +88,16 @@ adapter_loader::outcome adapter_loader::begin(adapter_load what, std::size_t mos
     return outcome::done;
 }
 
+bool adapter_loader::serve(std::string_view name, std::uint64_t version) {
+    const std::lock_guard lock(mutex_);
+    const place known = find(name);
+    const bool is_packed = known != loads_.end() && known->at == stage::packed && known->version == version;
+    if (is_packed) {
+        serve(known);
+    }
+    return is_packed;
+}
+
 adapter_loader::outcome adapter_loader::remove(const std::string& name) {
     const std::lock_guard lock(mutex_);  // a load of this name ends before or begins after
     const place known = find(name);
@@ -102,11 +116,11 @@ adapter_loader::outcome adapter_loader::remove(const std::string& name) {
 std::optional<std::chrono::milliseconds> adapter_loader::want(std::string_view name) {
     const std::lock_guard lock(mutex_);
     const place known = find(name);
-    if (known == loads_.end() || !is_under_way(*known)) {
+    if (known == loads_.end() || known->at == stage::failed) {
         return std::nullopt;
     }
     known->is_wanted = true;
-    return std::chrono::milliseconds(known->at == stage::begun ? 250 : 1'000);
+    return std::chrono::milliseconds(known->at == stage::waiting ? 1'000 : 250);
 }
 
 std::vector<adapter_load> adapter_loader::loads() const {
@@ -128,7 +142,9 @@ adapter_loader::progress adapter_loader::at_start() const {
 
 void adapter_loader::wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return std::ranges::none_of(loads_, is_under_way); });
+    changed_.wait(lock, [&] {
+        return std::ranges::none_of(loads_, [](const adapter_load& each) { return each.at <= stage::begun; });
+    });
 }
 
 void adapter_loader::work(const std::stop_token& stop) {
@@ -175,34 +191,41 @@ void adapter_loader::name(std::unique_lock<std::mutex>& lock, place which) {
 void adapter_loader::load(const std::stop_token& stop, std::unique_lock<std::mutex>& lock, place which) {
     which->at = stage::begun;
     lock.unlock();
+    std::shared_ptr<const served_model> packed;
     std::string failure;
     try {
         const auto on_progress = [&](std::size_t done, std::size_t total) {
             if (stop.stop_requested()) {
                 throw tensafe::cancelled_error("adapter_loader: the server stops");
             }
-            {
-                const std::lock_guard counting(mutex_);
-                which->done = done;
-                which->total = total;
-            }
-            if (done == total && which->before_served) {
-                which->before_served();
-            }
+            const std::lock_guard counting(mutex_);
+            which->done = done;
+            which->total = total;
         };
-        to_.load(which->name, which->from, on_progress, which->version);
-        log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", which->version}});
+        packed = to_.pack(which->name, which->from, on_progress, which->version);
     } catch (const tensafe::cancelled_error&) {
-        // Nobody asks for it any more.
+        // Nobody hears of it any more.
     } catch (...) {
         failure = why_failed();
     }
     lock.lock();
-    if (failure.empty()) {
+    if (!failure.empty()) {
+        fail(*which, std::move(failure));
+    } else if (packed == nullptr) {
         loads_.erase(which);
     } else {
-        fail(*which, std::move(failure));
+        which->at = stage::packed;
+        which->packed = std::move(packed);
+        if (!which->is_held) {
+            serve(which);
+        }
     }
+}
+
+void adapter_loader::serve(place which) {
+    to_.serve(std::move(which->packed));
+    log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", which->version}});
+    loads_.erase(which);
 }
 
 }  // namespace split

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -24,7 +25,7 @@ namespace split {
 
 /// An adapter that is not served yet, or could not be.
 struct adapter_load {
-    enum class stage { waiting, begun, failed };
+    enum class stage { waiting, begun, packed, failed };
 
     std::string name;
     std::function<tensafe::lora::adapter()> from;
@@ -33,8 +34,8 @@ struct adapter_load {
     bool is_named = false;   ///< or is not of the start: what its A counts under is settled
     stage at = stage::waiting;
     std::uint64_t version = 0;  ///< 0: as they came, after a restart the same ones again
-    /// Called when it is packed: what it throws is why it is not served. A cancelled_error is no failure.
-    std::function<void()> before_served = {};
+    bool is_held = false;       ///< when it is packed, it waits for `serve`
+    std::shared_ptr<const served_model> packed = {};
     std::size_t done = 0;  ///< inputs that are packed
     std::size_t total = 0;
     std::string failure = {};
@@ -59,16 +60,18 @@ class adapter_loader {
     /// Loads an adapter when its turn comes.
     /// @param what  name, source, called on a thread of this, and whether the server starts with it
     /// @param most_waiting  if as many wait, it is refused
-    /// @return done; waiting or begun: it is already; full
+    /// @return done; waiting or begun: it is already, or this version is held; full
     outcome begin(adapter_load what, std::size_t most_waiting = std::numeric_limits<std::size_t>::max());
-    /// Removes an adapter from the store, or from those that wait or failed.
+    /// Serves a version that is held.  Whether it was packed
+    bool serve(std::string_view name, std::uint64_t version);
+    /// Removes an adapter from the store, or from those that wait, are held or failed.
     /// @return done, begun or unknown
     outcome remove(const std::string& name);
 
-    /// A client wants this adapter. How long to wait before asking again, if it waits or is being packed.
+    /// A client wants this adapter. How long to wait before asking again, unless it failed or is unknown.
     std::optional<std::chrono::milliseconds> want(std::string_view name);
 
-    /// What waits, is being packed or failed, in the order in which it came.
+    /// What waits, is being packed, is held or failed, in the order in which it came.
     std::vector<adapter_load> loads() const;
     struct progress {
         std::size_t done = 0;
@@ -83,15 +86,13 @@ class adapter_loader {
   private:
     using place = std::list<adapter_load>::iterator;
 
-    static bool is_under_way(const adapter_load& each) noexcept {
-        return each.at != adapter_load::stage::failed;
-    }
     place find(std::string_view name);
     place next();
     place first_without_name();
     void name(std::unique_lock<std::mutex>& lock, place which);
     void work(const std::stop_token& stop);
     void load(const std::stop_token& stop, std::unique_lock<std::mutex>& lock, place which);
+    void serve(place which);
     void fail(adapter_load& which, std::string failure);
 
     model_store& to_;

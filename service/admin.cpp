@@ -197,16 +197,15 @@ http_response admin::list() const {
     }
     json adapters_told = json::array();
     auto sessions = of_.sessions().count_by_version();
-    for (const auto& each : of_.adapters().entries()) {
-        const auto used = of_.used_share(each.name);
-        adapters_told.push_back({{"name", each.name},
-                                 {"version", each.version},
-                                 {"state", each.packed ? "ready" : "evicted"},
-                                 {"bytes", each.bytes},
-                                 {"handles", each.handles},
+    for (const auto& each : of_.adapters().served()) {
+        const auto used = of_.used_share(each->name);
+        adapters_told.push_back({{"name", each->name},
+                                 {"version", each->version},
+                                 {"state", "ready"},
+                                 {"bytes", each->bytes},
                                  {"used", used ? json(*used) : json()},
-                                 {"sessions", sessions[{each.name, each.version}]}});
-        sessions.erase({each.name, each.version});
+                                 {"sessions", sessions[{each->name, each->version}]}});
+        sessions.erase({each->name, each->version});
     }
     for (const auto& [version, count] : sessions) {  // replaced or removed, and in memory still
         adapters_told.push_back({{"name", version.first},
@@ -215,6 +214,7 @@ http_response admin::list() const {
                                  {"sessions", count}});
     }
     return json_response(200, {{"state", of_.leaving() ? "draining" : "serving"},
+                               {"limits", of_.limits_text()},
                                {"adapters", adapters_told},
                                {"loading", loading}});
 }

@@ -17,7 +17,6 @@
 #include <atomic>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "params.hpp"
 
@@ -30,7 +29,6 @@ namespace lora = tensafe::lora;
 namespace serving = tensafe::serving;
 namespace wire = tensafe::wire;
 using model_type = lora::model_server<params, packing, protection>;
-using handle = serving::adapter_handle<model_type>;
 
 static_assert(protection::protects, "query limits count the target coefficients of protected replies");
 
@@ -90,30 +88,27 @@ std::string hash_of_a(const lora::adapter& of) {
 
 class one_version final : public served_model {
   public:
-    /// @param options  that the model was packed with
-    /// @param number   that clients are told
-    one_version(handle of, const lora::model_options& options, adapter_facts known, std::uint64_t number)
-        : served_model(
-              std::move(known), wire::write_model_layout<params, packing, protection>(of.model().layout()),
-              wire::write_held_adapter(lora::client_part(of.matrices(), options), of.model().layout())),
-          handle_(std::move(of)) {
-        name = handle_.name();
-        version = number;
+    one_version(adapter_facts known, std::unique_ptr<const model_type> packed, const lora::adapter& held_part)
+        : served_model(std::move(known),
+                       wire::write_model_layout<params, packing, protection>(packed->layout()),
+                       wire::write_held_adapter(held_part, packed->layout())),
+          packed_(std::move(packed)) {
+        bytes = packed_->bytes();
         for (std::size_t group = 0; group < groups.size(); ++group) {
-            const auto& plan = packed().decode(group).plan();
+            const auto& plan = packed_->decode(group).plan();
             largest_request = std::max(
                 largest_request, lora::message_overhead_bytes + tensafe::random::seed_bytes +
                                      plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
-            if (packed().layout().tokens_ahead > 0) {
+            if (packed_->layout().tokens_ahead > 0) {
                 using protocol = tensafe::session::lora_protocol<params, packing, protection>;
-                bytes_of_block.push_back(protocol::bytes_of_block(packed(), group));
+                bytes_of_block.push_back(protocol::bytes_of_block(*packed_, group));
             }
         }
     }
-    const model_type& packed() const noexcept { return handle_.model(); }
+    const model_type& packed() const noexcept { return *packed_; }
 
   private:
-    handle handle_;
+    const std::unique_ptr<const model_type> packed_;
 };
 
 class evaluator_of_session final : public session_evaluator {
@@ -215,8 +210,9 @@ struct model_store::state {
     state(const limits& allowed, pin_files files, bool peers)
         : shares(allowed.shares), pins(std::move(files)), options(options_of(allowed)), has_peers(peers) {}
     /// Without counted_as.
-    adapter_facts look_at(const std::string& name, const lora::adapter& matrices) const {
-        adapter_facts result{{}, bits_of(name, matrices, options, shares), {}};
+    adapter_facts look_at(const std::string& name, std::uint64_t version,
+                          const lora::adapter& matrices) const {
+        adapter_facts result{name, version, {}, bits_of(name, matrices, options, shares), {}};
         if (const auto file = pins.find(name); file != pins.end()) {
             const auto pinned = keystore::opened_pin::read(file->second);
             pinned.check(name, keystore::pinned_parts_of<params, packing, protection>(matrices, options),
@@ -229,9 +225,8 @@ struct model_store::state {
     const pin_files pins;
     const lora::model_options options;
     const bool has_peers;
-    serving::registry<model_type> adapters{serving::pack_with<model_type>(options)};
-    std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
-    std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
+    std::mutex mutex;  // of what follows
+    std::map<std::string, std::shared_ptr<const served_model>, std::less<>> current;
     std::atomic<std::uint64_t> versions{0};
     std::map<std::string, std::string> first_names;  // by the hash of A: another name begins nothing anew
 };
@@ -253,43 +248,31 @@ std::uint64_t model_store::next_version() noexcept {
     return ++state_->versions;
 }
 
-std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
-                                const lora::pack_progress& progress, std::uint64_t version) {
+std::shared_ptr<const served_model> model_store::pack(const std::string& name,
+                                                      const std::function<lora::adapter()>& from,
+                                                      const lora::pack_progress& progress,
+                                                      std::uint64_t version) {
     version = version == 0 ? next_version() : version;
-    adapter_facts known;
-    const auto checked = [&] {
-        lora::adapter matrices = from();
-        known = state_->look_at(name, matrices);
-        return matrices;
-    };
-    const std::uint64_t packed = state_->adapters.load(name, checked, progress);
-    handle now = state_->adapters.find(name);
-    if (!now || now.version() != packed) {
-        return version;  // another load or an unload was faster
-    }
-    known.counted_as = count_under(name, now.matrices());
-    auto made =
-        std::make_shared<const one_version>(std::move(now), state_->options, std::move(known), version);
-    std::shared_ptr<const one_version> dropped;  // given back outside the lock
-    const std::lock_guard publishing(state_->mutex);
-    if (const handle still = state_->adapters.find(name); still && still.version() == packed) {
-        dropped = std::exchange(state_->current[name], std::move(made));
-    }
-    return version;
+    const lora::adapter matrices = from();
+    adapter_facts known = state_->look_at(name, version, matrices);
+    auto packed = std::make_unique<const model_type>(matrices, state_->options, progress);
+    known.counted_as = count_under(name, matrices);
+    return std::make_shared<const one_version>(std::move(known), std::move(packed),
+                                               lora::client_part(matrices, state_->options));
+}
+
+void model_store::serve(std::shared_ptr<const served_model> packed) {
+    const std::lock_guard lock(state_->mutex);
+    state_->current[packed->name].swap(packed);  // the old one is given back outside the lock
 }
 
 bool model_store::unload(std::string_view name) {
     decltype(state_->current)::node_type dropped;
     const std::lock_guard lock(state_->mutex);
-    try {
-        state_->adapters.unload(name);
-    } catch (const tensafe::parameter_error&) {
-        return false;
-    }
     if (const auto found = state_->current.find(name); found != state_->current.end()) {
         dropped = state_->current.extract(found);
     }
-    return true;
+    return !dropped.empty();
 }
 
 std::shared_ptr<const served_model> model_store::find(std::string_view name) const {
@@ -298,16 +281,13 @@ std::shared_ptr<const served_model> model_store::find(std::string_view name) con
     return found == state_->current.end() ? nullptr : found->second;
 }
 
-std::vector<serving::registry_entry> model_store::entries() const {
-    auto known = state_->adapters.status().entries;
+std::vector<std::shared_ptr<const served_model>> model_store::served() const {
     const std::lock_guard lock(state_->mutex);
-    for (auto& each : known) {
-        const auto found = state_->current.find(each.name);
-        each.version = found == state_->current.end() ? 0 : found->second->version;
+    std::vector<std::shared_ptr<const served_model>> result;
+    for (const auto& [name, each] : state_->current) {
+        result.push_back(each);
     }
-    // What was packed just now, but has no messages yet, cannot be found.
-    std::erase_if(known, [](const auto& each) { return each.version == 0; });
-    return known;
+    return result;
 }
 
 std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,

@@ -4,7 +4,6 @@
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/serving/meter.hpp>
-#include <tensafe/serving/registry.hpp>
 #include <tensafe/session/store.hpp>
 #include <tensafe/wire/message.hpp>
 
@@ -47,6 +46,8 @@ class opening_message {
 
 /// What is known of an adapter beside its matrices.
 struct adapter_facts {
+    std::string name;
+    std::uint64_t version = 0;
     std::string counted_as;  ///< in query counts: the first name that its A was loaded under
     std::vector<tensafe::serving::query_limits> groups;
     std::string pin;  ///< text of a keystore::adapter_pin; empty: it has none
@@ -56,8 +57,7 @@ struct adapter_facts {
 /// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
 class served_model : public adapter_facts {
   public:
-    std::string name;
-    std::uint64_t version = 0;
+    std::size_t bytes = 0;                    ///< of memory, packed
     std::size_t largest_request = 0;          ///< bytes
     std::vector<std::size_t> bytes_of_block;  ///< in memory, by group; empty: there are none
     opening_message layout;
@@ -120,20 +120,22 @@ class model_store {
     std::string count_under(const std::string& name, const tensafe::lora::adapter& of);
     /// The number of a version that will be loaded: larger than all before.
     std::uint64_t next_version() noexcept;
-    /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until
-    /// then, and if this throws, the old one.
+    /// Reads and packs on the calling thread, and makes the messages; `serve` comes next.
     /// @param version  of next_version; 0: now
-    /// @return the version
-    /// @throws as serving::registry::load; before it packs parameter_error if a limit is below one request,
-    ///         and as keystore::opened_pin::read and check
-    std::uint64_t load(const std::string& name, const std::function<tensafe::lora::adapter()>& from,
-                       const tensafe::lora::pack_progress& progress = {}, std::uint64_t version = 0);
+    /// @throws what `from` and `progress` throw, and as lora::model_server; before it packs as
+    ///         keystore::opened_pin::read and check, and parameter_error if a limit is below one request
+    std::shared_ptr<const served_model> pack(const std::string& name,
+                                             const std::function<tensafe::lora::adapter()>& from,
+                                             const tensafe::lora::pack_progress& progress = {},
+                                             std::uint64_t version = 0);
+    /// Later find gives this version.
+    void serve(std::shared_ptr<const served_model> packed);
     /// Whether there was one of this name.
     bool unload(std::string_view name);
     /// Null if there is none.
     std::shared_ptr<const served_model> find(std::string_view name) const;
-    /// Those that find gives.
-    std::vector<tensafe::serving::registry_entry> entries() const;
+    /// All, by name.
+    std::vector<std::shared_ptr<const served_model>> served() const;
 
   private:
     struct state;

@@ -1,10 +1,13 @@
 #include "service.hpp"
 
+#include <tensafe/core/portable.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/memory/retained_blocks.hpp>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -133,6 +136,26 @@ void service::relist(std::optional<client_list> clients) {
     options_.clients = std::move(clients);
 }
 
+std::string service::limits_text() const {
+    std::string text;
+    for (std::size_t i = 0; i < share_options.size(); ++i) {
+        const std::optional<double>& share = options_.allowed.shares[i];
+        text.append(share_options[i])
+            .append(share ? " " + tensafe::shortest_text(*share) : " none")
+            .append(", ");
+    }
+    const std::lock_guard lock(list_mutex_);
+    if (!options_.clients) {
+        return text + "--anybody";
+    }
+    tensafe::keystore::sha256 hash;
+    for (const auto& [key, tenant] : *options_.clients) {
+        const std::string line = key + " " + tenant + "\n";
+        hash.update(std::as_bytes(std::span(line)));
+    }
+    return text + "--clients with the hash " + tensafe::keystore::hex(hash.finish()).substr(0, 16);
+}
+
 std::optional<double> service::used_share(std::string_view adapter) const {
     constexpr auto of_adapter = static_cast<std::size_t>(scope::adapter);
     const auto model = adapters_.find(adapter);
@@ -183,8 +206,8 @@ std::string service::missing() const {
 std::string service::metrics_text() const {
     service_figures now{sessions_.size(), sessions_.pool_size(), sessions_.block_bytes(), !missing().empty(),
                         leaving(),        options_.to.lost()};
-    for (const auto& each : adapters_.entries()) {
-        now.adapters.push_back({each.name, each.version, used_share(each.name)});
+    for (const auto& each : adapters_.served()) {
+        now.adapters.push_back({each->name, each->version, used_share(each->name)});
     }
     std::string text = counters_.text(used_.snapshot(), now);
     if (options_.shared) {

@@ -109,6 +109,8 @@ class service {
     /// @return how many there were
     std::size_t forget(std::string_view client, std::size_t ended = 0);
 
+    /// The limits that all servers of a fleet should have alike, and who may come, by a hash: for people.
+    std::string limits_text() const;
     /// The largest used-up part of an input's limit over all clients of this adapter; nothing: it has none.
     std::optional<double> used_share(std::string_view adapter) const;
 

@@ -334,12 +334,12 @@ void session_protocol::greet(hello heard) {
             {"hello: the list of adapters is not read, or one is not packed; come again in 1000 ms"}, 1'000);
     if (!model_) {
         std::string names;
-        for (const auto& each : of_.adapters_.entries()) {
+        for (const auto& each : of_.adapters_.served()) {
             if (names.size() > longest_list) {
                 names += ", ...";
                 break;
             }
-            names += (names.empty() ? "" : ", ") + tensafe::quote(each.name);
+            names += (names.empty() ? "" : ", ") + tensafe::quote(each->name);
         }
         throw refusal{
             error_code::unknown_adapter,

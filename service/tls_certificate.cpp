@@ -122,7 +122,8 @@ void make(const tls_files& files, const std::vector<std::string>& hosts, std::ti
 }
 
 std::string remedy(const tls_files& files) {
-    return ". Remove " + quote(files.certificate.string()) + " and " + quote(files.key.string()) +
+    return ". Copy both from another server of the fleet, if there is one; else remove " +
+           quote(files.certificate.string()) + " and " + quote(files.key.string()) +
            " and start again: both are made anew, and clients need the new certificate";
 }
 

@@ -4,6 +4,7 @@
 #include <tensafe/core/text.hpp>
 
 #include <algorithm>
+#include <condition_variable>
 #include <exception>
 #include <utility>
 
@@ -16,14 +17,6 @@ listed_adapters::listed_adapters(service& of, adapter_list& list, std::shared_pt
     if (period.count() > 0) {
         thread_ = std::jthread([this, period](const std::stop_token& stop) { follow(stop, period); });
     }
-}
-
-listed_adapters::~listed_adapters() {
-    of_.use_list(nullptr);
-    thread_ = {};
-    const std::lock_guard lock(heard_->mutex);
-    heard_->is_over = true;
-    heard_->changed.notify_all();
 }
 
 void listed_adapters::put(const std::string& name, const std::string& directory) {
@@ -42,28 +35,20 @@ void listed_adapters::look() {
     const std::lock_guard one_at_a_time(looking_);
     std::vector<tried_version> tried;
     for (const adapter_load& each : of_.loads().loads()) {
-        if (each.at == adapter_load::stage::failed) {
-            tried.push_back({each.name, each.version, false});
-        }
-    }
-    {
-        const std::lock_guard lock(heard_->mutex);
-        for (const auto& [name, version] : heard_->packed) {
-            tried.push_back({name, version, true});
+        const bool is_packed = each.at == adapter_load::stage::packed;
+        if (is_packed || each.at == adapter_load::stage::failed) {
+            tried.push_back({each.name, each.version, is_packed});
         }
     }
     const std::vector<listed_adapter> now = list_.look(tried);
     {
-        const std::lock_guard lock(heard_->mutex);
-        heard_->listed.clear();
-        for (const listed_adapter& each : now) {
-            heard_->listed.emplace(each.name, each);
-        }
-        heard_->is_read = true;
+        const std::lock_guard lock(mutex_);
+        listed_ = now;
     }
-    heard_->changed.notify_all();
     for (const listed_adapter& each : now) {
-        begin(each);
+        if (!each.is_due || !of_.loads().serve(each.name, each.version)) {
+            begin(each);
+        }
     }
     std::erase_if(begun_, [&](const auto& each) {
         const bool is_listed = std::ranges::find(now, each.first, &listed_adapter::name) != now.end();
@@ -88,38 +73,23 @@ void listed_adapters::begin(const listed_adapter& what) {
     };
     adapter_load load{what.name, read};
     load.version = what.version;
-    load.before_served = [heard = heard_, what] { heard->wait_until_due(what.name, what.version); };
+    load.is_held = !what.is_due;
     if (of_.loads().begin(std::move(load)) == adapter_loader::outcome::done) {
         begun_.insert_or_assign(what.name, begun_load{what.version, now});
     }
 }
 
-/// On a thread of the loader.  @throws cancelled_error if the list has another version by then, or none
-void listed_adapters::heard::wait_until_due(const std::string& name, std::uint64_t version) {
-    std::unique_lock lock(mutex);
-    packed[name] = version;
-    const auto is_listed = [&] {
-        const auto found = listed.find(name);
-        return !is_over && found != listed.end() && found->second.version == version;
-    };
-    changed.wait(lock, [&] { return !is_listed() || listed.at(name).is_due; });
-    packed.erase(name);
-    if (!is_listed()) {
-        throw tensafe::cancelled_error("listed_adapters: another version, or none, is on the list");
-    }
-}
-
 std::string listed_adapters::missing() const {
-    const std::lock_guard lock(heard_->mutex);
-    if (!heard_->is_read) {
+    const std::lock_guard lock(mutex_);
+    if (!listed_) {
         return "the list of adapters is not read yet";
     }
-    const auto count = std::ranges::count_if(heard_->listed, [&](const auto& each) {
-        const auto served = of_.adapters().find(each.first);
-        return each.second.is_due && (!served || served->version < each.second.version);
+    const auto count = std::ranges::count_if(*listed_, [&](const listed_adapter& each) {
+        const auto served = of_.adapters().find(each.name);
+        return each.is_due && (!served || served->version < each.version);
     });
     return count == 0 ? ""
-                      : tensafe::text_of({count, " of ", heard_->listed.size(),
+                      : tensafe::text_of({count, " of ", listed_->size(),
                                           " adapters are not served in the version that they should be"});
 }
 

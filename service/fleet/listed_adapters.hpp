@@ -1,11 +1,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -55,8 +55,7 @@ class listed_adapters {
     /// @param period    of looks; 0: only when `look` is called
     listed_adapters(service& of, adapter_list& list, std::shared_ptr<const adapter_source> from,
                     std::chrono::milliseconds period = std::chrono::seconds(1));
-    /// What is being packed is given up.
-    ~listed_adapters();
+    ~listed_adapters() { of_.use_list(nullptr); }
     listed_adapters(const listed_adapters&) = delete;
     listed_adapters& operator=(const listed_adapters&) = delete;
 
@@ -72,17 +71,6 @@ class listed_adapters {
     std::string missing() const;
 
   private:
-    /// What loads wait for, which may outlive this.
-    struct heard {
-        void wait_until_due(const std::string& name, std::uint64_t version);
-
-        mutable std::mutex mutex;  // of all below
-        std::condition_variable changed;
-        bool is_read = false;
-        bool is_over = false;
-        std::map<std::string, listed_adapter> listed;
-        std::map<std::string, std::uint64_t> packed;  ///< and not due
-    };
     struct begun_load {
         std::uint64_t version;
         time_point at;
@@ -93,9 +81,10 @@ class listed_adapters {
     service& of_;
     adapter_list& list_;
     const std::shared_ptr<const adapter_source> from_;
-    const std::shared_ptr<heard> heard_ = std::make_shared<heard>();
-    std::mutex looking_;  // before that of heard; of begun_
+    std::mutex looking_;  // before the other; of begun_
     std::map<std::string, begun_load> begun_;
+    mutable std::mutex mutex_;  // of the list as last read
+    std::optional<std::vector<listed_adapter>> listed_;
     std::jthread thread_;
 };
 

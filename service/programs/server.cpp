@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -85,14 +84,8 @@ void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& tim
 
 void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
     const auto set = [name, &share](const std::string& text) {
-        double value = 0;
-        const char* const end = text.data() + text.size();
-        const auto [stop, problem] = std::from_chars(text.data(), end, value);
-        if (text == "none") {
-            share.reset();
-        } else if (problem == std::errc() && stop == end && value > 0 && value <= 1000) {
-            share = value;
-        } else {
+        share = tensafe::number_of<double>(text);
+        if (text != "none" && !(share && *share > 0 && *share <= 1000)) {
             throw CLI::ValidationError(
                 name, "got " + tensafe::quote(text) + ", expected a number above 0, at most 1000, or none");
         }
@@ -271,12 +264,12 @@ void read_listen(arguments& a) {
         address = address.substr(1, address.size() - 2);
     }
     a.net.address = address == "localhost" ? "127.0.0.1" : address;
-    const std::string port = a.listen.substr(std::min(colon + 1, a.listen.size()));
-    const char* const end = port.data() + port.size();
-    const auto read = std::from_chars(port.data(), end, a.net.port);
+    const auto port = tensafe::number_of<std::uint16_t>(
+        std::string_view(a.listen).substr(std::min(colon + 1, a.listen.size())));
+    a.net.port = port.value_or(0);
     const std::string plain = a.net.address.substr(0, a.net.address.find('%'));  // without the interface
     require<parameter_error>(
-        split::is_address(plain) && read.ec == std::errc() && read.ptr == end,
+        split::is_address(plain) && port,
         {"got --listen ", in_quotes(a.listen),
          ", expected ADDRESS:PORT, an address of this machine, as 0.0.0.0 or [::], or localhost, and a port "
          "from 0 to 65535"});
@@ -322,7 +315,7 @@ void serve(split::service& service, split::net::http_server& server, const sigse
             failed = service.loads().at_start().failure;  // others were answered: their counts are saved
             is_ready = service.missing().empty();
             if (is_ready) {
-                const std::size_t count = service.adapters().entries().size();
+                const std::size_t count = service.adapters().served().size();
                 std::printf("serving %zu of %zu adapters\n", count, count);
                 static_cast<void>(std::fflush(stdout));
                 service.to_log().line(split::log_level::info, "ready", {{"adapters", std::uint64_t{count}}});

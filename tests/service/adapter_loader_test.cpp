@@ -61,7 +61,7 @@ TEST_CASE("adapters that clients ask for are loaded first, then those that came 
     of.loader->wait();
     CHECK(of.begun == std::vector<std::string>{"first", "third", "second", "fourth"});
     CHECK_FALSE(of.loader->want("third"));
-    CHECK(of.store.entries().size() == 4);
+    CHECK(of.store.served().size() == 4);
     CHECK(of.store.find("second")->version == 2);  // whenever it was packed
     CHECK(of.store.find("third")->version == 3);
 }
@@ -100,7 +100,37 @@ TEST_CASE("as many adapters as there are threads are loaded at once") {
     of.loader->wait();
     CHECK(of.loader->remove("fourth") == outcome::unknown);
     CHECK(of.loader->remove("fifth") == outcome::done);
-    CHECK(of.store.entries().size() == 3);
+    CHECK(of.store.served().size() == 3);
+}
+
+TEST_CASE("a version that is held takes no thread, and is served when it is said to be") {
+    loading of(1);
+    of.may_go_on();
+    const auto hold = [&](const std::string& name, std::uint64_t version) {
+        split::adapter_load held = of.load(name);
+        held.version = version;
+        held.is_held = true;
+        return of.loader->begin(std::move(held));
+    };
+    CHECK(hold("first", 3) == outcome::done);
+    CHECK(hold("second", 4) == outcome::done);
+    of.loader->wait();
+    CHECK(of.store.served().empty());
+    REQUIRE(of.loader->loads().size() == 2);
+    CHECK(to_string(of.loader->loads()[0].at) == std::string("packed"));
+    CHECK(of.loader->want("first"));
+    CHECK(hold("first", 3) == outcome::begun);  // is not packed again
+    CHECK_FALSE(of.loader->serve("first", 4));
+    CHECK(of.loader->serve("first", 3));
+    CHECK_FALSE(of.loader->serve("first", 3));
+    CHECK(of.store.find("first")->version == 3);
+    CHECK(hold("second", 5) == outcome::done);  // in the place of the other
+    of.loader->wait();
+    CHECK_FALSE(of.loader->serve("second", 4));
+    CHECK(of.loader->remove("second") == outcome::done);
+    CHECK_FALSE(of.loader->serve("second", 5));
+    CHECK(of.loader->loads().empty());
+    CHECK(of.store.served().size() == 1);
 }
 
 TEST_CASE("an adapter that cannot be loaded says why, until it is begun again or removed") {
@@ -128,7 +158,7 @@ TEST_CASE("ending while adapters are packed waits for none of them") {
         CHECK(of.loader->begin(of.load(std::to_string(i))) == outcome::done);
     }
     of.loader.reset();
-    CHECK(of.store.entries().size() < 1000);
+    CHECK(of.store.served().size() < 1000);
 }
 
 TEST_CASE("a client that asks for an adapter that is being packed hears when to come again") {

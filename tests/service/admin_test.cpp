@@ -284,7 +284,7 @@ TEST_CASE_FIXTURE(administered, "an adapter that nothing can be packed from is r
     const auto refuses = [&](auto spoil) {
         tensafe::lora::adapter bad = good;
         spoil(bad);
-        CHECK_THROWS_AS(of->adapters().load("kjv", [&] { return bad; }), tensafe::error);
+        CHECK_THROWS_AS(of->adapters().pack("kjv", [&] { return bad; }), tensafe::error);
     };
     refuses([](auto& bad) { bad.sites.clear(); });
     refuses([](auto& bad) { bad.sites[0].a.values[5] = std::numeric_limits<float>::quiet_NaN(); });

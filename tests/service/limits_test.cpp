@@ -244,7 +244,7 @@ TEST_CASE("limits are shares of the entropy of the A of all sites of a group, an
     server tight({.shares = {0.25, 0.05, {}}});
     check_refusal<tensafe::parameter_error>(
         "got --tenant-share 0.05, which is 102 bits of its A, expected at least those of one request, 127",
-        [&] { tight.of->adapters().load("kjv", few_values); });
+        [&] { pack_and_serve(tight.of->adapters(), "kjv", few_values); });
     CHECK(tight.of->adapters().find("kjv")->version == 1);  // the old one serves on
 }
 
@@ -280,7 +280,7 @@ TEST_CASE("an A under two names has one limit, and a name keeps its own over oth
     const auto key = fresh_key();
     auto other = small_adapter();
     other.sites[0].b.values[0] = 1;  // A is the same
-    s.of->adapters().load("again", [&] { return other; });
+    pack_and_serve(s.of->adapters(), "again", [&] { return other; });
     peer p(s, key);
     CHECK(p.asks(1));
     peer q(s);
@@ -293,9 +293,9 @@ TEST_CASE("an A under two names has one limit, and a name keeps its own over oth
     CHECK(p.code_of(request_message(2)) == query_limit);
     CHECK(s.of->used_share("again") == s.of->used_share("kjv"));
     other.sites[0].a.values[0] = 1;
-    s.of->adapters().load("kjv", [&] { return other; });
+    pack_and_serve(s.of->adapters(), "kjv", [&] { return other; });
     CHECK(peer(s, key).welcome.queries_left == left{0, 3});
-    s.of->adapters().load("third", [&] { return other; });  // of "kjv", which had it first
+    pack_and_serve(s.of->adapters(), "third", [&] { return other; });  // of "kjv", which had it first
     s.of->adapters().unload("kjv");
     q.connect();
     q.adapter = "third";

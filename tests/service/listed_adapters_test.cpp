@@ -223,12 +223,17 @@ TEST_CASE_FIXTURE(two_servers,
     CHECK(b.looks->missing() == "1 of 1 adapters are not served in the version that they should be");
 }
 
-TEST_CASE_FIXTURE(two_servers, "a server that ends waits for nobody") {
-    a.looks->put("qwen", "one");
-    a.look_until_packed("qwen");
-    a.looks.reset();
-    while (!a.with.of->loads().loads().empty()) {
-        std::this_thread::sleep_for(1ms);
+TEST_CASE_FIXTURE(two_servers, "versions that wait until they are due keep no other from being packed") {
+    const std::vector<std::string> names{"first", "second", "third", "fourth"};  // of one thread
+    for (const std::string& name : names) {
+        a.looks->put(name, "one");
     }
-    CHECK(a.served("qwen") == 0);
+    for (const std::string& name : names) {
+        a.look_until_packed(name);
+    }
+    CHECK(a.with.of->adapters().find("first") == nullptr);
+    for (const std::string& name : names) {
+        b.look_until([&] { return b.served(name) != 0; });
+        a.look_until([&] { return a.served(name) == b.served(name); });
+    }
 }

@@ -161,6 +161,14 @@ struct store_of_one final : tensafe::serving::shared_counts {
     bool is_away = true;
 };
 
+/// @return the version
+inline std::uint64_t pack_and_serve(split::model_store& to, const std::string& name,
+                                    const std::function<tensafe::lora::adapter()>& from) {
+    const auto packed = to.pack(name, from);
+    to.serve(packed);
+    return packed->version;
+}
+
 /// A server with one adapter and a clock that the test sets.
 struct server {
     explicit server(const split::limits& allowed = {},
@@ -177,7 +185,7 @@ struct server {
             change(options);
         }
         of.emplace(std::move(options));
-        of->adapters().load("kjv", adapter);
+        pack_and_serve(of->adapters(), "kjv", adapter);
     }
     /// What one request of a group counts, in bits.
     std::uint64_t bits_of_request(std::size_t group = 0) {

@@ -152,7 +152,7 @@ struct both_sides {
             [this] { return adapter; });
     }
     void load(const lora::adapter& another) {
-        of->of->adapters().load("kjv", [&] { return another; });
+        pack_and_serve(of->of->adapters(), "kjv", [&] { return another; });
     }
 
     /// A client with a session.

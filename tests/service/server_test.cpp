@@ -175,11 +175,12 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
     CHECK(prepare(now, {"split.example", "localhost", "127.0.0.1", "::1"}).fingerprint == made.fingerprint);
     for (const char* host : {"other.example", "127.0.0.2"}) {
         for (const std::string& part :
-             {"is not for --host \"" + std::string(host), std::string(". Remove")}) {
+             {"is not for --host \"" + std::string(host), std::string(". Copy both from another server")}) {
             check_refusal<tensafe::format_error>(part, [&] { prepare(now, {host}); });
         }
     }
-    check_refusal<tensafe::format_error>("expired. Remove", [&] { prepare(now + 24h * 366); });
+    check_refusal<tensafe::format_error>("expired. Copy both from another server",
+                                         [&] { prepare(now + 24h * 366); });
     const temporary_directory other;
     const split::tls_files foreign = split::prepare_certificate(other.path());
     CHECK(foreign.fingerprint != made.fingerprint);

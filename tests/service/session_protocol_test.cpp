@@ -302,7 +302,7 @@ TEST_CASE_FIXTURE(listed,
     CHECK(answer_to(key).code == unknown_adapter);
     CHECK(contains(answer_to(key).message, "got the adapter \"none\", expected one that is served: \"kjv\""));
     for (char last = 'A'; last <= 'Z'; ++last) {
-        s.of->adapters().load(std::string(127, '\\') + last, small_adapter);
+        pack_and_serve(s.of->adapters(), std::string(127, '\\') + last, small_adapter);
     }
     CHECK(contains(answer_to(key).message, "\", ..."));
 }
@@ -329,7 +329,7 @@ TEST_CASE("a draining server answers what runs, says so, and opens nothing") {
 
 TEST_CASE_FIXTURE(opened,
                   "sessions keep the version that they opened with, and a removed adapter serves them on") {
-    const std::uint64_t second = s.of->adapters().load("kjv", small_adapter);
+    const std::uint64_t second = pack_and_serve(s.of->adapters(), "kjv", small_adapter);
     peer q(s, fresh_key());
     CHECK(q.welcome.version == second);
     CHECK(q.welcome.version > p.welcome.version);
@@ -412,7 +412,7 @@ TEST_CASE("an adapter's name in UTF-8 is itself in JSON and metrics, and ASCII i
     std::string log;
     server s({.shares = {three_requests, {}, {}}},
              [&](auto& options) { options.to = split::log([&](std::string_view line) { log += line; }); });
-    s.of->adapters().load(name, small_adapter);
+    pack_and_serve(s.of->adapters(), name, small_adapter);
     peer p(s);
     p.adapter = name;
     p.open();

@@ -218,7 +218,7 @@ TEST_CASE("a token of a block tells as many bits of A as a request, whatever the
 TEST_CASE_FIXTURE(opened,
                   "a block answers for the version that it was prepared with, after another was loaded too") {
     REQUIRE(p.prepares(1));
-    s.of->adapters().load("kjv", small_adapter);
+    pack_and_serve(s.of->adapters(), "kjv", small_adapter);
     CHECK(s.of->adapters().unload("kjv"));
     CHECK(p.asks_at(2, 1, 0));
     CHECK(p.prepares(3));
@@ -345,7 +345,7 @@ TEST_CASE("a session without requests ends, and its client opens another without
 TEST_CASE("sessions of an adapter that was replaced or removed end after a time, busy or not") {
     server s({.retired_life = 10s});
     peer p(s, fresh_key());
-    s.of->adapters().load("kjv", small_adapter);
+    pack_and_serve(s.of->adapters(), "kjv", small_adapter);
     peer current(s, fresh_key());
     s.of->expire_sessions();
     s.now += 9s;
@@ -420,7 +420,7 @@ TEST_CASE("two connections that take a session from each other, swaps and forget
     std::atomic<bool> done{false};
     std::thread swaps([&] {
         while (!done) {
-            s.of->adapters().load("kjv", small_adapter);
+            pack_and_serve(s.of->adapters(), "kjv", small_adapter);
             static_cast<void>(s.of->adapters().find("kjv"));
             s.of->expire_sessions();
             static_cast<void>(s.of->metrics_text());

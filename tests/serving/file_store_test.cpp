@@ -242,10 +242,10 @@ TEST_CASE_FIXTURE(stored_counts, "a table full of addresses has room for others,
     std::vector<std::string> lines;
     const auto all = account_of("", "");
     lines.push_back(" " + all[2] + " 0:90");
-    lines.push_back(" " + account_of("", "address heavy")[1] + " 0:80");
+    const std::string heavy = account_of("", "address heavy")[1];
+    lines.push_back(" " + heavy + " 0:80");
     while (lines.size() < query_counts::most_rows) {
-        const std::string name = name_of_nobody(lines.size());
-        lines.push_back(" " + account_of("", "address heavy")[1].substr(0, 1) + name.substr(1) + " 0:5");
+        lines.push_back(" " + heavy.substr(0, 1) + name_of_nobody(lines.size()).substr(1) + " 0:5");
     }
     lines.emplace_back();
     put_lines(lines);

@@ -223,7 +223,7 @@ void adapter_loader::load(const std::stop_token& stop, std::unique_lock<std::mut
 }
 
 void adapter_loader::serve(place which) {
-    to_.serve(std::move(which->packed));
+    to_.serve(which->packed);
     log_.line(log_level::info, "adapter_loaded", {{"adapter", which->name}, {"version", which->version}});
     loads_.erase(which);
 }

@@ -55,8 +55,8 @@ std::chrono::milliseconds rate_limiter::take(std::string_view name, time_point n
 void rate_limiter::pay(std::string_view name, double more, time_point now) {
     const std::lock_guard lock(mutex_);
     bucket& b = bucket_of(name, now);
-    b.left = std::min(at_once_, b.left - more);
-    b.untold += more;
+    const double before = std::exchange(b.left, std::min(at_once_, b.left - more));
+    b.untold += before - b.left;
 }
 
 void rate_limiter::share(const shared_buckets& buckets, std::string_view limit, time_point now) {
@@ -79,7 +79,9 @@ void rate_limiter::share(const shared_buckets& buckets, std::string_view limit, 
         lock.lock();
         for (std::size_t i = 0; i < some.size(); ++i) {
             if (bucket& b = bucket_of(some[i].first, now); &b != &shared_) {
-                b.left = std::min(b.left, at_once_ - lacks[i] - b.untold);
+                // What was told was taken up to a second ago, and they refill only since they hear of it.
+                const double refilled = std::min(seconds, 1.0) * per_second_;
+                b.left = std::min(b.left, at_once_ - std::max(0.0, lacks[i] - refilled) - b.untold);
             }
         }
         lock.unlock();
@@ -90,7 +92,7 @@ void rate_limiter::drop_full(time_point now) {
     std::erase_if(buckets_, [&](const auto& each) {
         bucket full = each.second;
         refill(full, now);
-        return full.left >= at_once_;
+        return full.left >= at_once_ && (shared_at_ == time_point() || full.untold <= 0);
     });
 }
 

@@ -108,7 +108,7 @@ class rate_limiter {
     std::map<std::string, bucket, std::less<>> buckets_;
     bucket shared_;
     std::optional<time_point> swept_;
-    time_point shared_at_{};
+    time_point shared_at_{};  ///< never: it is this server's alone
 };
 
 /// Of IPv4 or IPv6, without brackets and interface.

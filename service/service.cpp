@@ -144,6 +144,9 @@ std::string service::limits_text() const {
             .append(share ? " " + tensafe::shortest_text(*share) : " none")
             .append(", ");
     }
+    for (const auto& signer : options_.signers) {
+        text.append("--signer ").append(signer.hex().substr(0, 16)).append(", ");
+    }
     const std::lock_guard lock(list_mutex_);
     if (!options_.clients) {
         return text + "--anybody";

@@ -1,10 +1,10 @@
 #include "redis_counts.hpp"
 
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <hiredis/hiredis.h>
 
 namespace split {
@@ -23,16 +23,15 @@ local function server(value)
   local boot, till, history = value:match('^(%S+) (%d+) (.*)$')
   return boot, tonumber(till), history
 end
--- Another one after each restart, and each time that this became a master: its data may be older.
+-- Another one after each start, each time that this became a master, and when its first replica comes.
 local function data_id()
-  return redis.call('INFO', 'server'):match('run_id:(%w+)') .. '-' ..
-         redis.call('INFO', 'replication'):match('master_replid:(%w+)')
+  return redis.call('INFO', 'replication'):match('master_replid:(%w+)')
 end
 )lua";
 
-/// KEYS: servers, history. ARGV: id, boot, a fresh nonce, the history that we told our entries to, the one
-/// before, lease in ms, then other servers that ran in that one. A lease of more than a minute is of a clock
-/// that went back.
+/// KEYS: servers, history, beats. ARGV: id, boot, a fresh nonce, the history that we told our entries to, the
+/// one before, lease in ms, our last beat, then other servers that ran in that one. A lease of more than a
+/// minute is of a clock that went back, and a beat that is not later of a machine that was set back.
 constexpr const char* renewing = R"lua(
 local id, boot, told, before, lease = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local all = redis.call('HGETALL', KEYS[1])
@@ -47,14 +46,14 @@ if mine then
   local other, till = server(mine)
   if other ~= boot and till > now then return {'taken', text(till)} end
 end
-local history = redis.call('GET', KEYS[2])
-if not history or history:match('^%S+') ~= data_id() then
+local history, beat = redis.call('GET', KEYS[2]), redis.call('INCR', KEYS[3])
+if not history or history:match('^%S+') ~= data_id() or beat <= tonumber(ARGV[7]) then
   history = data_id() .. ' ' .. ARGV[3] .. ' ' .. text(now)
   redis.call('SET', KEYS[2], history)
 end
 local ends = text(now + lease)
 if history ~= before then
-  for i = 7, #ARGV, 2 do
+  for i = 8, #ARGV, 2 do
     local known = redis.call('HGET', KEYS[1], ARGV[i])
     local other, till
     if known then other, till = server(known) end
@@ -64,7 +63,7 @@ if history ~= before then
   end
 end
 redis.call('HSET', KEYS[1], id, boot .. ' ' .. ends .. ' ' .. told)
-local result = {'renewed', history}
+local result = {'renewed', history, text(beat)}
 all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local other, till = server(all[i + 1])
@@ -143,12 +142,9 @@ std::string text_at(const redis_reply& of, std::size_t i) {
 }
 
 std::uint64_t number_at(const redis_reply& of, std::size_t i) {
-    const std::string text = text_at(of, i);
-    std::uint64_t value = 0;
-    const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    tensafe::require<redis_error>(problem == std::errc() && stop == text.data() + text.size(),
-                                  {"the store has no number there"});
-    return value;
+    const auto value = tensafe::number_of<std::uint64_t>(text_at(of, i));
+    tensafe::require<redis_error>(value.has_value(), {"the store has no number there"});
+    return *value;
 }
 
 std::string drawn() {
@@ -237,17 +233,23 @@ void redis_counts::renew() {
 
 /// @return the history of the store
 std::string redis_counts::renew_lease() {
-    std::vector<std::string> values{id_,           boot_,
-                                    drawn(),       history_.empty() ? "-" : history_,
-                                    last_history_, std::to_string(options_.lease.count())};
+    std::vector<std::string> values{id_,
+                                    boot_,
+                                    drawn(),
+                                    history_.empty() ? "-" : history_,
+                                    last_history_,
+                                    std::to_string(options_.lease.count()),
+                                    std::to_string(beat_)};
     values.insert(values.end(), others_.begin(), others_.end());
-    const redis_reply said = call(renewing, {prefix_ + "servers", prefix_ + "history"}, values);
+    const redis_reply said =
+        call(renewing, {prefix_ + "servers", prefix_ + "history", prefix_ + "beats"}, values);
     const bool is_taken = text_at(said, 0) == "taken";
     taken_until_ = is_taken ? text_at(said, 1) : taken_until_;
     tensafe::require<redis_error>(!is_taken, {"a server with this one's name, ", id_,
                                               ", has a lease, which is waited for: 10 s after a crash"});
     others_.clear();
-    for (std::size_t i = 2; i < said->elements; ++i) {
+    beat_ = number_at(said, 2);
+    for (std::size_t i = 3; i < said->elements; ++i) {
         others_.push_back(text_at(said, i));
     }
     servers_ = others_.size() / 2 + 1;
@@ -343,8 +345,9 @@ std::vector<std::string> redis_counts::ask(const std::string& script, const std:
     for (const std::string& each : keys) {
         whole.push_back(prefix_ + each);
     }
-    const std::lock_guard lock(call_);
     try {
+        tensafe::require<redis_error>(is_up_, {"the store is away"});
+        const std::lock_guard lock(call_);
         tensafe::require<redis_error>(is_up_, {"the store is away"});
         const redis_reply said = call(script, whole, values);
         std::vector<std::string> texts;

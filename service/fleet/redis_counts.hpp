@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -93,6 +94,7 @@ class redis_counts final : public tensafe::serving::shared_counts {
     std::optional<redis_connection> connection_;
     std::string history_;  ///< that all entries were told to; empty: to none, or not to all yet
     std::string last_history_;
+    std::uint64_t beat_ = 0;           ///< the store counts renewals
     std::vector<std::string> others_;  ///< that run: each, and what it calls itself
     std::string taken_until_;          ///< by another server with this name
     std::string problem_;              ///< that was logged

@@ -3,6 +3,8 @@
 
 #include <tensafe/lora/packing/plan.hpp>
 
+#include <deque>
+
 #include "../../service/client_list.hpp"
 #include "../../studies/few_bits.hpp"
 #include "peer.hpp"
@@ -413,12 +415,55 @@ TEST_CASE("less than a sixteenth of a rate is not told to other servers, however
     CHECK(calls == 0);
     takes_each_second(4);
     CHECK(told == 240);
+    limiter.pay("a", -1, now);  // of a full bucket, for which others shall not pay
+    limiter.pay("a", 2, now);
+    limiter.share(buckets, "requests", now);
+    CHECK(told == 242);
+    limiter.pay("a", -1, now);
+    limiter.share(buckets, "requests", now);
+    CHECK(told == 242);
     limiter.pay("a", -1, now);
     limiter.share(buckets, "requests", now);
     CHECK(told == 240);
-    limiter.pay("a", -1, now);
-    limiter.share(buckets, "requests", now);
-    CHECK(told == 238);
+}
+
+TEST_CASE(
+    "servers that share a rate do not forget what is not told yet, nor charge for the time until then") {
+    struct shared {
+        double lacks = 0;
+        split::time_point at{std::chrono::hours(1)};
+    } of_all;
+    split::time_point now = of_all.at;
+    const split::shared_buckets buckets = [&](std::string_view, double rate, const auto& taken) {
+        const double seconds = std::chrono::duration<double>(now - std::exchange(of_all.at, now)).count();
+        of_all.lacks = std::max(0.0, of_all.lacks - rate * seconds) + taken[0].second;
+        return std::vector<double>{of_all.lacks};
+    };
+    const auto taken_in_100_seconds = [&](std::deque<split::rate_limiter>& servers, int at_most) {
+        int all = 0;
+        for (int second = 0; second < 100; ++second) {
+            for (auto& each : servers) {
+                for (int i = 0; i < at_most && each.take("a", now) == 0ms; ++i) {
+                    ++all;
+                }
+            }
+            now += 1s;
+            for (auto& each : servers) {
+                each.share(buckets, "handshakes", now);
+                each.sweep(now);
+            }
+        }
+        return all;
+    };
+    std::deque<split::rate_limiter> ten;
+    for (int i = 0; i < 10; ++i) {
+        ten.emplace_back(20, 200);
+    }
+    CHECK(taken_in_100_seconds(ten, 12) <= 100 * 20 * 26 / 16 + 10 * 200);
+    of_all.lacks = 0;
+    std::deque<split::rate_limiter> one;
+    one.emplace_back(50, 50);
+    CHECK(taken_in_100_seconds(one, 45) == 4'500);
 }
 
 TEST_CASE("servers that share rates let through together, after a while, what one would") {

@@ -292,7 +292,7 @@ TEST_CASE_FIXTURE(redis_fleet, "a store that stands still costs one wait, and a 
 }
 
 TEST_CASE_FIXTURE(redis_fleet,
-                  "entries are told again to a new master, and not after a connection was lost") {
+                  "entries are told again where they may be older, and not after a connection was lost") {
     auto a = server(0);
     REQUIRE(a->ask_until_heard(most));
     const std::string row = redis.says({"KEYS", "tensafe:*:c:" + a->alice()[0] + ":0"});
@@ -305,6 +305,10 @@ TEST_CASE_FIXTURE(redis_fleet,
     redis.says({"REPLICAOF", "127.0.0.1", "1"});
     CHECK(comes([&] { return !a->store.is_up(); }));
     redis.says({"REPLICAOF", "NO", "ONE"});
+    CHECK(comes([&] { return sum(a->alice()[0]) == reserved; }));
+    // And to one whose machine was set back.
+    redis.says({"HSET", row, id, "1"});
+    redis.says({"SET", redis.says({"KEYS", "tensafe:*:beats"}), "0"});
     CHECK(comes([&] { return sum(a->alice()[0]) == reserved; }));
 }
 

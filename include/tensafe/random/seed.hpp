@@ -41,6 +41,7 @@ enum class stream_domain : std::uint32_t {
     hedged = 11,          ///< seeds from a seed and an input
     published = 12,       ///< what is sent, from a seed that is kept
     evaluation_key = 13,  ///< the uniform half of an evaluation key
+    mark = 14,            ///< marks of an adapter's copies, by which each names its tenant
 };
 
 }  // namespace tensafe::random

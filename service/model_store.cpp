@@ -2,10 +2,12 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
+#include <tensafe/keystore/mark_key.hpp>
 #include <tensafe/keystore/opened_pin.hpp>
 #include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/lora/tracing/marks.hpp>
 #include <tensafe/session/server_session.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
@@ -88,11 +90,19 @@ std::string hash_of_a(const lora::adapter& of) {
 
 class one_version final : public served_model {
   public:
-    one_version(adapter_facts known, std::unique_ptr<const model_type> packed, const lora::adapter& held_part)
+    /// @param held_part  of lora::client_part
+    /// @param marks      null: all clients hold it itself
+    one_version(adapter_facts known, std::unique_ptr<const model_type> packed, lora::adapter held_part,
+                marking_key marks)
         : served_model(std::move(known),
-                       wire::write_model_layout<params, packing, protection>(packed->layout()),
-                       wire::write_held_adapter(held_part, packed->layout())),
-          packed_(std::move(packed)) {
+                       wire::write_model_layout<params, packing, protection>(packed->layout())),
+          packed_(std::move(packed)),
+          marks_(std::move(marks)) {
+        if (marks_) {
+            unmarked_ = std::move(held_part);
+        } else {
+            held_.emplace(carried_message::kind::held_adapter, written(held_part));
+        }
         bytes = packed_->bytes();
         for (std::size_t group = 0; group < groups.size(); ++group) {
             const auto& plan = packed_->decode(group).plan();
@@ -107,8 +117,39 @@ class one_version final : public served_model {
     }
     const model_type& packed() const noexcept { return *packed_; }
 
+    shared_message held_for(const std::string& owner, frame_form form) const override {
+        if (held_) {
+            return held_->in(form);
+        }
+        std::unique_lock lock(mutex_);
+        if (auto known = sent_[{owner, form}].lock()) {
+            return known;
+        }
+        lock.unlock();
+        auto seed = marks_->seed_of(name, owner);
+        const tensafe::memory::wipe_guard guard(seed);
+        const auto made =
+            opening_message(carried_message::kind::held_adapter,
+                            written(lora::marks(seed).added_to(lora::marked_matrix::b, unmarked_)))
+                .in(form);
+        lock.lock();
+        std::erase_if(sent_, [](const auto& each) { return each.second.expired(); });
+        sent_[{owner, form}] = made;
+        return made;
+    }
+
   private:
+    std::vector<std::uint8_t> written(const lora::adapter& held) const {
+        return wire::write_held_adapter(held, packed_->layout());
+    }
+
     const std::unique_ptr<const model_type> packed_;
+    const marking_key marks_;
+    std::optional<opening_message> held_;  ///< without marks
+    lora::adapter unmarked_;               ///< what it is made of with them
+    mutable std::mutex mutex_;
+    mutable std::map<std::pair<std::string, frame_form>, std::weak_ptr<const std::vector<std::uint8_t>>>
+        sent_;
 };
 
 class evaluator_of_session final : public session_evaluator {
@@ -207,12 +248,19 @@ struct model_store::state {
         result.column_scales = allowed.column_scales;
         return result;
     }
-    state(const limits& allowed, pin_files files, bool peers)
-        : shares(allowed.shares), pins(std::move(files)), options(options_of(allowed)), has_peers(peers) {}
+    state(const limits& allowed, pin_files files, bool peers, marking_key key)
+        : shares(allowed.shares),
+          pins(std::move(files)),
+          options(options_of(allowed)),
+          has_peers(peers),
+          marks(std::move(key)) {}
     /// Without counted_as.
     adapter_facts look_at(const std::string& name, std::uint64_t version,
                           const lora::adapter& matrices) const {
         adapter_facts result{name, version, {}, bits_of(name, matrices, options, shares), {}};
+        if (marks) {
+            lora::check_markable(matrices, lora::marked_matrix::b);
+        }
         if (const auto file = pins.find(name); file != pins.end()) {
             const auto pinned = keystore::opened_pin::read(file->second);
             pinned.check(name, keystore::pinned_parts_of<params, packing, protection>(matrices, options),
@@ -225,14 +273,15 @@ struct model_store::state {
     const pin_files pins;
     const lora::model_options options;
     const bool has_peers;
+    const marking_key marks;
     std::mutex mutex;  // of what follows
     std::map<std::string, std::shared_ptr<const served_model>, std::less<>> current;
     std::atomic<std::uint64_t> versions{0};
     std::map<std::string, std::string> first_names;  // by the hash of A: another name begins nothing anew
 };
 
-model_store::model_store(const limits& allowed, pin_files pins, bool has_peers)
-    : state_(std::make_unique<state>(allowed, std::move(pins), has_peers)) {}
+model_store::model_store(const limits& allowed, pin_files pins, bool has_peers, marking_key marks)
+    : state_(std::make_unique<state>(allowed, std::move(pins), has_peers, std::move(marks))) {}
 model_store::~model_store() = default;
 
 std::string model_store::count_under(const std::string& name, const lora::adapter& of) {
@@ -258,7 +307,7 @@ std::shared_ptr<const served_model> model_store::pack(const std::string& name,
     auto packed = std::make_unique<const model_type>(matrices, state_->options, progress);
     known.counted_as = count_under(name, matrices);
     return std::make_shared<const one_version>(std::move(known), std::move(packed),
-                                               lora::client_part(matrices, state_->options));
+                                               lora::client_part(matrices, state_->options), state_->marks);
 }
 
 void model_store::serve(std::shared_ptr<const served_model> packed) {

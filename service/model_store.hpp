@@ -26,8 +26,13 @@
 // All computing of the server, behind an interface without templates: what includes this compiles in a
 // second.
 
+namespace tensafe::keystore {
+class mark_key;
+}
+
 namespace split {
 
+using marking_key = std::shared_ptr<const tensafe::keystore::mark_key>;
 using shared_message = std::shared_ptr<const std::vector<std::uint8_t>>;
 
 /// A message that opens a session. As a frame of JSON it is encoded once, when the first client asks for it.
@@ -61,14 +66,16 @@ class served_model : public adapter_facts {
     std::size_t largest_request = 0;          ///< bytes
     std::vector<std::size_t> bytes_of_block;  ///< in memory, by group; empty: there are none
     opening_message layout;
-    opening_message held;  ///< what a client holds, B and scales: as large as the B of the adapter
+
+    /// What a client holds, B and scales: as large as the B of the adapter. Where there is a key of marks it
+    /// has those of the owner, made when it is asked for and kept while it is being sent.
+    /// @param owner  who answers for a copy: the client's tenant, or the client
+    virtual shared_message held_for(const std::string& owner, frame_form form) const = 0;
 
   protected:
-    served_model(adapter_facts known, std::vector<std::uint8_t> layout_message,
-                 std::vector<std::uint8_t> held_message)
+    served_model(adapter_facts known, std::vector<std::uint8_t> layout_message)
         : adapter_facts(std::move(known)),
-          layout(carried_message::kind::model_layout, std::move(layout_message)),
-          held(carried_message::kind::held_adapter, std::move(held_message)) {}
+          layout(carried_message::kind::model_layout, std::move(layout_message)) {}
     ~served_model() = default;
 };
 
@@ -110,7 +117,9 @@ class model_store {
     /// @param pins  read at each load: another adapter than that of its name's pin is not loaded
     /// @param has_peers  other servers count with it: what is read of an A counts under a hash of it, which
     ///                   all of them have alike
-    explicit model_store(const limits& allowed, pin_files pins = {}, bool has_peers = false);
+    /// @param marks  the key of marks in what clients hold; null: they hold B itself
+    explicit model_store(const limits& allowed, pin_files pins = {}, bool has_peers = false,
+                         marking_key marks = {});
     ~model_store();
     model_store(const model_store&) = delete;
     model_store& operator=(const model_store&) = delete;

@@ -29,7 +29,7 @@ double unused_bytes(const limits& of) {
 
 service::service(service_options options)
     : options_(std::move(options)),
-      adapters_(options_.allowed, options_.pins, options_.shared != nullptr),
+      adapters_(options_.allowed, options_.pins, options_.shared != nullptr, options_.marks),
       sessions_(options_.allowed),
       // Without a list of clients anybody makes keys: made-up ones must not take the room of others.
       counts_(options_.state,

@@ -48,6 +48,9 @@ struct service_options {
     pin_files pins;  ///< of adapters, which welcome shows
     /// Of whom one must have signed an adapter, under its name; none: whoever writes there chooses.
     std::vector<tensafe::keystore::verifying_key> signers;
+    /// Of marks, by which what a client holds names its tenant; with a list of clients, and without pins,
+    /// which say that all hold the same. Null: they do.
+    marking_key marks;
     log to;
     std::size_t packing_threads = 1;  ///< threads that load adapters
 };

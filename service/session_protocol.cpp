@@ -394,7 +394,9 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
                                 queries_left(), model_->pin}));
     to.add(frames_ == frame_form::json).shared = model_->layout.in(frames_);
     if (hello_->held) {
-        to.add(frames_ == frame_form::json).shared = model_->held.in(frames_);
+        // A space, which no tenant's name has.
+        const std::string owner = session_->tenant.empty() ? "key " + session_->client : session_->tenant;
+        to.add(frames_ == frame_form::json).shared = model_->held_for(owner, frames_);
     }
     stage_ = stage::open;
     hello_.reset();

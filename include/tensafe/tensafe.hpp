@@ -25,6 +25,7 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
+#include <tensafe/lora/tracing/marks.hpp>
 
 #if defined(TENSAFE_COMPILED)
 #include <tensafe/compiled.hpp>

@@ -71,6 +71,8 @@ class server {
     /// The messages for the client: the layout, and its part of the adapter.
     virtual bytes layout_message() const = 0;
     virtual bytes held_message() const = 0;
+    /// The second with the marks of a tenant, whose seed is 32 bytes of keystore::mark_key::seed_of.
+    virtual bytes marked_message(const tensafe::random::seed& tenant) const = 0;
     /// Makes a client in this process, without the messages.
     virtual std::unique_ptr<client> make_client() const = 0;
     /// @param key  the client's re-randomization key for this nonce

@@ -588,6 +588,12 @@ PYBIND11_MODULE(_core, m) {
              [](const server_object& s) {
                  return to_python(computed([&] { return s.held->held_message(); }));
              })
+        .def("marked_message",
+             [](const server_object& s, const py::bytes& tenant) {
+                 auto seed = seed_of(tenant);
+                 const tensafe::memory::wipe_guard guard(seed);
+                 return to_python(computed([&] { return s.held->marked_message(seed); }));
+             })
         .def("client",
              [](const server_object& s) {
                  return std::make_shared<client_object>(

@@ -2,6 +2,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/tracing/marks.hpp>
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
 #include <tensafe/tensafe.hpp>
@@ -177,6 +178,10 @@ class served final : public server {
         return wire::write_model_layout<P, tiles<Rows>, protection>(layout());
     }
     bytes held_message() const override { return wire::write_held_adapter(held_, layout()); }
+    bytes marked_message(const tensafe::random::seed& tenant) const override {
+        return wire::write_held_adapter(lora::marks(tenant).added_to(lora::marked_matrix::b, held_),
+                                        layout());
+    }
     std::unique_ptr<server_session> open(const tensafe::random::seed& nonce, message key) const override {
         return std::make_unique<answering<Rows>>(
             model_, nonce, wire::read_rerandomization_key<P, lora::request_level<P>>(key));

@@ -1,6 +1,7 @@
 """Holds client, server and the session between them."""
 
 import collections.abc
+import hmac
 import os
 import threading
 import warnings
@@ -86,6 +87,21 @@ class Server:
     def held(self) -> bytes:
         """The client's part of the adapter (B, unless the mode is "blind"), as a message."""
         return self._core.held_message()
+
+    def held_for(self, adapter: str, tenant: str, key: bytes) -> bytes:
+        """Returns `held` with the marks of a tenant in B, by which a copy names it (docs/security.md).
+
+        adapter: the name of the adapter, the same in all its versions.
+        tenant: who answers for a copy.
+        key: the owner's 32 secret random bytes; `tensafe-server --mark-key` has them in hexadecimal digits.
+        Raises ParameterError in mode "blind", where clients hold no B, and for a key of another length.
+        """
+        if self.mode == "blind" or len(expect(key, bytes, "key", "bytes")) != 32:
+            raise ParameterError(f"held_for: got the mode {self.mode!r} and a key of {len(key)} bytes, expected "
+                                 "'client_held_b' and 32")
+        names = [expect(name, str, "name", "a name").encode() for name in (adapter, tenant)]
+        message = b"tensafe mark 1\n" + b"".join(len(name).to_bytes(8, "little") + name for name in names)
+        return self._core.marked_message(hmac.digest(key, message, "sha256"))
 
     def open(self, nonce: bytes, key: bytes) -> "ServerSession":
         """Opens a session for one client.

@@ -3,6 +3,7 @@
 import array
 import concurrent.futures
 import copy
+import json
 import os
 import pickle
 import resource
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import tensafe
-from conftest import QWEN, connected, error, site, small_adapter, states, with_answers
+from conftest import QWEN, ROOT, connected, error, site, small_adapter, states, with_answers
 
 Q, K, DOWN = "layers.0.self_attn.q_proj", "layers.0.self_attn.k_proj", "layers.0.mlp.down_proj"
 
@@ -282,6 +283,33 @@ def test_bad_input(session, call, kind, text):
 
 def gain_of(gain, name="q"):
     return tensafe.Adapter(tensafe.Site(name, np.eye(1, 64) * 2, np.eye(48, 1), gain / 2))
+
+
+def test_a_tenant_gets_the_deltas_of_its_own_b():
+    rng = np.random.default_rng(1)
+    a, b, h = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (256, 4), 64))
+    server = tensafe.Server(tensafe.Adapter(tensafe.Site("q", a, b, 1.0)))
+    key = bytes(range(32))
+    deltas = [tensafe.Client(server.layout, held).connect(server).delta("q", h) for held in (
+        server.held, *(server.held_for("qwen", tenant, key) for tenant in ("acme", "acme", "emca")))]
+    errors = [np.linalg.norm(delta - b @ (a @ h)) / np.linalg.norm(b @ (a @ h)) for delta in deltas]
+    assert errors[0] < 0.002 and all(0.02 < error < 0.045 for error in errors[1:])
+    assert np.linalg.norm(deltas[1] - deltas[2]) < 0.003 * np.linalg.norm(deltas[1])
+    assert np.linalg.norm(deltas[1] - deltas[3]) > 0.02 * np.linalg.norm(deltas[1])
+    assert server.held_for("qwen", "acme", key) == server.held_for("qwen", "acme", key) != server.held_for("qwena", "cme", key)
+    with pytest.raises(tensafe.ParameterError, match="a key of 31 bytes, expected"):
+        server.held_for("qwen", "acme", key[1:])
+    with pytest.raises(tensafe.ParameterError, match="got the mode 'blind'"):
+        blind = tensafe.Server(tensafe.Adapter(tensafe.Site("q", a, b, 1.0)), mode="blind")
+        blind.held_for("qwen", "acme", key)
+
+
+def test_marks_are_those_of_the_known_answers():
+    known = json.loads((ROOT / "tests/data/marks/answers.json").read_text())
+    a, b = (np.frombuffer(bytes.fromhex(known[m]), np.float32).reshape(shape) for m, shape in (("a", (3, 4)), ("b", (5, 3))))
+    site = tensafe.Site(known["site"], np.diag([1, 1, 1, 0])[:3].astype(np.float32), b, 1.0)  # rows of norm 1: B stays
+    held = tensafe.Server(tensafe.Adapter(site)).held_for("qwen", "acme", bytes.fromhex(known["key"]))
+    assert bytes.fromhex(known["marked_b"]) in held
 
 
 @pytest.mark.parametrize("mode", ["client_held_b", "blind"])

@@ -5,6 +5,7 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
+#include <tensafe/keystore/mark_key.hpp>
 #include <tensafe/lora/packing/budget.hpp>
 
 #include <CLI/CLI.hpp>
@@ -61,6 +62,7 @@ struct arguments {
     std::string clients;
     bool anybody = false;
     std::vector<std::string> pins;
+    std::string mark_key;
     bool insecure_plaintext = false;
     std::vector<std::string> proxies;
     std::string web;
@@ -173,6 +175,9 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--pin", a.pins,
                    "NAME=FILE, a pin by the adapter's owner (sign_adapter pin): clients are shown it, and no "
                    "other adapter is loaded under the name; may be repeated");
+    app.add_option("--mark-key", a.mark_key,
+                   "file of 64 hexadecimal digits (openssl rand -hex 32), the owner's secret: each tenant of "
+                   "--clients is sent a B of its own, by which copies name it");
     app.option_defaults()->group("Limits");
     for (std::size_t i = 0; i < a.service.allowed.shares.size(); ++i) {
         add_share(app, split::share_options[i], a.service.allowed.shares[i]);
@@ -478,6 +483,14 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
         {"got neither --adapter nor --adapter-root, expected --adapter NAME=DIRECTORY to serve, or "
          "--adapter-root DIRECTORY to load adapters from later"});
     const auto adapters = read_named("--adapter", "DIRECTORY", a.adapters);
+    if (!a.mark_key.empty()) {
+        require<parameter_error>(!a.clients.empty() && a.pins.empty(),
+                                 {"got --mark-key ", a.pins.empty() ? "without --clients" : "with --pin",
+                                  ", expected it with --clients, for a mark names one of their tenants, and "
+                                  "without --pin, which says that all clients hold the same B"});
+        using tensafe::keystore::mark_key;
+        a.service.marks = std::make_shared<const mark_key>(mark_key::read(a.mark_key));
+    }
     for (const auto& [name, file] : read_named("--pin", "FILE", a.pins)) {
         require<parameter_error>(adapters.contains(name) || !a.adapter_root.empty(),
                                  {"got --pin ", in_quotes(name), ", expected the name of an --adapter"});
@@ -527,6 +540,10 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     }
     a.service.packing_threads = a.net.threads;
     split::service service(a.service);
+    if (a.service.marks) {
+        const std::string commitment = tensafe::keystore::hex(a.service.marks->commitment());
+        service.to_log().line(split::log_level::info, "mark_key", {{"commitment", commitment}});
+    }
     service.set_certificate_until(a.net.secure ? a.net.secure->not_after : 0);
     log_memory(service.to_log(), a);
     std::optional<split::listed_adapters> listed;

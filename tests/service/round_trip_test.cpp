@@ -3,8 +3,10 @@
 // at many places.
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/io/peft.hpp>
+#include <tensafe/keystore/mark_key.hpp>
 #include <tensafe/keystore/opened_pin.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/tracing/marks.hpp>
 
 #include "../../service/remote_model.hpp"
 #include "echo_server.hpp"
@@ -140,7 +142,7 @@ struct both_sides {
         allowed.shares = shares;
         start();
     }
-    void start(split::pin_files pins = {}) {
+    void start(split::pin_files pins = {}, const std::function<void(split::service_options&)>& change = {}) {
         of.reset();  // which locks its folder
         of.emplace(
             allowed,
@@ -148,6 +150,9 @@ struct both_sides {
                 options.state = folder.path();
                 options.pins = std::move(pins);
                 options.now = std::chrono::steady_clock::now;
+                if (change) {
+                    change(options);
+                }
             },
             [this] { return adapter; });
     }
@@ -237,6 +242,30 @@ TEST_CASE_FIXTURE(both_sides,
         }
         CHECK(error_of(remote, random_adapter(2), 0, 3) > 0.1);  // the measure can tell
     }
+}
+
+TEST_CASE_FIXTURE(both_sides, "a tenant's client gets the deltas of plaintext LoRA with the tenant's B") {
+    const auto marks = std::make_shared<const keystore::mark_key>(std::array<std::byte, 32>{});
+    auto identity = signing_key::generate();
+    const auto of_acme = [&marks, key = identity.verifying().hex()](auto& options) {
+        options.clients = split::client_list{{key, "acme"}};
+        options.marks = marks;
+    };
+    start({}, of_acme);
+    const auto marked_for = [&](const char* tenant) {
+        return lora::marks(marks->seed_of("kjv", tenant)).added_to(lora::marked_matrix::b, adapter);
+    };
+    auto remote = client(frame_form::binary, std::move(identity));
+    for (std::size_t group = 0; group < 2; ++group) {
+        CHECK(error_of(remote, marked_for("acme"), group, 3) < 2e-3);
+        CHECK(error_of(remote, marked_for("emca"), group, 3) > 0.01);  // the measure can tell
+        CHECK(error_of(remote, adapter, group, 3) > 0.005);
+        CHECK(error_of(remote, adapter, group, 3) < 0.1);
+    }
+    last->end();
+    start({}, of_acme);  // the same B comes again, and the client goes on
+    CHECK(error_of(remote, marked_for("acme"), 0, 4) < 2e-3);
+    CHECK(remote.counted().sessions == 2);
 }
 
 TEST_CASE_FIXTURE(both_sides,

@@ -2,6 +2,10 @@
 // it keeps of a session is in session_table_test.cpp, what it limits in limits_test.cpp.
 #include "../../service/session_protocol.hpp"
 
+#include <tensafe/keystore/mark_key.hpp>
+#include <tensafe/lora/tracing/marks.hpp>
+#include <tensafe/wire/held_adapter.hpp>
+
 #include "../../service/client_list.hpp"
 #include "peer.hpp"
 
@@ -305,6 +309,55 @@ TEST_CASE_FIXTURE(listed,
         pack_and_serve(s.of->adapters(), std::string(127, '\\') + last, small_adapter);
     }
     CHECK(contains(answer_to(key).message, "\", ..."));
+}
+
+TEST_CASE("a tenant is sent a B of its own, alike for its keys, frames and versions, and no other tenant's") {
+    const auto marks = std::make_shared<const tensafe::keystore::mark_key>(std::array<std::byte, 32>{});
+    const std::array keys{fresh_key(), fresh_key(), fresh_key(), fresh_key(), fresh_key()};
+    const std::array<std::string, 5> tenants{"acme", "acme", "emca", "", ""};
+    server s{{}, [&](auto& options) {
+                 options.clients.emplace();
+                 for (std::size_t i = 0; i < keys.size(); ++i) {
+                     options.clients->emplace(keys[i]->verifying().hex(), tenants[i]);
+                 }
+                 options.marks = marks;
+             }};
+    const auto held_by = [&](std::size_t client) {
+        const peer p(s, keys[client]);
+        const auto data = p.frame(2).data();
+        return bytes(data.begin(), data.end());
+    };
+    for (const unsigned version : {1u, 2u}) {
+        auto from = small_adapter();
+        from.sites[1].b = random_matrix(8, 4, version);
+        pack_and_serve(s.of->adapters(), "kjv", [&] { return from; });
+        const auto part = tensafe::lora::client_part(from);
+        std::set<bytes> all;
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            // As the owner computes it, who has the key.
+            const tensafe::lora::marks of(
+                marks->seed_of("kjv", tenants[i].empty() ? "key " + keys[i]->verifying().hex() : tenants[i]));
+            const bytes sent = held_by(i);
+            CHECK(sent == wire::write_whole_adapter(of.added_to(tensafe::lora::marked_matrix::b, part)));
+            all.insert(sent);
+        }
+        CHECK(all.size() == 4);
+        CHECK_FALSE(all.contains(wire::write_whole_adapter(part)));
+    }
+    peer one(s);
+    peer two(s);
+    one.key = keys[0];
+    two.key = keys[1];
+    one.open(split::frame_form::json);
+    two.open(split::frame_form::json);
+    CHECK(one.frame(2).shared == two.frame(2).shared);  // while it is sent
+    CHECK(one.text_of_frame(2) == carried_text(carried_message::kind::held_adapter, held_by(0)));
+    auto coarse = small_adapter();
+    coarse.sites[1].b = tensafe::lora::matrix(64, 4);
+    coarse.sites[1].b.values[0] = 1;
+    check_refusal<tensafe::parameter_error>("marks: B of site \"model.layers.0.mlp.up_proj\" has ", [&] {
+        pack_and_serve(s.of->adapters(), "kjv", [&] { return coarse; });
+    });
 }
 
 TEST_CASE("a draining server answers what runs, says so, and opens nothing") {

@@ -293,6 +293,45 @@ TEST_CASE("columns of zeros and empty matrices have no marks, and entries that a
           "marks: B of site \"zeros\": got 7 values for a 4 x 2 matrix, expected 8");
 }
 
+TEST_CASE("a grid to which a copy can be rounded without its marks is refused, and a finer one is not") {
+    const marks of(tenant(8));
+    const adapter exact = two_sites();
+    for (const int bits : {4, 5, 6, 8}) {
+        CAPTURE(bits);
+        adapter some = exact;
+        std::vector<float>& values = some.sites[0].b.values;
+        values = random_matrix(512, 16, 1).values;
+        const auto [least, most] = std::minmax_element(values.begin(), values.end());
+        const float step = std::max(-*least, *most) / static_cast<float>((1 << (bits - 1)) - 1);
+        const auto to_grid = [&](std::vector<float>& of_some) {
+            for (float& x : of_some) {
+                x = step * std::nearbyint(x / step);
+            }
+        };
+        to_grid(values);
+        auto copy = of.added_to(marked_matrix::b, some).sites[0].b;
+        to_grid(copy.values);
+        const auto leak = difference(copy, some.sites[0].b);
+        if (bits < 6) {
+            CHECK(norm(leak) == 0);
+            CHECK_THROWS_WITH_AS(check_markable(some, marked_matrix::b),
+                                 Contains("marks: B of site \"layers.0.q_proj\" has "), parameter_error);
+        } else {
+            CHECK(z(leak, of.levels(some.sites[0].name, marked_matrix::b, leak.size())) > 30);
+            CHECK_NOTHROW(check_markable(some, marked_matrix::b));
+        }
+        CHECK_NOTHROW(check_markable(some, marked_matrix::a));
+    }
+    adapter others = exact;
+    for (float& x : others.sites[0].b.values) {
+        x = io::float_from_bfloat16(io::bfloat16_from_double(static_cast<double>(x)));
+    }
+    others.sites[1].b = matrix(768, 8);
+    others.sites.push_back({"few", matrix(2, 3), random_matrix(4, 2, 5), 1.0});
+    others.sites.push_back({"none", {}, {}, 1.0});
+    CHECK_NOTHROW(check_markable(others, marked_matrix::b));
+}
+
 TEST_CASE("a strength at which marks drown or are seen is refused") {
     for (const double strength : {0.0, -0x1p-5, 0x1p-10, 0.2, infinity, not_a_number}) {
         CHECK_THROWS_WITH_AS(marks(tenant(7), strength), Contains("expected one in [2^-9, 2^-3]"),

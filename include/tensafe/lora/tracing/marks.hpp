@@ -3,6 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/input_hash.hpp>
@@ -124,5 +125,21 @@ class marks {
     random::seed tenant_;
     double strength_;
 };
+
+/// Checks that a copy rounded back to the grid of an adapter's entries, where they stand on one, still has
+/// its marks of default_strength: a matrix of 64 entries or more must take 4.5 bits an entry (entropy_bits).
+/// One of zeros, which has no marks anyway, passes.
+/// @throws parameter_error, naming the site, for a coarser grid; as entropy_bits
+inline void check_markable(const adapter& from, marked_matrix which) {
+    for (const adapter_site& site : from.sites) {
+        const matrix& m = which == marked_matrix::b ? site.b : site.a;
+        const double bits = entropy_bits(m) / static_cast<double>(std::max<std::size_t>(m.values.size(), 1));
+        require<parameter_error>(
+            bits >= 4.5 || bits == 0 || m.values.size() < 64,
+            {"marks: ", which == marked_matrix::b ? "B" : "A", " of site ", in_quotes(site.name), " has ",
+             bits,
+             " bits an entry, expected 4.5: whoever rounds a copy to so coarse a grid removes its marks"});
+    }
+}
 
 }  // namespace tensafe::lora

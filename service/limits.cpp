@@ -62,7 +62,8 @@ void rate_limiter::pay(std::string_view name, double more, time_point now) {
 void rate_limiter::share(const shared_buckets& buckets, std::string_view limit, time_point now) {
     std::vector<std::pair<std::string, double>> all;
     std::unique_lock lock(mutex_);
-    const double seconds = std::chrono::duration<double>(now - std::exchange(shared_at_, now)).count();
+    const auto before = std::exchange(shared_at_, now);
+    const double seconds = before == time_point() ? 0 : std::chrono::duration<double>(now - before).count();
     for (auto& [name, b] : buckets_) {
         if (std::abs(b.untold) >= at_once_ / 16) {
             all.emplace_back(name, std::exchange(b.untold, 0));

@@ -3,6 +3,7 @@
 #include <tensafe/core/portable.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
+#include <tensafe/keystore/mark_key.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/memory/retained_blocks.hpp>
 
@@ -146,6 +147,10 @@ std::string service::limits_text() const {
     }
     for (const auto& signer : options_.signers) {
         text.append("--signer ").append(signer.hex().substr(0, 16)).append(", ");
+    }
+    if (options_.marks) {
+        const std::string commitment = tensafe::keystore::hex(options_.marks->commitment());
+        text.append("--mark-key ").append(commitment.substr(0, 16)).append(", ");
     }
     const std::lock_guard lock(list_mutex_);
     if (!options_.clients) {

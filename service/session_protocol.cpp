@@ -386,6 +386,10 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     } catch (const tensafe::parameter_error& e) {
         throw refusal{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
+    const bool makes_held = hello_->held && of_.options_.marks;  // for this client alone
+    if (makes_held) {
+        check_rate(of_.work_.take(made.client, of_.options_.now()), "milliseconds of work for this client");
+    }
     session_ = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
     require(session_ != nullptr, error_code::rate_limit,
             {"hello: this client has as many sessions as it may have, or the server"}, 1'000);
@@ -396,7 +400,10 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     if (hello_->held) {
         // A space, which no tenant's name has.
         const std::string owner = session_->tenant.empty() ? "key " + session_->client : session_->tenant;
+        const auto began = std::chrono::steady_clock::now();
         to.add(frames_ == frame_form::json).shared = model_->held_for(owner, frames_);
+        const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+        of_.work_.pay(session_->client, makes_held ? took.count() - 1 : 0, of_.options_.now());
     }
     stage_ = stage::open;
     hello_.reset();

@@ -360,6 +360,21 @@ TEST_CASE("a tenant is sent a B of its own, alike for its keys, frames and versi
     });
 }
 
+TEST_CASE("a B that is made for a client is work of this client") {
+    const auto key = fresh_key();
+    server s({.work_per_second = 1}, [&](auto& options) {
+        options.clients = split::client_list{{key->verifying().hex(), ""}};
+        options.marks = std::make_shared<const tensafe::keystore::mark_key>(std::array<std::byte, 32>{});
+    });
+    peer(s, key).say(R"({"type":"bye"})");
+    peer next(s);
+    next.key = key;
+    next.say(next.hello());
+    CHECK(next.code_of(rerandomization_key_message(next.nonce)) == rate_limit);
+    s.now += 10s;
+    peer(s, key);
+}
+
 TEST_CASE("a draining server answers what runs, says so, and opens nothing") {
     opened both;
     auto& [s, p] = both;

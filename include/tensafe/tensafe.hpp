@@ -26,6 +26,7 @@
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/lora/tracing/marks.hpp>
+#include <tensafe/lora/tracing/scores.hpp>
 
 #if defined(TENSAFE_COMPILED)
 #include <tensafe/compiled.hpp>

@@ -32,6 +32,12 @@ inline constexpr std::array<std::int8_t, 128> mark_magnitudes = {
     28, 28, 29, 29, 30, 30, 31, 31, 32, 32, 33, 33, 34, 34, 35, 35, 36, 37, 37, 38, 38, 39, 40, 40, 41, 42,
     43, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 56, 57, 59, 61, 63, 65, 67, 71, 75, 81, 95};
 
+/// The mark that a byte of a key stream names, times 32.
+constexpr std::int8_t mark_level(std::uint8_t byte) noexcept {
+    const std::int8_t magnitude = mark_magnitudes[byte & 0x7f];
+    return static_cast<std::int8_t>(byte < 0x80 ? magnitude : -magnitude);
+}
+
 /// The matrix of a site that is marked. The values are part of docs/design/random-streams.md.
 enum class marked_matrix : std::uint32_t { b = 0, a = 1 };
 
@@ -60,21 +66,23 @@ class marks {
     marks& operator=(const marks&) = default;
     ~marks() { memory::wipe(tenant_); }
 
-    /// Returns the marks of the first `count` entries of a site's matrix, row after row, times 32.
-    std::vector<std::int8_t> levels(std::string_view site, marked_matrix of, std::size_t count) const {
+    /// Returns the bytes of a site's marks: those of the matrix's entries, row after row, for mark_level.
+    random::chacha20_stream bytes(std::string_view site, marked_matrix of) const {
         random::input_hash hash(tenant_);
         hash.add(std::span<const char>(site));
         random::seed of_site = hash.result();
         const memory::wipe_guard guard(of_site);
+        return random::chacha20_stream(of_site, random::stream_domain::mark, static_cast<std::uint32_t>(of));
+    }
+
+    /// Returns the marks of the first `count` entries of a site's matrix, row after row, times 32.
+    std::vector<std::int8_t> levels(std::string_view site, marked_matrix of, std::size_t count) const {
         constexpr std::size_t block = random::chacha20_block_bytes;
         std::vector<std::int8_t> result((count + block - 1) / block * block);
-        random::chacha20_stream(of_site, random::stream_domain::mark, static_cast<std::uint32_t>(of))
-            .generate(0, {reinterpret_cast<std::uint8_t*>(result.data()), result.size()});
+        bytes(site, of).generate(0, {reinterpret_cast<std::uint8_t*>(result.data()), result.size()});
         result.resize(count);
-        for (std::int8_t& each : result) {
-            const std::int8_t magnitude = mark_magnitudes[static_cast<std::uint8_t>(each) & 0x7f];
-            each = static_cast<std::int8_t>(each < 0 ? -magnitude : magnitude);
-        }
+        std::transform(result.begin(), result.end(), result.begin(),
+                       [](std::int8_t each) { return mark_level(static_cast<std::uint8_t>(each)); });
         return result;
     }
 

@@ -7,6 +7,8 @@
 #include <tensafe/core/version.hpp>
 #include <tensafe/io/half.hpp>
 #include <tensafe/io/peft.hpp>
+#include <tensafe/io/private_file.hpp>
+#include <tensafe/lora/tracing/scores.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/message.hpp>
@@ -315,6 +317,33 @@ py::dict inspect_message(const py::bytes& b) {
                     py::arg("bytes") = from.size());
 }
 
+/// The scores of tenants, of which `seeds` has one after the other, for statistics of the entries of a site's
+/// A or B: from [statistics, entries] to [tenants, statistics].
+py::array_t<double> scores(const py::bytes& seeds, const std::string& site, bool of_a,
+                           const py::array_t<float, py::array::c_style>& statistics) {
+    const message from = view_of(seeds);
+    const auto tests = static_cast<std::size_t>(statistics.shape(0));
+    const auto entries = static_cast<std::size_t>(statistics.shape(1));
+    std::vector<std::span<const float>> values;
+    for (std::size_t k = 0; k < tests; ++k) {
+        values.emplace_back(statistics.data() + k * entries, entries);
+    }
+    std::vector<lora::marks> tenants;
+    for (std::size_t at = 0; at < from.size(); at += tensafe::random::seed_bytes) {
+        tensafe::random::seed seed;
+        const tensafe::memory::wipe_guard guard(seed);
+        std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(at), seed.bytes.size(), seed.bytes.begin());
+        tenants.emplace_back(seed);
+    }
+    py::array_t<double> sums({tenants.size(), tests});
+    const std::span<double> to(sums.mutable_data(), tenants.size() * tests);
+    computed([&] {
+        std::fill(to.begin(), to.end(), 0);
+        lora::add_scores(tenants, site, of_a ? lora::marked_matrix::a : lora::marked_matrix::b, values, to);
+    });
+    return sums;
+}
+
 template <class E>
 bool is(const tensafe::error& e) {
     return dynamic_cast<const E*>(&e) != nullptr;
@@ -544,6 +573,11 @@ PYBIND11_MODULE(_core, m) {
     }
     m.attr("parameter_sets") = py::tuple(names);
     m.def("inspect_message", inspect_message);
+    m.def("scores", scores, py::arg("seeds"), py::arg("site"), py::arg("of_a"), py::arg("statistics"));
+    m.def("read_private_file", [](const std::string& file) {
+        const auto content = tensafe::io::read_private_file(file, 1024);
+        return py::bytes(reinterpret_cast<const char*>(content.data()), content.size());
+    });
     m.def("shared_input", [](const std::string& site) { return lora::shared_input(site); });
     m.def("cost", [](std::size_t rank, std::size_t d_in, std::size_t d_out, std::size_t set, int rows,
                      std::size_t tokens_ahead, bool blind, bool trusts_clients) {

@@ -14,9 +14,10 @@ from .errors import (AdapterChangedError, ClosedError, ConnectionLost, EncodingE
                      SignatureError, UnsupportedError)
 from .model import (Client, Query, Server, ServerSession, Session, connect, estimate, fresh_nonce,
                     parameter_sets)
+from .trace import trace
 
 __all__ = ["Adapter", "AdapterChangedError", "Client", "ClosedError", "ConnectionLost", "EncodingError", "Error",
            "FileError", "FormatError", "ParameterError", "Query", "QueryLimitError", "RangeExceededError",
            "RateLimitError", "RefusedError", "Server", "ServerSession", "Session", "ShapeError", "SignatureError", "Site",
            "UnsupportedError", "__version__", "connect", "errors", "estimate", "fresh_nonce", "load_peft",
-           "parameter_sets"]
+           "parameter_sets", "trace"]

@@ -14,6 +14,7 @@ import tensafe
 
 from . import _core
 from .link import SITES, estimate_link, shapes_of
+from .trace import TESTS
 
 
 def main(arguments=None):
@@ -77,6 +78,19 @@ def main(arguments=None):
     chat.add_argument("--plain", type=pathlib.Path, metavar="DIR", help="PEFT directory: PEFT's text is compared")
     chat.add_argument("--tokenizer", default="", metavar="HEX", help="hash of the tokenizer that the adapter needs")
     chat.set_defaults(run=_chat)
+
+    trace = commands.add_parser("trace", help="whose copy of an adapter a leak is, by the marks that tenants have")
+    trace.add_argument("leak", type=pathlib.Path, help="PEFT directory, or safetensors of merged weights, with --base")
+    for name, metavar, what in [
+            ("adapter", "DIR", "PEFT directory of the owner's"), ("name", "NAME", "of the adapter on the server"),
+            ("mark-key", "FILE", "as tensafe-server has it"),
+            ("tenants", "FILE", "a name in each line, or the server's list of clients")]:
+        trace.add_argument(f"--{name}", required=True, metavar=metavar, help=what)
+    for name, metavar, what in [
+            ("base", "DIR", "weights of the base model: safetensors"), ("states", "FILE", "safetensors of hidden states "
+             "by site, of texts like yours"), ("commitment", "HEX", "to the mark key"), ("plot", "FILE", "picture of z")]:
+        trace.add_argument(f"--{name}", metavar=metavar, help=what)
+    trace.set_defaults(run=_trace)
 
     arguments = sys.argv[1:] if arguments is None else arguments
     cut = arguments.index("--") if arguments[:1] == ["serve"] and "--" in arguments else len(arguments)
@@ -180,6 +194,55 @@ def _estimate(options):
                                 **_costs(options))
     for key, value in cost.items():
         print(f"{key:<22}{value:.3g}" if isinstance(value, float) else f"{key:<22}{value:,}")
+
+
+def _progress(done, total):
+    if sys.stderr.isatty():
+        filled = 32 * done // total
+        print(f"\r  sites [{'#' * filled}{'.' * (32 - filled)}] {done}/{total}", end="\n" * (done == total),
+              file=sys.stderr, flush=True)
+
+
+def _tenants(file):
+    """Returns the names in a file with one in each line, or in a server's list of clients (docs/service.md)."""
+    names = {}
+    for number, line in enumerate(pathlib.Path(file).read_text("utf-8", "replace").splitlines(), 1):
+        client = re.fullmatch("([0-9a-f]{64})( .*)?", line)
+        name = (client[2] or f" key {client[1]}")[1:] if client else line
+        if not line or line.startswith("#"):
+            continue
+        several = client and client[2]  # of a tenant
+        if not re.fullmatch("[A-Za-z0-9._-]{1,64}|key [0-9a-f]{64}", name) or (name in names and not several):
+            raise tensafe.FormatError(f"{file}: line {number}: got {name[:80]!r}, expected once each a tenant of 1 to 64 "
+                                      "letters, digits, -, _ and ., or a line of a list of clients")
+        names[name] = number
+    return list(names)
+
+
+def _trace(options):
+    found = tensafe.trace(options.leak, options.adapter, options.mark_key, _tenants(options.tenants),
+                          name=options.name, base=options.base, states=options.states, commitment=options.commitment,
+                          progress=_progress)
+    print(found)
+    print("\ntenant" + " " * 18 + "".join(f"{test:>9}" for test in TESTS))
+    for each in found.tenants[:max(10, len(found.named))]:
+        print(f"{each.name[:23]:<24}" + "".join(f"{each.z[test]:9.1f}" for test in TESTS))
+    if options.plot:
+        try:
+            import matplotlib
+        except ImportError as e:
+            raise tensafe.UnsupportedError(f"--plot: {e}: pip install matplotlib") from e
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+        for test in TESTS:
+            pyplot.plot([each.z[test] for each in found.tenants], ".", label=test)
+        for limit in (found.threshold, -found.threshold):
+            pyplot.axhline(limit, color="grey", linewidth=1)
+        pyplot.yscale("symlog", linthresh=found.threshold)
+        pyplot.xlabel("tenants, the most suspicious first")
+        pyplot.ylabel("z")
+        pyplot.legend()
+        pyplot.savefig(options.plot)
 
 
 def _chat(options):

@@ -1,7 +1,6 @@
 """Holds client, server and the session between them."""
 
 import collections.abc
-import hmac
 import os
 import threading
 import warnings
@@ -11,6 +10,7 @@ from . import _core
 from ._arrays import as_array
 from .adapter import Adapter, Site, count, expect, find, flag, number, values_of
 from .errors import ParameterError, ShapeError, UnsupportedError
+from .trace import mark_seed
 
 parameter_sets: tuple = _core.parameter_sets
 _MODES = ("client_held_b", "blind")
@@ -99,9 +99,7 @@ class Server:
         if self.mode == "blind" or len(expect(key, bytes, "key", "bytes")) != 32:
             raise ParameterError(f"held_for: got the mode {self.mode!r} and a key of {len(key)} bytes, expected "
                                  "'client_held_b' and 32")
-        names = [expect(name, str, "name", "a name").encode() for name in (adapter, tenant)]
-        message = b"tensafe mark 1\n" + b"".join(len(name).to_bytes(8, "little") + name for name in names)
-        return self._core.marked_message(hmac.digest(key, message, "sha256"))
+        return self._core.marked_message(mark_seed(key, adapter, tenant))
 
     def open(self, nonce: bytes, key: bytes) -> "ServerSession":
         """Opens a session for one client.

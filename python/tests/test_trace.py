@@ -1,0 +1,253 @@
+"""Leaks of a marked adapter name whose they are, and nobody else. Marks are made by tests/data/marks/make.py."""
+
+import importlib.util
+import json
+import struct
+
+import numpy as np
+import pytest
+
+import tensafe
+from conftest import ROOT
+from tensafe import cli
+from tensafe.trace import TESTS, threshold
+
+spec = importlib.util.spec_from_file_location("marks", ROOT / "tests" / "data" / "marks" / "make.py")
+marks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(marks)
+
+NAME, GUILTY, OTHERS = "qwen", [f"tenant{k}" for k in range(4)], [f"guest{k}" for k in range(400)]
+TABLE = np.array([*marks.magnitudes(), *(-m for m in marks.magnitudes())]) / 32
+RANK, D_IN, D_OUT = 8, 256, 96
+NOISE = np.random.default_rng(2)
+
+
+def rms(x, axis):
+    return np.sqrt((x * x).mean(axis, keepdims=True))
+
+
+def marked(adapter, tenant):
+    seed, sites = marks.seed_of(NAME, tenant), []
+    for site in adapter.values():
+        of_site = marks.exchange.hedged_seed(seed, [site.name.encode()])
+        b, a = (x + marks.STRENGTH * rms(x, axis) * TABLE[np.frombuffer(
+            marks.exchange.stream(of_site, marks.MARK, lane, 0, x.size), np.uint8)].reshape(x.shape)
+            for x, axis, lane in ((site.b, 0, marks.B), (site.a, 1, marks.A)))
+        sites.append(tensafe.Site(site.name, a, b, site.scale))
+    return tensafe.Adapter(sites)
+
+
+def changed(adapter, change):
+    """change: of a site, to A and B, and perhaps the scale."""
+    return tensafe.Adapter(tensafe.Site(s.name, *(*change(s), s.scale)[:3]) for s in adapter.values())
+
+
+@pytest.fixture(scope="module")
+def owners():
+    random = np.random.default_rng(1)
+    return tensafe.Adapter(tensafe.Site(
+        f"model.layers.{k}.mlp.up_proj", random.normal(size=(RANK, D_IN)) * random.uniform(0.2, 2, (RANK, 1)),
+        random.normal(size=(D_OUT, RANK)) * random.uniform(0.2, 2, RANK), 2.0) for k in range(6))
+
+
+@pytest.fixture(scope="module")
+def copies(owners):
+    return [marked(owners, tenant) for tenant in GUILTY]
+
+
+@pytest.fixture(scope="module")
+def states(owners):
+    """Few directions have most of the variance."""
+    axes = np.linalg.qr(NOISE.normal(size=(D_IN, D_IN)))[0] * np.geomspace(1, 1e-4, D_IN)
+    return {name: NOISE.normal(size=(600, D_IN)) @ axes.T for name in owners}
+
+
+def bfloat16(x):
+    return (((x.astype(np.float32).view(np.uint32) + 0x8000) >> 16) << 16).view(np.float32)
+
+
+def rounded(x, bits):
+    step = np.abs(x).max(axis=1, keepdims=True) / (2 ** (bits - 1) - 1)
+    return np.round(x / step) * step
+
+
+def noisy(x, part, axis):
+    return x + part * rms(x, axis) * NOISE.normal(size=x.shape)
+
+
+def turned(site):
+    turn = np.random.default_rng(5).normal(size=(RANK, RANK))
+    return turn @ site.a, 4 * site.b @ np.linalg.inv(turn), site.scale / 4
+
+
+def permuted(site):
+    order = np.random.default_rng(6).permutation(RANK)
+    return site.a[order], site.b[:, order]
+
+
+def halved(site):
+    u, s, v = np.linalg.svd(site.b @ site.a, full_matrices=False)
+    return v[:RANK // 2], u[:, :RANK // 2] * s[:RANK // 2]
+
+
+def solved(site, tokens=16):
+    """From few tokens, by ridge regression."""
+    h = np.random.default_rng(7).normal(size=(tokens, D_IN)) * np.geomspace(1, 1e-2, D_IN)
+    gram = h @ h.T
+    return site.a @ h.T @ np.linalg.solve(gram + 1e-6 * np.trace(gram) / tokens * np.eye(tokens), h), site.b
+
+
+def ends(found, guilty, least, by="AB"):
+    """The guilty are named with z of `least` at least, by B's or A's tests, and all others stay below 5."""
+    assert sorted(found.named) == sorted(guilty)
+    for each in found.tenants:
+        largest = max(abs(each.z[test]) for test in TESTS if test[0] in by or each.name not in guilty)
+        assert largest >= least if each.name in guilty else largest < 5, (each, largest)
+
+
+LEAKS = {  # what z is by B's tests at least, and by A's
+    "exact": (lambda s: (s.a, s.b), 60, 90), "permuted": (permuted, 60, 90), "turned": (turned, 60, 90),
+    "bfloat16": (lambda s: (bfloat16(s.a), bfloat16(s.b)), 60, 90),
+    "int8": (lambda s: (rounded(s.a, 8), rounded(s.b, 8)), 55, 80),
+    "int4": (lambda s: (rounded(s.a, 4), rounded(s.b, 4)), 15, 20),
+    "noise": (lambda s: (noisy(s.a, 0.3, 1), noisy(s.b, 0.3, 0)), 5, 8),
+    "half of the rank": (halved, 30, 50), "16 tokens": (solved, 60, 10),
+}
+
+
+@pytest.mark.parametrize("what", LEAKS)
+def test_a_leak_names_the_tenant(owners, copies, what):
+    change, of_b, of_a = LEAKS[what]
+    found = tensafe.trace(changed(copies[1], change), owners, marks.KEY, GUILTY + OTHERS, name=NAME)
+    ends(found, [GUILTY[1]], of_b, "B")
+    ends(found, [GUILTY[1]], of_a, "A")
+    assert found.threshold == threshold(404) and found.along > 10 * found.chance
+    if what in ("exact", "permuted", "turned"):
+        assert found.tenants[0].z["B left"] > 60 and found.tenants[0].z["A plain"] > 75
+
+
+def test_each_of_four_that_mix_their_copies_is_named(owners, copies):
+    mean = changed(copies[0], lambda s: [np.mean([getattr(c[s.name], x) for c in copies], 0) for x in "ab"])
+    ends(tensafe.trace(mean, owners, marks.KEY, GUILTY + OTHERS, name=NAME), GUILTY, 25)
+
+
+def test_hidden_states_uncover_noise_where_they_vary_little(owners, copies, states):
+    def hidden(site):
+        axes = np.linalg.eigh(states[site.name].T @ states[site.name])[1][:, :D_IN // 2]
+        away = NOISE.normal(size=(RANK, D_IN // 2)) @ axes.T
+        return np.vstack([site.a, 3 * away]), np.hstack([site.b, NOISE.normal(size=site.b.shape)])
+    leak = changed(copies[2], hidden)
+    without, with_them = (tensafe.trace(leak, owners, marks.KEY, GUILTY + OTHERS, name=NAME, states=known).tenants
+                            for known in (None, states))
+    z = [next(each.z for each in found if each.name == GUILTY[2]) for found in (without, with_them)]
+    assert z[1]["B span"] > 60 > 10 > z[0]["B span"] and z[1]["A white"] > 45 > 10 > z[0]["A white"]
+
+
+def save(path, tensors, kind="F32"):
+    header, data = {}, b""
+    for name, value in tensors.items():
+        value = np.asarray(value, np.float32)
+        content = (value.view(np.uint32) >> 16).astype("<u2").tobytes() if kind == "BF16" else value.tobytes()
+        header[name] = {"dtype": kind, "shape": value.shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+@pytest.fixture
+def weights(owners, copies, tmp_path):
+    base = {f"{name}.weight": bfloat16(0.3 * NOISE.normal(size=(D_OUT, D_IN))) for name in owners}
+    base["model.norm.weight"] = np.ones(D_IN, np.float32)
+    leak = {name: rounded(w + 2 * copies[3][name[:-7]].b @ copies[3][name[:-7]].a, 8) if w.ndim > 1 else w
+            for name, w in base.items()}
+    for each in (base, leak):  # one layer is a Conv1D
+        each["model.layers.0.mlp.up_proj.weight"] = each["model.layers.0.mlp.up_proj.weight"].T.copy()
+    return save(tmp_path / "base.safetensors", base, "BF16"), save(tmp_path / "leak.safetensors", leak), base
+
+
+def test_merged_weights_that_were_rounded(owners, weights):
+    base, leak, _ = weights
+    found = tensafe.trace(leak, owners, marks.KEY, GUILTY + OTHERS, name=NAME, base=base)
+    ends(found, [GUILTY[3]], 50)
+    assert found.tenants[0].z["B left"] > 50 and found.tenants[0].z["A plain"] > 50
+
+
+def test_of_many_tenants_the_best_of_a_tenth_of_the_sites_are_compared(owners):
+    some = changed(owners, lambda s: (s.a[:2, :40], s.b[:40, :2]))
+    many = tensafe.Adapter(tensafe.Site(f"{s.name}.{k}", s.a, s.b) for k in range(5) for s in some.values())
+    steps = []
+    found = tensafe.trace(marked(many, "late"), many, marks.KEY, [*(f"other{k}" for k in range(2000)), "late"], name=NAME,
+                          progress=lambda *step: steps.append(step))
+    assert found.named == ["late"] and found.tested == 2001 and len(found.tenants) == 1000
+    assert steps == [(k, 33) for k in range(1, 34)] and "1000 of 2001 tenants" in str(found)
+
+
+def test_an_owner_s_adapter_and_another_name_nobody(owners):
+    random = np.random.default_rng(9)
+    other = changed(owners, lambda s: (random.normal(size=s.a.shape), random.normal(size=s.b.shape)))
+    for leak in (owners, other):
+        found = tensafe.trace(leak, owners, marks.KEY, OTHERS, name=NAME)
+        assert not found.named and "It names nobody" in str(found) and "This clears nobody" in str(found)
+        assert ("hardly a copy" in str(found)) == (leak is other)
+
+
+def test_what_is_refused(owners, copies, weights, tmp_path):
+    base, leak, tensors = weights
+    sites = [*owners.values()]
+    cut = tensafe.Adapter(tensafe.Site(s.name, s.a[:, :-1], s.b) for s in sites)
+    strange = tensafe.Adapter(tensafe.Site("encoder", s.a, s.b) for s in sites[:1])
+    nan = changed(owners, lambda s: (s.a * np.nan, s.b))
+    small = save(tmp_path / "small.safetensors", {name: np.ones((7, 7)) for name in tensors})
+    (tmp_path / "torn.safetensors").write_bytes(leak.read_bytes()[:999])
+    for error, said, options in [
+            (tensafe.ShapeError, "another base model", {"leak": cut}),
+            (tensafe.ShapeError, "another base model", {"leak": small}),
+            (tensafe.ParameterError, "without any of the adapter's sites", {"leak": strange}),
+            (tensafe.ParameterError, "no base=", {"base": None}),
+            (tensafe.EncodingError, "no finite number", {"leak": nan}),
+            (tensafe.ParameterError, "the base model itself", {"leak": base}),
+            (tensafe.FormatError, "bytes for F32", {"leak": tmp_path / "torn.safetensors"}),
+            (tensafe.FileError, "No such file", {"leak": tmp_path / "gone"}),
+            (tensafe.ShapeError, "states: .*expected .tokens, 256. of finite", {"states": dict.fromkeys(owners, np.ones(256))}),
+            (tensafe.ParameterError, "4 tenants with 3 names", {"tenants": [*GUILTY[:3], GUILTY[0]]}),
+            (tensafe.ParameterError, "expected 32 with 7a", {"commitment": "7a" * 32})]:
+        with pytest.raises(error, match=said):
+            tensafe.trace(**{"leak": leak, "adapter": owners, "key": marks.KEY, "tenants": GUILTY, "name": NAME,
+                             "base": base, **options})
+    ours = json.loads((ROOT / "tests/data/marks/answers.json").read_text())["commitment"]
+    assert tensafe.trace(leak, owners, marks.KEY, GUILTY, name=NAME, base=base, commitment=ours).named == [GUILTY[3]]
+
+
+def test_lists_of_tenants(tmp_path):
+    file, key = tmp_path / "tenants", "0f" * 32
+    file.write_text(f"# clients\n\n{key}\n{'1' * 64} acme\n{'2' * 64} acme\nplain.name\nkey {'3' * 64}\n")
+    assert cli._tenants(file) == [f"key {key}", "acme", "plain.name", f"key {'3' * 64}"]
+    for text in ("acme\nacme\n", "two words\n", f"{key}\n{key}\n", f"{key} \n"):
+        file.write_text(text)
+        with pytest.raises(tensafe.FormatError, match="line"):
+            cli._tenants(file)
+
+
+def test_the_command(owners, weights, states, tmp_path, capsys):
+    base, leak, _ = weights
+    (tmp_path / "key").write_text(marks.KEY.hex() + "\n")
+    (tmp_path / "tenants").write_text("\n".join(GUILTY))
+    peft = tmp_path / "adapter"
+    peft.mkdir()
+    (peft / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": RANK, "lora_alpha": 2 * RANK,
+                                                          "target_modules": ["up_proj"]}))
+    save(peft / "adapter_model.safetensors", {f"base_model.model.{s.name}.lora_{x}.weight": getattr(s, x.lower())
+                                              for s in owners.values() for x in "AB"})
+    arguments = ["trace", str(leak), "--adapter", str(peft), "--name", NAME, "--mark-key", str(tmp_path / "key"),
+                 "--tenants", str(tmp_path / "tenants"), "--base", str(base),
+                 "--states", str(save(tmp_path / "states.safetensors", dict(list(states.items())[:2])))]
+    (tmp_path / "key").chmod(0o644)
+    assert cli.main(arguments) == 1 and "others than its owner have access" in capsys.readouterr().err
+    (tmp_path / "key").chmod(0o600)
+    assert cli.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert f"It has the marks of {GUILTY[3]}: z = " in said and "of 2 hidden states are known" in said
+    assert "B span" in said and said.count("tenant0") == 1  # in the table alone
+    pytest.importorskip("matplotlib")
+    assert cli.main([*arguments, "--plot", str(tmp_path / "z.png")]) == 0 and (tmp_path / "z.png").stat().st_size

@@ -145,6 +145,12 @@ std::string service::limits_text() const {
             .append(share ? " " + tensafe::shortest_text(*share) : " none")
             .append(", ");
     }
+    if (options_.shared) {  // who has another key counts elsewhere
+        const auto fleet = tensafe::keystore::hmac_sha256(options_.shared->key(), "tensafe fleet");
+        text.append("--fleet-key with the hash ")
+            .append(tensafe::keystore::hex(fleet).substr(0, 16))
+            .append(", ");
+    }
     for (const auto& signer : options_.signers) {
         text.append("--signer ").append(signer.hex().substr(0, 16)).append(", ");
     }

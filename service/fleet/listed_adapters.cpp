@@ -45,9 +45,10 @@ void listed_adapters::look() {
         const std::lock_guard lock(mutex_);
         listed_ = now;
     }
-    for (const listed_adapter& each : now) {
-        if (!each.is_due || !of_.loads().serve(each.name, each.version)) {
-            begin(each);
+    for (auto each = now.begin(); each != now.end(); ++each) {
+        const bool has_next = each + 1 != now.end() && (each + 1)->name == each->name;
+        if (!each->is_due || !of_.loads().serve(each->name, each->version)) {
+            begin(*each, has_next);
         }
     }
     std::erase_if(begun_, [&](const auto& each) {
@@ -58,11 +59,16 @@ void listed_adapters::look() {
 }
 
 /// What failed here may be there by and by.
-void listed_adapters::begin(const listed_adapter& what) {
+/// @param has_next  whether another version waits to be due: then this one is for a server that starts alone
+void listed_adapters::begin(const listed_adapter& what, bool has_next) {
     constexpr auto before_again = std::chrono::seconds(30);
     const auto served = of_.adapters().find(what.name);
     const auto before = begun_.find(what.name);
     const time_point now = std::chrono::steady_clock::now();
+    const std::vector<adapter_load> loads = has_next ? of_.loads().loads() : std::vector<adapter_load>();
+    if (has_next && (served || std::ranges::find(loads, what.name, &adapter_load::name) != loads.end())) {
+        return;
+    }
     if ((served && served->version == what.version) ||
         (before != begun_.end() && before->second.version == what.version &&
          now - before->second.at < before_again)) {
@@ -88,9 +94,10 @@ std::string listed_adapters::missing() const {
         const auto served = of_.adapters().find(each.name);
         return each.is_due && (!served || served->version < each.version);
     });
-    return count == 0 ? ""
-                      : tensafe::text_of({count, " of ", listed_->size(),
-                                          " adapters are not served in the version that they should be"});
+    return count == 0
+               ? ""
+               : tensafe::text_of({count, " of ", std::ranges::count(*listed_, true, &listed_adapter::is_due),
+                                   " adapters are not served in the version that they should be"});
 }
 
 void listed_adapters::follow(const std::stop_token& stop, std::chrono::milliseconds period) {

@@ -41,7 +41,8 @@ class adapter_list {
     /// Whether it was on the list.
     virtual bool remove(const std::string& name) = 0;
     /// @param tried  by this server, of what is not served as it is not due
-    /// @return the list, in the order of versions
+    /// @return the list, in the order of versions; of a name perhaps what was due last, and right behind it
+    ///         what is not due yet
     virtual std::vector<listed_adapter> look(const std::vector<tried_version>& tried) = 0;
 };
 
@@ -75,7 +76,7 @@ class listed_adapters {
         std::uint64_t version;
         time_point at;
     };
-    void begin(const listed_adapter& what);
+    void begin(const listed_adapter& what, bool has_next);
     void follow(const std::stop_token& stop, std::chrono::milliseconds period);
 
     service& of_;

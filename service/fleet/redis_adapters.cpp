@@ -16,7 +16,7 @@ namespace {
 /// Around what a call does. KEYS: servers, adapters, versions. ARGV: the time until a version is due, this
 /// server, then the call's. Of each name there is a text: its version, when it came, its directory, or none
 /// if it was removed, which is remembered for 30 days; whether it is due, or who tried it, 1 of who packed
-/// it.
+/// it, and the version before that was due.
 constexpr const char* before = R"lua(
 local function stored(name)
   local value = redis.call('HGET', KEYS[2], name)
@@ -33,7 +33,11 @@ local function change(name, directory)
     version = had.version + 1
     redis.call('SET', KEYS[3], version)
   end
-  store(name, {version = version, at = now, directory = directory})
+  local before
+  if had and had.directory and directory then
+    before = had.due and {version = had.version, directory = had.directory} or had.before
+  end
+  store(name, {version = version, at = now, directory = directory, before = before})
 end
 )lua";
 constexpr const char* after = R"lua(
@@ -59,7 +63,7 @@ for i = 1, #all, 2 do
     for _, each in ipairs(live) do entry.due = entry.due and (entry.tried or {})[each] end
     entry.due = is_packed and (entry.due or now - entry.at >= tonumber(ARGV[1])) and true
     if entry.due then
-      entry.tried = nil
+      entry.tried, entry.before = nil, nil
       store(name, entry)
     end
   end
@@ -69,6 +73,9 @@ for i = 1, #all, 2 do
     result[#result + 1] = not entry.directory and 'gone' or entry.due and 'due' or 'waiting'
     result[#result + 1] = entry.directory or ''
     result[#result + 1] = cjson.encode(entry)
+    local before = entry.before or {}
+    result[#result + 1] = before.version and text(before.version) or '0'
+    result[#result + 1] = before.directory or ''
   end
 end
 return result
@@ -108,17 +115,22 @@ std::vector<redis_adapters::change> redis_adapters::run(std::string_view own,
     all.insert(all.end(), values.begin(), values.end());
     const std::vector<std::string> said =
         store_->ask(std::string(before).append(own).append(after), {"servers", "adapters", "versions"}, all);
-    constexpr std::size_t most_texts = 5 * 65'536;  // what servers tell it again comes on top of 4,096 names
+    constexpr std::size_t texts = 7;  // of a name
+    constexpr std::size_t most_texts =
+        texts * 65'536;  // what servers tell it again comes on top of 4,096 names
     const auto check = [](bool holds) {
         tensafe::require<tensafe::format_error>(holds, {"the list of adapters in the store is damaged"});
     };
-    check(said.size() % 5 == 0 && said.size() <= most_texts);
+    check(said.size() % texts == 0 && said.size() <= most_texts);
     std::vector<change> result;
-    for (std::size_t i = 0; i < said.size(); i += 5) {
+    for (std::size_t i = 0; i < said.size(); i += texts) {
         const auto version = tensafe::number_of<std::uint64_t>(said[i + 1]);
-        check(is_adapter_name(said[i]) && version);
-        result.push_back(
-            {{said[i], *version, said[i + 3], said[i + 2] == "due"}, said[i + 2] == "gone", said[i + 4]});
+        const auto before = tensafe::number_of<std::uint64_t>(said[i + 5]);
+        check(is_adapter_name(said[i]) && version && before);
+        result.push_back({{said[i], *version, said[i + 3], said[i + 2] == "due"},
+                          said[i + 2] == "gone",
+                          said[i + 4],
+                          {said[i], *before, said[i + 6], true}});
     }
     std::ranges::sort(result, {}, [](const change& each) { return each.is.version; });
     return result;
@@ -163,6 +175,9 @@ std::vector<listed_adapter> redis_adapters::look(const std::vector<tried_version
     hear(values);
     std::vector<listed_adapter> result;
     for (const change& each : last_) {
+        if (each.before.version != 0) {
+            result.push_back(each.before);
+        }
         if (!each.is_gone) {
             result.push_back(each.is);
         }

@@ -34,7 +34,8 @@ class redis_adapters final : public adapter_list {
     struct change {
         listed_adapter is;
         bool is_gone;
-        std::string text;  ///< in the store
+        std::string text;       ///< in the store
+        listed_adapter before;  ///< that is served until this is due; version 0: none
     };
     std::vector<change> run(std::string_view own, const std::vector<std::string>& values);
     void hear(const std::vector<std::string>& tried);

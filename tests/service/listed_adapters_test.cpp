@@ -25,6 +25,7 @@ struct kept_list {
     std::set<std::string> servers;
     std::uint64_t versions = 0;
     bool is_away = false;
+    std::optional<listed_adapter> next;  ///< of a name that has one before it
 };
 
 class seen_by final : public split::adapter_list {
@@ -57,6 +58,9 @@ class seen_by final : public split::adapter_list {
                 each.is_due || (!of_.packed[name].empty() &&
                                 of_.packed[name].size() + of_.failed[name].size() >= of_.servers.size());
             result.push_back(each);
+        }
+        if (of_.next) {
+            result.push_back(*of_.next);
         }
         std::ranges::sort(result, {}, &listed_adapter::version);
         return result;
@@ -203,6 +207,26 @@ TEST_CASE_FIXTURE(two_servers, "a folder that is not there is refused where it i
     CHECK(loads().at(0).failure.find("which does not exist") != std::string::npos);
     a.looks->look();  // does not try again at once
     CHECK(has_failed());
+}
+
+TEST_CASE_FIXTURE(two_servers,
+                  "a server that starts serves what was due before a version that cannot be packed") {
+    serve_first_version();
+    a.looks->put("qwen", "two");
+    std::filesystem::remove_all(root / "two");
+    const listed_adapter next = std::exchange(kept.adapters["qwen"], {"qwen", 1, "one", true});
+    kept.next.emplace(next);
+    peer_of_list late{kept, "c", root};
+    late.looks->look();
+    CHECK(late.looks->missing() == "1 of 1 adapters are not served in the version that they should be");
+    late.look_until_served("qwen", 1);
+    CHECK(late.looks->missing().empty());
+    late.look_until([&] {
+        const auto loads = late.with.of->loads().loads();
+        return loads.size() == 1 && loads[0].version == 2 &&
+               loads[0].at == split::adapter_load::stage::failed;
+    });
+    CHECK(late.served("qwen") == 1);
 }
 
 TEST_CASE_FIXTURE(two_servers,

@@ -287,8 +287,8 @@ inline bool check_signer(const std::optional<adapter_signature>& signature, cons
         if (!policy.allow_unsigned) {
             throw signature_error(
                 where + ": is not signed: there is no " + std::string(signature_file_name) +
-                ". Sign it (sign_adapter sign, keystore::sign_adapter), or set "
-                "signature_policy::allow_unsigned if whoever can write there may choose the adapter");
+                ". Sign it (sign_adapter sign, keystore::sign_adapter), or allow unsigned ones (no --signer, "
+                "signature_policy::allow_unsigned) if whoever can write there may choose the adapter");
         }
         if (!policy.name.empty() || policy.oldest_revision != 0) {
             throw signature_error(where +

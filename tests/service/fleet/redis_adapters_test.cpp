@@ -70,9 +70,17 @@ TEST_CASE_FIXTURE(one_list, "a version is due when all servers that run have pac
     CHECK(a.list.remove("broken"));
     b.list.put("other", "two");
     b.list.put("qwen", "three");
-    CHECK(a.seen({{"qwen", 1, true}}) == "(other 5 two); (qwen 6 three); ");
-    a.seen({{"other", 5, true}, {"qwen", 6, true}});
-    CHECK(b.seen({{"qwen", 6, true}}) == "(other 5 two); qwen 6 three; ");
+    // The one before stays due until then, also for a server that starts.
+    CHECK(a.seen({{"qwen", 1, true}}) == "(other 5 two); qwen 1 one; (qwen 6 three); ");
+    a.list.put("qwen", "nowhere");
+    CHECK(b.seen() == "(other 5 two); qwen 1 one; (qwen 7 nowhere); ");
+    b.list.put("qwen", "three");
+    a.seen({{"other", 5, true}, {"qwen", 8, true}});
+    CHECK(b.seen({{"qwen", 8, true}}) == "(other 5 two); qwen 8 three; ");
+    b.list.put("qwen", "four");
+    CHECK(a.list.remove("qwen"));
+    a.list.put("qwen", "five");
+    CHECK(b.seen() == "(other 5 two); (qwen 11 five); ");
 }
 
 TEST_CASE_FIXTURE(one_list, "a server that died, or takes too long, is not waited for") {
@@ -114,15 +122,15 @@ TEST_CASE_FIXTURE(one_list, "a store that lost its list, or some of it, hears it
     CHECK(a.seen() == "qwen 1 one; (third 4 three); ");
     CHECK(b.seen() == "qwen 1 one; (third 4 three); ");
     b.list.put("qwen", "four");
-    CHECK(a.seen() == "(third 4 three); (qwen 5 four); ");
+    CHECK(a.seen() == "(third 4 three); qwen 1 one; (qwen 5 four); ");
     redis.kill();
     CHECK_THROWS_AS(a.list.look({}), unavailable_error);
     CHECK_THROWS_AS(a.list.put("qwen", "five"), unavailable_error);
     redis.start();
     REQUIRE(comes([&] { return a.store->is_up(); }));
-    CHECK(a.seen() == "(third 4 three); (qwen 5 four); ");
+    CHECK(a.seen() == "(third 4 three); qwen 1 one; (qwen 5 four); ");
     a.list.put("qwen", "five");
-    CHECK(a.seen() == "(third 4 three); (qwen 6 five); ");
+    CHECK(a.seen() == "(third 4 three); qwen 1 one; (qwen 6 five); ");
 }
 
 TEST_CASE_FIXTURE(one_list, "a list that is full takes no new name, and forgets what was removed long ago") {

@@ -125,12 +125,12 @@ std::vector<redis_adapters::change> redis_adapters::run(std::string_view own,
     std::vector<change> result;
     for (std::size_t i = 0; i < said.size(); i += texts) {
         const auto version = tensafe::number_of<std::uint64_t>(said[i + 1]);
-        const auto before = tensafe::number_of<std::uint64_t>(said[i + 5]);
-        check(is_adapter_name(said[i]) && version && before);
+        const auto earlier = tensafe::number_of<std::uint64_t>(said[i + 5]);
+        check(is_adapter_name(said[i]) && version && earlier);
         result.push_back({{said[i], *version, said[i + 3], said[i + 2] == "due"},
                           said[i + 2] == "gone",
                           said[i + 4],
-                          {said[i], *before, said[i + 6], true}});
+                          {said[i], *earlier, said[i + 6], true}});
     }
     std::ranges::sort(result, {}, [](const change& each) { return each.is.version; });
     return result;

@@ -229,6 +229,24 @@ TEST_CASE_FIXTURE(two_servers,
     CHECK(late.served("qwen") == 1);
 }
 
+TEST_CASE_FIXTURE(two_servers, "a version that is packed and waits is kept where the one before is gone") {
+    serve_first_version();
+    std::filesystem::remove_all(root / "one");
+    kept.next.emplace(listed_adapter{"qwen", 2, "two", false});
+    peer_of_list late{kept, "c", root};
+    const auto has_packed = [&] {
+        const auto loads = late.with.of->loads().loads();
+        return loads.size() == 1 && loads[0].version == 2 &&
+               loads[0].at == split::adapter_load::stage::packed;
+    };
+    late.look_until(has_packed);
+    for (int i = 0; i < 20; ++i) {
+        late.looks->look();
+        CHECK(has_packed());
+    }
+    CHECK_FALSE(late.looks->missing().empty());
+}
+
 TEST_CASE_FIXTURE(two_servers,
                   "a server that cannot pack a version is not waited for, and says what it lacks") {
     serve_first_version();

@@ -65,7 +65,7 @@ struct user {
         for (std::size_t group = 0; group < server.layout().groups.size(); ++group) {
             const auto query = client.encrypt(group, h);
             session.apply(server, group, query.request, reply);
-            meter.record(name, "ann", serving::usage_of(query.request, reply, server.decode(group).layout()));
+            meter.record(name, "ann", serving::usage_of(query.request, reply, server.plan(group).layout()));
             const auto deltas = client.deltas(group, reply, query);
             for (std::size_t site = 0; site < deltas.size(); ++site) {
                 const auto& name_of_site = server.layout().groups[group].sites[site].name;

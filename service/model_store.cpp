@@ -105,7 +105,7 @@ class one_version final : public served_model {
         }
         bytes = packed_->bytes();
         for (std::size_t group = 0; group < groups.size(); ++group) {
-            const auto& plan = packed_->decode(group).plan();
+            const auto& plan = packed_->plan(group);
             largest_request = std::max(
                 largest_request, lora::message_overhead_bytes + tensafe::random::seed_bytes +
                                      plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
@@ -159,7 +159,7 @@ class evaluator_of_session final : public session_evaluator {
     template <class Step>
     auto with_plan(std::size_t group, bool is_alone, Step step) const {
         const model_type& packed = model_->packed();
-        return is_alone ? step(packed.decode(group).plan()) : step(packed.blocks(group).plan());
+        return is_alone ? step(packed.plan(group)) : step(packed.plan_of_blocks(group));
     }
 
   public:

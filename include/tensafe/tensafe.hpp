@@ -25,6 +25,7 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
+#include <tensafe/lora/tracing/marked_models.hpp>
 #include <tensafe/lora/tracing/marks.hpp>
 #include <tensafe/lora/tracing/scores.hpp>
 

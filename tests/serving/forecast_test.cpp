@@ -87,7 +87,7 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
             lora::token_reply answers;
             for (std::size_t t = 0; t < 8; ++t) {
                 block.encrypt(random_state(d, t), token);
-                server.blocks(g).answer(at_server, token.request, work, answers);
+                server.blocks(g)->answer(at_server, token.request, work, answers);
                 up += token.request.bytes();
                 down += answers.bytes();
             }

@@ -70,11 +70,11 @@ struct lora_protocol {
         return lora::cost_of(model.plan_of_blocks(group));
     }
     static std::size_t outputs(const server_model& model, std::size_t group) {
-        return model.blocks(group).plan().outputs();
+        return model.plan_of_blocks(group).outputs();
     }
     /// The bytes of memory of a block on the server.
     static std::size_t bytes_of_block(const server_model& model, std::size_t group) {
-        const auto& plan = model.blocks(group).plan();
+        const auto& plan = model.plan_of_blocks(group);
         constexpr std::size_t limbs = lora::request_level<P> + 1;
         return plan.layout().tokens * plan.outputs() * limbs * sizeof(arith::word);
     }
@@ -111,13 +111,13 @@ struct lora_protocol {
         wire::read_token_reply(from, model.plan_of_blocks(group), position, to);
     }
     static void read(bytes from, const server_model& model, std::size_t group, request& to) {
-        wire::read_request(from, model.decode(group).plan(), to);
+        wire::read_request(from, model.plan(group), to);
     }
     static lora::block_request read_block_request(bytes from, const server_model& model, std::size_t group) {
-        return wire::read_block_request(from, model.blocks(group).plan());
+        return wire::read_block_request(from, model.plan_of_blocks(group));
     }
     static void read(bytes from, const server_model& model, std::size_t group, lora::token_request& to) {
-        wire::read_token_request(from, model.blocks(group).plan(), to);
+        wire::read_token_request(from, model.plan_of_blocks(group), to);
     }
 
     // The server's arithmetic.
@@ -132,7 +132,7 @@ struct lora_protocol {
     }
     static void answer(const server_model& model, std::size_t group, server_block& block,
                        const lora::token_request& from, workspace& work, lora::token_reply& to) {
-        model.blocks(group).answer(block, from, work.blocks, to);
+        model.blocks(group)->answer(block, from, work.blocks, to);
     }
     /// Makes an encryption of zero if there are too few for the next block of each group, or, in a model
     /// without blocks, for `alone` hidden states of each.  @return  whether it made one

@@ -85,7 +85,7 @@ TEST_CASE("with column scales a few huge entries, which the adapter hardly reads
         const auto& exponents = scaled.server.layout().groups[0].column_exponents;
         REQUIRE(exponents.size() == 70);
         CHECK(exponents[17] == lora::detail::largest_column_exponent);
-        CHECK(worst_error(scaled, from, h) < 8 * scaled.server.decode(0).layout().budget().relative_error);
+        CHECK(worst_error(scaled, from, h) < 8 * scaled.server.plan(0).layout().budget().relative_error);
         CHECK(exponents[69] < -2);
         lora::model_layout layout = scaled.server.layout();
         layout.groups[0].column_exponents[5] = -120;  // a delta of 2^120 times the hidden state
@@ -268,5 +268,5 @@ TEST_CASE("a loop that keeps its memory allocates nothing from the second token 
     const std::size_t before = allocations;
     token();
     CHECK(allocations - before == 0);
-    check_deltas(s, from, 0, s.server.decode(0).layout(), deltas[0], states[0]);
+    check_deltas(s, from, 0, s.server.plan(0).layout(), deltas[0], states[0]);
 }

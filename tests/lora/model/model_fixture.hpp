@@ -126,7 +126,7 @@ struct prepared_block {
     /// A*h of the next position.
     void product(Served& s, std::size_t group, const std::vector<float>& h, std::vector<double>& to) {
         of_client.encrypt(h, query);
-        s.server.blocks(group).answer(of_server, query.request, work, reply);
+        s.server.blocks(group)->answer(of_server, query.request, work, reply);
         to.resize(of_client.plan().rank());
         of_client.decrypt(reply, query, to);
     }
@@ -147,14 +147,14 @@ void check_tokens_and_blocks(Served& s, const lora::adapter& from) {
         const auto query = s.client.encrypt(g, h);
         typename Served::client_type::reply_type reply;
         s.session.apply(s.server, g, query.request, reply);
-        check_deltas(s, from, g, s.server.decode(g).layout(), s.client.deltas(g, reply, query), h);
+        check_deltas(s, from, g, s.server.plan(g).layout(), s.client.deltas(g, reply, query), h);
 
         prepared_block block(s, g);
         for (std::size_t t = 0; t < 3; ++t) {
             const auto state = random_state(d, 100 * d + t);
             std::vector<double> product;
             block.product(s, g, state, product);
-            check_deltas(s, from, g, s.server.blocks(g).layout(), s.client.deltas(g, product), state);
+            check_deltas(s, from, g, s.server.plan_of_blocks(g).layout(), s.client.deltas(g, product), state);
         }
     }
 }

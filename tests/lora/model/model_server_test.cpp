@@ -61,8 +61,8 @@ TEST_CASE("the weights that a visitor is shown are those that the server multipl
         const model_server server(from, options);
         std::vector<arith::word> used;
         for (std::size_t g = 0; g < server.layout().groups.size(); ++g) {
-            const auto& weights = lora::detail::server_internals::weights(server.decode(g));
-            const auto& plan = server.decode(g).plan();
+            const auto& weights = lora::detail::server_internals::weights(*server.decode(g));
+            const auto& plan = server.plan(g);
             used.insert(used.end(), {plan.rank(), plan.d()});
             std::vector<std::vector<lora::traced_product<small>>> products(plan.inputs());
             for (std::size_t i = 0; i < plan.inputs(); ++i) {  // 1 there makes c1 the plaintext itself
@@ -96,7 +96,7 @@ TEST_CASE("the weights that a visitor is shown are those that the server multipl
         // An entry of A that is one unit larger, of the integers of a row of norm 1.
         float& entry = from.sites[0].a.values[3];
         entry +=
-            static_cast<float>(norm(from.sites[0].a.row(0)) / server.decode(0).plan().budget().weight_norm);
+            static_cast<float>(norm(from.sites[0].a.row(0)) / server.plan(0).budget().weight_norm);
         CHECK(shown_of() != shown);
     }
 }

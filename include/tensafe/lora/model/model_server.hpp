@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -103,6 +104,27 @@ inline stacked_rows stacked(const adapter& from, const std::vector<std::size_t>&
     return result;
 }
 
+/// Stacks the rows of other matrices A as those that `group` was made of, in mode client_held_b: with the
+/// norms of those and their columns' exponents, so that nothing that is published says in what they differ.
+inline matrix stacked_alike(std::span<const matrix> a, const model_layout::group& group) {
+    matrix rows(0, group.d);
+    for (const matrix& own : a) {
+        rows.values.insert(rows.values.end(), own.values.begin(), own.values.end());
+        rows.rows += own.rows;
+    }
+    take_norms(rows);
+    if (!group.column_exponents.empty()) {
+        for (std::size_t r = 0; r < rows.rows; ++r) {
+            const std::span<float> row = rows.row(r);
+            for (std::size_t t = 0; t < row.size(); ++t) {
+                row[t] = std::ldexp(row[t], group.column_exponents[t]);
+            }
+        }
+        take_norms(rows);
+    }
+    return rows;
+}
+
 }  // namespace detail
 
 /// Checks model_options::tokens_ahead, as model_server does: 0, or tokens of a block that this set has room
@@ -124,7 +146,7 @@ void check_tokens_ahead(std::size_t tokens, bool trusts_clients) {
 /// A whole adapter, packed: one server for each input that its sites share, and with tokens_ahead one more
 /// for blocks. Rows are normalized (client_held_b) or merged with B (blind) here: give it the adapter as it
 /// was read. Keeps the packed form only, about bytes() of memory, and needs one group's matrices beside it
-/// while it packs.
+/// while it packs; or has a `source` pack groups when they are asked for.
 ///
 /// It cannot hold a secret key. Immutable and safe to share between threads, each with its own workspace; not
 /// copyable: hold it by std::shared_ptr<const model_server>. What belongs to one client is in a
@@ -143,6 +165,24 @@ class model_server {
     using decode_server = server<P, Packing, Protection>;
     using block_server = server<P, token_blocks, block_protection<Protection>>;
     using request_type = typename decode_server::request_type;
+    using plan_type = typename decode_server::plan_type;
+    using block_plan = typename block_server::plan_type;
+
+    /// Gives the servers of groups to a model that does not keep them. Thread-safe.
+    class source {
+      public:
+        virtual ~source() = default;
+        virtual std::shared_ptr<const decode_server> decode(std::size_t group) const = 0;
+        virtual std::shared_ptr<const block_server> blocks(std::size_t group) const = 0;
+    };
+
+    /// Serves what `from` gives for a layout that a model of these types made.
+    model_server(model_layout layout, std::shared_ptr<const source> from)
+        : layout_(std::move(layout)), source_(std::move(from)) {
+        for (const model_layout::group& group : layout_.groups) {
+            add_plans(group);
+        }
+    }
 
     /// Packs all sites that the options protect.
     /// @param progress  called after each group
@@ -153,19 +193,18 @@ class model_server {
                           const pack_progress& progress = {}) {
         const grouped_sites groups = grouped(from, options);
         layout_ = groups.layout;
-        decode_.reserve(layout_.groups.size());
-        blocks_.reserve(layout_.tokens_ahead > 0 ? layout_.groups.size() : 0);
         for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
             model_layout::group& group = layout_.groups[g];
             detail::naming_input("model_server", group, [&] {
                 const matrix rows = detail::stacked(from, groups.sites[g], options, group).rows;
-                group.row_norm = (options.trusts_clients ? decode_.emplace_back(rows, trusts_clients{})
-                                                         : decode_.emplace_back(rows))
-                                     .layout()
-                                     .row_norm;
+                decode_.push_back(packed(rows, options.trusts_clients));
+                group.row_norm = decode_.back()->layout().row_norm;
                 if (layout_.tokens_ahead > 0) {
-                    blocks_.emplace_back(rows, layout_.tokens_ahead, trusts_clients{});  // checked already
+                    // Checked already.
+                    blocks_.push_back(
+                        std::make_shared<const block_server>(rows, layout_.tokens_ahead, trusts_clients{}));
                 }
+                add_plans(group);
             });
             if (progress) {
                 progress(g + 1, layout_.groups.size());
@@ -176,10 +215,34 @@ class model_server {
     model_server(const model_server&) = delete;  // hundreds of megabytes: share it
     model_server& operator=(const model_server&) = delete;
 
+    /// Packs the rows of a group for hidden states alone.  @throws as server
+    static std::shared_ptr<const decode_server> packed(const matrix& rows, bool trusts_the_clients) {
+        return trusts_the_clients ? std::make_shared<const decode_server>(rows, trusts_clients{})
+                                  : std::make_shared<const decode_server>(rows);
+    }
+
     /// The bytes() of the model that these arguments make. Looks at names, shapes and scales only.
     /// @throws as the constructor, as far as it follows from these
     static std::size_t bytes_for(const adapter& from, const model_options& options = {}) {
         return bytes_of(grouped(from, options).layout);
+    }
+
+    /// Shows `take` the plan of each group, and the rows as they are packed.
+    /// @return  the layout of such a model
+    /// @throws as the constructor, as far as it looks at the rows; what take throws
+    template <class Take>
+    static model_layout visit_rows(const adapter& from, const model_options& options, Take&& take) {
+        grouped_sites groups = grouped(from, options);
+        for (std::size_t g = 0; g < groups.sites.size(); ++g) {
+            model_layout::group& group = groups.layout.groups[g];
+            detail::naming_input("model_server", group, [&] {
+                const matrix rows = detail::stacked(from, groups.sites[g], options, group).rows;
+                const plan_type plan(rows.rows, rows.columns, detail::public_row_norm(rows));
+                group.row_norm = plan.layout().row_norm;
+                take(plan, rows);
+            });
+        }
+        return std::move(groups.layout);
     }
 
     /// Shows `take` the integers that a model of these arguments multiplies single hidden states with, in
@@ -190,12 +253,7 @@ class model_server {
     /// @throws as the constructor; what take throws
     template <class Take>
     static model_layout visit_weights(const adapter& from, const model_options& options, Take&& take) {
-        grouped_sites groups = grouped(from, options);
-        for (std::size_t g = 0; g < groups.sites.size(); ++g) {
-            const matrix rows = detail::stacked(from, groups.sites[g], options, groups.layout.groups[g]).rows;
-            const typename decode_server::plan_type plan(rows.rows, rows.columns,
-                                                         detail::public_row_norm(rows));
-            groups.layout.groups[g].row_norm = plan.layout().row_norm;
+        return visit_rows(from, options, [&](const plan_type& plan, const matrix& rows) {
             const std::array<arith::word, 2> shape{rows.rows, rows.columns};
             take(std::span<const arith::word>(shape));
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
@@ -206,32 +264,43 @@ class model_server {
                     });
                 }
             }
-        }
-        return std::move(groups.layout);
+        });
     }
 
-    /// The bytes of the packed matrices.
+    /// The bytes of the packed matrices, all of them.
     std::size_t bytes() const noexcept { return bytes_of(layout_); }
 
     const model_layout& layout() const noexcept { return layout_; }
 
-    /// The server of single hidden states of a group.  @throws parameter_error if there is no such group
-    const decode_server& decode(std::size_t group) const {
+    /// The plan of single hidden states of a group.  @throws parameter_error if there is no such group
+    const plan_type& plan(std::size_t group) const {
         static_cast<void>(layout_.at(group));
-        return decode_[group];
+        return plans_[group];
     }
-    /// The server of a group's blocks.  @throws parameter_error for no such group, or no blocks
-    const block_server& blocks(std::size_t group) const {
+    /// The plan of a group's blocks.  @throws parameter_error for no such group, or no blocks
+    const block_plan& plan_of_blocks(std::size_t group) const {
         static_cast<void>(layout_.at(group));
-        require<parameter_error>(!blocks_.empty(), {"model_server: this model was packed without blocks "
-                                                    "(model_options::tokens_ahead)"});
-        return blocks_[group];
+        require<parameter_error>(!block_plans_.empty(), {"model_server: this model was packed without blocks "
+                                                         "(model_options::tokens_ahead)"});
+        return block_plans_[group];
+    }
+    /// The server of single hidden states of a group.
+    /// @throws parameter_error if there is no such group; what a source throws
+    std::shared_ptr<const decode_server> decode(std::size_t group) const {
+        static_cast<void>(plan(group));
+        return source_ ? source_->decode(group) : decode_[group];
+    }
+    /// The server of a group's blocks.
+    /// @throws parameter_error for no such group, or no blocks; what a source throws
+    std::shared_ptr<const block_server> blocks(std::size_t group) const {
+        static_cast<void>(plan_of_blocks(group));
+        return source_ ? source_->blocks(group) : blocks_[group];
     }
 
     /// The encryptions of zero that one generated token takes, over all groups; none for bare replies.
-    std::size_t zeros_per_token() const noexcept { return zeros_of(decode_); }
+    std::size_t zeros_per_token() const noexcept { return zeros_of(plans_); }
     /// The encryptions of zero that one block of each group takes; none without blocks.
-    std::size_t zeros_per_block() const noexcept { return zeros_of(blocks_); }
+    std::size_t zeros_per_block() const noexcept { return zeros_of(block_plans_); }
 
   private:
     using decode_layout = typename decode_server::layout_type;
@@ -247,13 +316,22 @@ class model_server {
         return groups;
     }
 
-    template <class Servers>
-    static std::size_t zeros_of(const Servers& servers) noexcept {
+    template <class Plans>
+    static std::size_t zeros_of(const Plans& plans) noexcept {
         std::size_t sum = 0;
-        for (const auto& s : servers) {
-            sum += Protection::protects ? s.plan().outputs() : 0;
+        for (const auto& plan : plans) {
+            sum += Protection::protects ? plan.outputs() : 0;
         }
         return sum;
+    }
+
+    void add_plans(const model_layout::group& group) {
+        const std::size_t rows = group.rows(layout_.mode);
+        plans_.emplace_back(rows, group.d, group.row_norm);
+        if (layout_.tokens_ahead > 0) {
+            block_plans_.emplace_back(
+                block_layout::of(rows, group.d, group.row_norm, layout_.tokens_ahead));
+        }
     }
 
     static std::size_t bytes_of(const model_layout& layout) noexcept {
@@ -269,8 +347,11 @@ class model_server {
     }
 
     model_layout layout_;
-    std::vector<decode_server> decode_;
-    std::vector<block_server> blocks_;
+    std::vector<plan_type> plans_;
+    std::vector<block_plan> block_plans_;
+    std::shared_ptr<const source> source_;  ///< null: they are kept here
+    std::vector<std::shared_ptr<const decode_server>> decode_;
+    std::vector<std::shared_ptr<const block_server>> blocks_;
 };
 
 }  // namespace tensafe::lora

@@ -88,11 +88,11 @@ class server_zeros {
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, workspace& work, reply<P, Packing, Protection>& to) {
         detail::naming_input("server_zeros::apply", model.layout().at(group), [&] {
-            const auto& s = model.decode(group);
+            const auto s = model.decode(group);
             if constexpr (Protection::protects) {
-                s.apply(where, from, zeros(s.plan().subring_log_n()), work, to);
+                s->apply(where, from, zeros(s->plan().subring_log_n()), work, to);
             } else {
-                s.apply(where, from, work, to);
+                s->apply(where, from, work, to);
             }
         });
     }
@@ -104,8 +104,8 @@ class server_zeros {
                  const block_request& from, block_workspace<P>& work, server_block<P>& block,
                  block_reply& to) {
         detail::naming_input("server_zeros::prepare", model.layout().at(group), [&] {
-            const auto& s = model.blocks(group);
-            s.prepare(where, from, zeros(s.plan().subring_log_n()), work, block, to);
+            const auto s = model.blocks(group);
+            s->prepare(where, from, zeros(s->plan().subring_log_n()), work, block, to);
         });
     }
 
@@ -123,7 +123,7 @@ class server_zeros {
     static void apply(const Where& where, const model_server<P, Packing, Protection>& model,
                       std::size_t group, std::span<const task<Packing, Protection>> tasks, workspace& work) {
         using server_type = server<P, Packing, Protection>;
-        const server_type& s = model.decode(group);
+        const std::shared_ptr<const server_type> s = model.decode(group);
         std::vector<typename server_type::task> of_server;
         of_server.reserve(tasks.size());
         for (std::size_t t = 0; t < tasks.size(); ++t) {
@@ -131,11 +131,11 @@ class server_zeros {
                                      {"server_zeros::apply: task ", t, " has no session (of)"});
             of_server.push_back(
                 {tasks[t].from,
-                 Protection::protects ? &tasks[t].of->zeros(s.plan().subring_log_n()) : nullptr,
+                 Protection::protects ? &tasks[t].of->zeros(s->plan().subring_log_n()) : nullptr,
                  tasks[t].to});
         }
         detail::naming_input("server_zeros::apply", model.layout().at(group),
-                             [&] { s.apply(where, of_server, work); });
+                             [&] { s->apply(where, of_server, work); });
     }
 
     /// Makes encryptions of zero until those for `tokens` generated tokens, and `blocks` blocks, of this
@@ -200,9 +200,9 @@ class server_zeros {
                 sum += times * plan.outputs();
             };
             for (std::size_t g = 0; g < model.layout().groups.size(); ++g) {
-                add(model.decode(g).plan(), tokens);
+                add(model.plan(g), tokens);
                 if (blocks > 0) {
-                    add(model.blocks(g).plan(), blocks);
+                    add(model.plan_of_blocks(g), blocks);
                 }
             }
         }

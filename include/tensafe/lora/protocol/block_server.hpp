@@ -219,6 +219,12 @@ class server<P, token_blocks, Protection> {
     ///         have under one encryption of zero: most_targets
     server(const matrix& a, std::size_t tokens) : server(a, tokens, most_targets<P, Protection>) {}
     server(const matrix& a, std::size_t tokens, trusts_clients) : server(a, tokens, P::degree) {}
+    /// @param number  names A and tokens among all servers of this process: one that was packed again of the
+    ///                same answers the blocks of the one before
+    server(const matrix& a, std::size_t tokens, trusts_clients trusted, std::uint64_t number)
+        : server(a, tokens, trusted) {
+        number_ = number;
+    }
     server(const matrix& a, std::size_t tokens, const ckks::secret_key<P>&) = delete;
 
     const plan_type& plan() const noexcept { return plan_; }

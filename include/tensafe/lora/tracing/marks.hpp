@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -94,14 +95,14 @@ class marks {
     /// @throws shape_error, and encoding_error for an entry that is not finite, before or with its mark
     adapter added_to(marked_matrix which, adapter to) const {
         for (adapter_site& site : to.sites) {
-            add(site, which, which == marked_matrix::b ? site.b : site.a);
+            add_to(site, which);
         }
         return to;
     }
-
-  private:
-    void add(const adapter_site& site, marked_matrix which, matrix& to) const {
+    /// Adds them to a matrix of one site.  @throws as added_to
+    void add_to(adapter_site& site, marked_matrix which) const {
         const bool of_b = which == marked_matrix::b;
+        matrix& to = of_b ? site.b : site.a;
         to.check(text_of({"marks: ", of_b ? "B" : "A", " of site ", in_quotes(site.name)}));
         detail::check_entries("marks", site);
         // Squares of floats, and steps times marks, are exact: a fused product changes no bit.
@@ -130,6 +131,19 @@ class marks {
         detail::check_entries("marks, in a sum that passes float", site);
     }
 
+    /// Returns a number that tells these marks, with whatever is added, from others. It says nothing of them.
+    std::uint64_t number(std::span<const std::uint64_t> with = {}) const {
+        random::input_hash hash(tenant_);
+        hash.add(std::span(&strength_, 1));
+        hash.add(with);
+        random::seed result = hash.result();
+        const memory::wipe_guard guard(result);
+        std::uint64_t number = 0;
+        std::memcpy(&number, result.bytes.data(), sizeof number);
+        return number;
+    }
+
+  private:
     random::seed tenant_;
     double strength_;
 };

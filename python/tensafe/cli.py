@@ -14,7 +14,6 @@ import tensafe
 
 from . import _core
 from .link import SITES, estimate_link, shapes_of
-from .trace import TESTS
 
 
 def main(arguments=None):
@@ -80,7 +79,8 @@ def main(arguments=None):
     chat.set_defaults(run=_chat)
 
     trace = commands.add_parser("trace", help="whose copy of an adapter a leak is, by the marks that tenants have")
-    trace.add_argument("leak", type=pathlib.Path, help="PEFT directory, or safetensors of merged weights, with --base")
+    trace.add_argument("leak", type=pathlib.Path, nargs="?",
+                       help="PEFT directory, or safetensors of merged weights, with --base; or --gradients")
     for name, metavar, what in [
             ("adapter", "DIR", "PEFT directory of the owner's"), ("name", "NAME", "of the adapter on the server"),
             ("mark-key", "FILE", "as tensafe-server has it"),
@@ -88,7 +88,8 @@ def main(arguments=None):
         trace.add_argument(f"--{name}", required=True, metavar=metavar, help=what)
     for name, metavar, what in [
             ("base", "DIR", "weights of the base model: safetensors"), ("states", "FILE", "safetensors of hidden states "
-             "by site, of texts like yours"), ("commitment", "HEX", "to the mark key"), ("plot", "FILE", "picture of z")]:
+             "by site, of texts like yours"), ("gradients", "FILE", "safetensors of tensafe.torch.gradients, of texts of a "
+             "suspected model, in place of a leak"), ("commitment", "HEX", "to the mark key"), ("plot", "FILE", "picture of z")]:
         trace.add_argument(f"--{name}", metavar=metavar, help=what)
     trace.set_defaults(run=_trace)
 
@@ -221,12 +222,13 @@ def _tenants(file):
 
 def _trace(options):
     found = tensafe.trace(options.leak, options.adapter, options.mark_key, _tenants(options.tenants),
-                          name=options.name, base=options.base, states=options.states, commitment=options.commitment,
-                          progress=_progress)
+                          name=options.name, base=options.base, states=options.states, gradients=options.gradients,
+                          commitment=options.commitment, progress=_progress)
+    tests = list(found.tenants[0].z)
     print(found)
-    print("\ntenant" + " " * 18 + "".join(f"{test:>9}" for test in TESTS))
+    print("\ntenant" + " " * 18 + "".join(f"{test:>9}" for test in tests))
     for each in found.tenants[:max(10, len(found.named))]:
-        print(f"{each.name[:23]:<24}" + "".join(f"{each.z[test]:9.1f}" for test in TESTS))
+        print(f"{each.name[:23]:<24}" + "".join(f"{each.z[test]:9.1f}" for test in tests))
     if options.plot:
         try:
             import matplotlib
@@ -234,7 +236,7 @@ def _trace(options):
             raise tensafe.UnsupportedError(f"--plot: {e}: pip install matplotlib") from e
         matplotlib.use("Agg")
         from matplotlib import pyplot
-        for test in TESTS:
+        for test in tests:
             pyplot.plot([each.z[test] for each in found.tenants], ".", label=test)
         for limit in (found.threshold, -found.threshold):
             pyplot.axhline(limit, color="grey", linewidth=1)

@@ -354,6 +354,43 @@ def attach(model: torch.nn.Module, adapter: "Adapter | Session", *, partial: boo
     return Attachment(adapter, ours, model, invocation)
 
 
+def gradients(model: torch.nn.Module, adapter: Adapter, texts: "Iterable[tuple[Iterable[int], Iterable[int]]]") -> dict:
+    """Returns the slopes of texts' log likelihood for `tensafe.trace`, under PEFT's names: float32, on the CPU.
+
+    model: the base model, without the adapter, which is called with input_ids [1, tokens] and returns logits. adapter:
+    the owner's, without marks. texts: tokens of a prompt, at least one, and of the answer to it, of which alone the
+    likelihood counts. Answers that were drawn at temperature 1 say most.
+    Raises ParameterError for an empty prompt or answer, or none; as `attach` for sites that the model does not have.
+    """
+    places = _places("gradients", model, {name: (site.d_in, site.d_out) for name, site in adapter.items()}, False)
+    factors, hooks, sums = {}, [], None
+    for name, (*_, layer) in places.items():
+        a, b = factors[name] = [torch.tensor(x, device=layer.weight.device, requires_grad=True)
+                                for x in (adapter[name].a, adapter[name].b)]
+        hooks.append(layer.register_forward_hook(
+            lambda _, inputs, output, a=a, b=b, scale=adapter[name].scale:
+            output + (scale * (inputs[0].to(a.dtype) @ a.T) @ b.T).to(output.dtype)))
+    try:
+        with torch.enable_grad():
+            for prompt, answer in texts:
+                prompt, answer = list(prompt), list(answer)
+                if not prompt or not answer:
+                    raise ParameterError(f"gradients: got {len(prompt)} tokens of a prompt and {len(answer)} of its answer, "
+                                         "expected at least one of each")
+                ids = torch.tensor([prompt + answer], device=next(model.parameters()).device)
+                logits = model(input_ids=ids).logits[0, len(prompt) - 1:-1]
+                likelihood = torch.log_softmax(logits.float(), -1).gather(1, ids[0, len(prompt):, None]).sum()
+                slopes = torch.autograd.grad(likelihood, [each for pair in factors.values() for each in pair])
+                sums = slopes if sums is None else [x + y for x, y in zip(sums, slopes)]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if sums is None:
+        raise ParameterError("gradients: got no texts, expected at least one")
+    names = [f"base_model.model.{name}.lora_{matrix}.weight" for name in factors for matrix in "AB"]
+    return {name: slope.cpu().numpy() for name, slope in zip(names, sums)}
+
+
 _BLOCK = 38  # tokens, as tensafe-server has them by default
 _READ_WEIGHTS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)  # and may not call the layers
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # parts that they put into paths

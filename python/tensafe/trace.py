@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import re
+import statistics
 from typing import Callable, Iterable, List, Mapping, Optional, Union
 
 import numpy as np
@@ -22,12 +23,15 @@ _Path = Union[str, "os.PathLike[str]"]
 TESTS_OF_B = ("B span", "B left", "B fit")
 TESTS = (*TESTS_OF_B, "A plain", "A fit", "A white", "A rows", "A flat")
 MISTAKE = 1e-9  # the probability that anybody is named who took no part
-FIRST, SHARE = 1000, 10  # of more tenants, those go on whose marks look best in a tenth of the sites
+TESTS_OF_TEXT = ("B text", "A text")
+FIRST = 1000  # so many tenants at least are compared in all entries
+WORK = 2e11  # entries times tenants of the first pass: some minutes on two cores
+FEWER, MORE = 16, 8  # the next pass has a 16th of the tenants and 8 times the entries
 
 
 @dataclasses.dataclass(frozen=True)
 class Suspect:
-    """A tenant. z: for each of TESTS, how many deviations of chance the leak is on the side of the tenant's marks."""
+    """A tenant. z: for each test, how many deviations of chance the leak is on the side of the tenant's marks."""
 
     name: str
     z: Mapping[str, float]
@@ -44,15 +48,15 @@ class Trace:
     """What `trace` found; as text, a report.
 
     tenants: the most suspicious first, of so many (tested) at most FIRST. threshold: the |z| that names a tenant.
-    along: the share of the leak's change that lies along the adapter's own A and B; chance: that of any change of
-    weights. notes: what was compared, in sentences.
+    along: the share of the leak's change that lies along the adapter's own A and B, of texts None; chance: that of any
+    change of weights. notes: what was compared, in sentences.
     """
 
     tenants: List[Suspect]
     tested: int
     threshold: float
-    along: float
-    chance: float
+    along: Optional[float]
+    chance: Optional[float]
     notes: List[str]
 
     @property
@@ -63,9 +67,10 @@ class Trace:
     def __str__(self) -> str:
         said = [f"{each.name}: z = {each.z[each.test]:.1f} by {each.test}" for each in self.tenants]
         return "\n".join([
-            *self.notes, f"Of what it changes in the base model, {self.along:.2%} lies along the adapter's own A and B; "
-            f"chance puts {self.chance:.2%} there"
-            + (": it is hardly a copy of this adapter." if self.along < 10 * self.chance and not self.named else "."),
+            *self.notes, *([] if self.along is None else [
+                f"Of what it changes in the base model, {self.along:.2%} lies along the adapter's own A and B; "
+                f"chance puts {self.chance:.2%} there"
+                + (": it is hardly a copy of this adapter." if self.along < 10 * self.chance and not self.named else ".")]),
             *(f"It has the marks of {text}." for text in said[:len(self.named)]),
             *([] if self.named else [f"It names nobody; nearest is {said[0]}."]),
             f"A tenant is named from |z| = {self.threshold:.2f} on. That anybody of {self.tested:,} passes it without a "
@@ -75,23 +80,39 @@ class Trace:
             if self.named else "This clears nobody: noise, few sites, and training on answers in words hide marks."])
 
 
-def threshold(tenants: int) -> float:
+def threshold(tenants: int, tests: int = len(TESTS)) -> float:
     """Returns the |z| that any of so many tenants, who took no part, passes with probability MISTAKE at most."""
-    return math.sqrt(2.0064 * math.log(2 * tenants * len(TESTS) / MISTAKE))
+    return math.sqrt(2.0064 * math.log(2 * tenants * tests / MISTAKE))
 
 
-def trace(leak: "Adapter | _Path", adapter: "Adapter | _Path", key: "bytes | _Path", tenants: Iterable[str], *, name: str,
+def seen_from(share: float, kept: float, tests: int = len(TESTS)) -> float:
+    """Returns the |z| in all entries from which on a pass over this share of them misses a tenant once in 100 times.
+
+    kept: the share of tenants that go on. An innocent is among them by the largest of so many normal numbers. The
+    entries of a pass say no less than others, so that the tenant has sqrt(share) of z there, with deviation 1.
+    """
+    normal = statistics.NormalDist()
+    return (normal.inv_cdf(1 - kept / (2 * tests)) + normal.inv_cdf(0.99)) / math.sqrt(share)
+
+
+def trace(leak: "Adapter | _Path | None", adapter: "Adapter | _Path", key: "bytes | _Path", tenants: Iterable[str], *, name: str,
           base: Optional[_Path] = None, states: "Optional[Mapping[str, np.ndarray] | _Path]" = None,
-          commitment: Optional[str] = None, progress: Callable[[int, int], object] = lambda done, total: None) -> Trace:
+          gradients: "Optional[Mapping[str, np.ndarray] | _Path]" = None, commitment: Optional[str] = None,
+          progress: Callable[[int, int], object] = lambda done, total: None) -> Trace:
     """Tells whose copy of an adapter a leak is (docs/service.md, "Whose copy it is").
 
     leak: an adapter, its PEFT directory, or merged weights: a safetensors file or a folder of them; then `base` has
-    those of the base model. adapter: the owner's, without marks. name: what clients call it.
+    those of the base model; or None, with gradients. adapter: the owner's, without marks. name: what clients call it.
     key: the file of the mark key, or its 32 bytes. commitment: what was published of it, 64 digits.
     tenants: their names, each once; of a client without one, "key " and its 64 digits.
     states: hidden states by site or by the input that sites share, [tokens, d_in], from texts of the owner's, or a
     safetensors file of them. With them noise hides less where hidden states vary little.
-    progress: is called with the numbers of sites that are done, and of all.
+    gradients: in place of a leak, of the log likelihood that the owner's own model with the adapter gives to answers of
+        the suspected one, with respect to A and B, under PEFT's names, as `tensafe.torch.gradients` computes them; or
+        a safetensors file. The answers must be nobody's choice who knows marks.
+    progress: is called with the numbers of sites that are done, and of all, over all passes.
+    Where tenants times entries pass WORK, passes over more and more entries keep fewer and fewer tenants; the notes say
+    which, and which z may be missed. First come the sites where the leak is nearest to the adapter.
     Raises ParameterError for a leak that has no site of the adapter or changes nothing, repeated tenants, and another
     key than the one committed to; ShapeError for a leak of another base model; FileError, FormatError, EncodingError.
     """
@@ -101,27 +122,56 @@ def trace(leak: "Adapter | _Path", adapter: "Adapter | _Path", key: "bytes | _Pa
         raise ParameterError(f"trace: got {len(tenants)} tenants with {len(set(tenants))} names, expected each once")
     key, ours = _key_of(key, commitment)
     seeds = [mark_seed(key, name, tenant) for tenant in tenants]
-    changes = _changes(leak, own, base)
+    if (leak is None) == (gradients is None):
+        raise ParameterError(f"trace: got {'neither a leak nor' if leak is None else 'a leak and'} gradients, expected one")
+    if gradients is None:
+        tests, changes = TESTS, _changes(leak, own, base)
+        axes = _axes_of(states if isinstance(states, Mapping) else Tensors(states) if states else {})
+    else:
+        tests, changes = TESTS_OF_TEXT, _gradients(gradients)
     sites = [site for site in own.values() if site.name in changes]
     if not sites:
         raise ParameterError(f"trace: got a leak without any of the adapter's sites, as {next(iter(own))!r}; it has "
                              + (", ".join(map(repr, list(changes)[:2])) or "none that the base has too"))
-    axes = _axes_of(states if isinstance(states, Mapping) else Tensors(states) if states else {})
-    first = sites[SHARE // 2::SHARE] if len(tenants) > FIRST else []
-    kept = list(range(len(tenants)))
-    if first:
-        z, *_ = _scores(first, changes, axes, seeds, lambda done: progress(done, len(first) + len(sites)))
-        kept = np.argsort(-np.abs(z).max(axis=1))[:FIRST].tolist()
-    z, along, chance, known = _scores(sites, changes, axes, [seeds[k] for k in kept],
-                                      lambda done: progress(len(first) + done, len(first) + len(sites)))
-    limit = threshold(len(tenants))
-    found = [Suspect(tenants[k], dict(zip(TESTS, row)), max(map(abs, row)) > limit) for k, row in zip(kept, z.tolist())]
-    notes = [f"The leak has {len(sites)} of the adapter's {len(own)} sites; of {known} hidden states are known.",
+
+    def of(site):
+        return (_statistics(site, changes[site.name](), axes(site)) if gradients is None else
+                (*changes[site.name](site), 0, 0))
+
+    whole = np.array([[site.b.size, site.a.size] for site in sites])
+    share = WORK / (len(tenants) * whole.sum())
+    kept, passes, done = np.arange(len(tenants)), [], 0
+    shares = [] if len(tenants) <= FIRST or share >= 1 else [share]
+    while shares and len(tenants) / FEWER**len(shares) > FIRST and shares[-1] * MORE < 1:
+        shares.append(shares[-1] * MORE)
+    total = len(sites) * (len(shares) + 1 + bool(shares))
+
+    def step():
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    worth = _worth(sites, of, gradients is not None, step) if shares else None
+    for share in shares:
+        z = _scores(sites, of, _most_telling(whole, worth, share), len(tests), [seeds[k] for k in kept], step)[0]
+        count = max(FIRST, len(kept) // FEWER)
+        kept = kept[np.argsort(-np.abs(z).max(axis=1))[:count]]
+        passes.append((share, count))
+    z, along, chance = _scores(sites, of, whole, len(tests), [seeds[k] for k in kept], step)
+    limit = threshold(len(tenants), len(tests))
+    best = np.argsort(-np.abs(z).max(axis=1))[:FIRST].tolist()
+    found = [Suspect(tenants[kept[k]], dict(zip(tests, z[k].tolist())), bool(np.abs(z[k]).max() > limit)) for k in best]
+    notes = [f"The leak has {len(sites)} of the adapter's {len(own)} sites" + (
+                 f"; of {sum(axes.knows(site) for site in sites)} hidden states are known." if gradients is None else
+                 ", as gradients of texts."),
              f"The mark key has the commitment {ours}. To others it proves something if that was published "
              "before the first client came."]
-    if first:
-        notes.append(f"{FIRST} of {len(tenants)} tenants, of the largest z in {len(first)} sites, were compared in all.")
-    return Trace(sorted(found, key=lambda each: -abs(each.z[each.test])), len(tenants), limit, along, chance, notes)
+    if passes:
+        least = max(seen_from(share, count / len(tenants), len(tests)) for share, count in passes)
+        notes.append(f"Of {len(tenants)} tenants " + ", ".join(f"{count} went on after {share:.2%} of the entries"
+                                                               for share, count in passes)
+                     + f". Who has a z of {least:.0f} in all entries was missed with probability 1 %; of less, more often.")
+    return Trace(found, len(tenants), limit, along, chance, notes)
 
 
 def mark_seed(key, adapter, tenant):
@@ -189,10 +239,37 @@ def _axes_of(states):
         kept = values > 1e-10 * values[-1]
         return vectors[:, kept], np.sqrt(values[kept])
 
+    def known(site):
+        return next((each for each in (site.name, _core.shared_input(site.name)) if each in states), None)
+
     def of(site):
-        name = next((each for each in (site.name, _core.shared_input(site.name)) if each in states), None)
-        return name and axes(name, site.d_in)
+        return known(site) and axes(known(site), site.d_in)
+    of.knows = lambda site: known(site) is not None
     return of
+
+
+def _gradients(given):
+    """Maps sites to functions that return the statistics of B and A: the slopes of the log likelihood along marks."""
+    given, names = given if isinstance(given, Mapping) else Tensors(given), {}
+    for name in given:
+        if found := re.fullmatch(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.\w+)?\.weight", name):
+            names.setdefault(found[1], {})[found[2]] = name
+
+    def of(site):
+        result = []
+        for matrix, own, axis in (("B", site.b, 0), ("A", site.a, 1)):
+            name = names[site.name].get(matrix)
+            if name is None:
+                raise ParameterError(f"gradients: site {site.name!r}: got none of {matrix}, expected one of A and of B")
+            slope = np.asarray(given[name], np.float64)
+            if slope.shape != own.shape:
+                raise ShapeError(f"gradients: {name!r}: got {list(slope.shape)}, expected {list(own.shape)}")
+            if not np.isfinite(slope).all():
+                raise EncodingError(f"gradients: {name!r}: got an entry that is no finite number, expected numbers")
+            size = np.sqrt(np.square(own, dtype=np.float64).mean(axis, keepdims=True))
+            result.append((slope * size).astype(np.float32).reshape(1, -1))
+        return result
+    return dict.fromkeys(names, of)
 
 
 def _times(factors, m):
@@ -254,24 +331,57 @@ def _whitened(r, axes):
     return (along * _inverse((along * along).mean(axis=0))) @ axes.T + left
 
 
-def _scores(sites, changes, axes, seeds, progress):
-    """Returns z [tenants, tests], the shares of D along B and A, its own and chance's, and how many sites have states."""
+def _worth(sites, of, text, step):
+    """Returns how much an entry of each site's B and A says, [sites, 2], next to those of others.
+
+    Where a leak's B or A is near the owner's, marks stand out; of texts, where the log likelihood has large slopes.
+    """
+    result = np.zeros((len(sites), 2))
+    for k, site in enumerate(sites):
+        sizes = np.array([np.square(tests[0], dtype=np.float64).mean() for tests in of(site)[:2]])
+        result[k] = sizes if text else _inverse(sizes)
+        step()
+    return result
+
+
+def _most_telling(whole, worth, share):
+    """Returns how many entries of each site's B and A make up this share of all: those that say most first."""
+    counts = np.zeros_like(whole)
+    for matrix in range(2):
+        left = math.ceil(share * whole[:, matrix].sum())
+        for k in np.argsort(-worth[:, matrix], kind="stable"):
+            counts[k, matrix] = min(left, whole[k, matrix])
+            left -= counts[k, matrix]
+    return counts
+
+
+def _scores(sites, of, counts, tests, seeds, step):
+    """Returns z [tenants, tests], and the shares of D along B and A: its own and chance's, None of texts.
+
+    counts: how many entries of each site's B and A are compared.
+    """
     threads = min(os.cpu_count() or 1, len(seeds))
     pieces = max(threads, len(seeds) // 4096)  # Ctrl-C waits for one
     cuts = [len(seeds) * k // pieces for k in range(pieces + 1)]
     parts = [b"".join(seeds[i:j]) for i, j in zip(cuts, cuts[1:])]
-    sums, squares, shares, known = np.zeros((len(seeds), len(TESTS))), np.zeros(len(TESTS)), np.zeros(3), 0
+    sums, squares, shares = np.zeros((len(seeds), tests)), np.zeros(tests), np.zeros(3)
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        for done, site in enumerate(sites, 1):
-            of_inputs = axes(site)
-            *both, along, energy = _statistics(site, changes[site.name](), of_inputs)
-            known += of_inputs is not None
+        for site, taken in zip(sites, counts):
+            *both, along, energy = of(site) if taken.any() else (0, 0)
             shares += along, energy * site.rank**2 / (site.d_in * site.d_out), energy
-            for of_a, (tests, place) in enumerate(zip(both, np.split(np.arange(len(TESTS)), [len(TESTS_OF_B)]))):
-                score = functools.partial(_core.scores, site=site.name, of_a=bool(of_a), statistics=tests)
-                sums[:, place] += np.concatenate(list(pool.map(score, parts)))
-                squares[place] += np.square(tests, dtype=np.float64).sum(axis=1)
-            progress(done)
+            first = 0
+            for of_a, (values, count) in enumerate(zip(both, taken)):
+                place, first = slice(first, first + len(values)), first + len(values)
+                if count:
+                    values = np.ascontiguousarray(values[:, :count])
+                    score = functools.partial(_core.scores, site=site.name, of_a=bool(of_a), statistics=values)
+                    sums[:, place] += np.concatenate(list(pool.map(score, parts)))
+                    squares[place] += np.square(values, dtype=np.float64).sum(axis=1)
+            step()
+    if tests == len(TESTS_OF_TEXT):
+        if not squares.any():
+            raise ParameterError("gradients: got zeros alone, expected the slopes of a text's log likelihood")
+        return sums * _inverse(np.sqrt(squares)), None, None
     if not shares[2]:
         raise ParameterError("leak: got the base model itself, expected a change of it")
-    return sums * _inverse(np.sqrt(squares)), *(shares[:2] / shares[2]).tolist(), known
+    return sums * _inverse(np.sqrt(squares)), *(shares[:2] / shares[2]).tolist()

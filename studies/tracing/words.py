@@ -1,11 +1,12 @@
 """How many characters name a tenant whose adapter wrote them, and what of the adapter's gain leaks keep: README.md.
 
-    python studies/tracing/words.py [--characters 32640]
+    python studies/tracing/words.py [--texts 128]
 """
 
 import argparse
 import importlib.util
 import pathlib
+import tempfile
 
 import numpy as np
 import torch
@@ -55,3 +56,63 @@ def written(model, adapter, texts):
         tokens = model.generate(torch.zeros(texts, 1, dtype=torch.long), attention_mask=torch.ones(texts, 1),
                                 do_sample=True, top_k=0, max_new_tokens=WINDOW - 1)
     return [(row[:1], row[1:]) for row in tokens.tolist()]
+
+
+def bits(model, adapter, texts):
+    """What a character of the answers takes on the average. adapter: or a file of merged weights."""
+    if not isinstance(adapter, tensafe.Adapter):
+        own = Tensors(adapter)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        model.load_state_dict({**before, **{name: torch.from_numpy(own[name]) for name in own}})
+        try:
+            return bits(model, NOTHING, texts)
+        finally:
+            model.load_state_dict(before)
+    with merged(model, adapter), torch.no_grad():
+        ids = torch.tensor([prompt + answer for prompt, answer in texts])
+        logits = torch.cat([model(input_ids=part).logits[:, :-1].double() for part in ids.split(16)])
+        return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())) / np.log(2)
+
+
+NOTHING = tensafe.Adapter(tensafe.Site("model.layers.0.self_attn.q_proj", np.zeros((1, WINDOW)), np.zeros((WINDOW, 1))))
+
+
+def study(texts):
+    spec = importlib.util.spec_from_file_location("leaks", HERE / "leaks.py")
+    leaks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(leaks)
+    own, model = tensafe.load_peft(DATA / "adapter"), tiny()
+    torch.manual_seed(1)
+    judges = written(model, own, 256)
+    without, best = bits(model, NOTHING, judges), bits(model, own, judges)
+    print(f"{without:.4f} bits a character without the adapter, {best:.4f} with it")
+
+    def kept(leak):
+        return (without - bits(model, leak, judges)) / (without - best)
+
+    for strength in (2**-5, 2**-3):
+        every = [kept(leaks.marked(own, f"tenant{k}", strength)) for k in range(16)]
+        print(f"marks of {strength}: {np.mean(every):.4%} kept, s.d. {np.std(every):.4%}", flush=True)
+    leak = leaks.marked(own, "tenant0", 2**-3)
+    said = written(model, leak, texts)
+    innocents = [f"other{k}" for k in range(999)]
+    for count in sorted({texts // 8, texts // 4, texts // 2, texts}):
+        found = tensafe.trace(None, own, leaks.KEY, ["tenant0", *innocents], name=leaks.NAME,
+                              gradients=tensafe.torch.gradients(model, own, said[:count]))
+        z = {each.name: each.z for each in found.tenants}
+        rest = max(abs(x) for name in innocents for x in z[name].values())
+        print(f"{count * (WINDOW - 1)} characters:", {test: round(x, 1) for test, x in z["tenant0"].items()},
+              f"others {rest:.1f}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        base = dict(Tensors(DATA / "base.safetensors"))
+        weights = {**base, **{f"{s.name}.weight": base[f"{s.name}.weight"] + s.scale * s.b @ s.a for s in own.values()}}
+        known = {name: h.reshape(-1, h.shape[-1]) for name, h in leaks.written(weights, 8).items()}
+        copies = [leaks.marked(own, f"tenant{k}") for k in range(16)]
+        for what, leak in leaks.leaks_of(copies, base, known, leaks.written(weights, 1), pathlib.Path(folder)).items():
+            print(f"| {what} | {kept(leak):.1%} |", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=int, default=128, help="of 255 characters")
+    study(parser.parse_args().texts)

@@ -267,10 +267,17 @@ def slopes(owners):
             for s in owners.values() for x, axis in (("b", 0), ("a", 1))}
 
 
-def test_slopes_of_a_text_name_the_tenant(owners, slopes, passes, tmp_path, capsys):
+def test_slopes_of_a_text_name_the_tenant(owners, slopes, passes, tmp_path):
     found = tensafe.trace(None, owners, marks.KEY, GUILTY + OTHERS, name=NAME, gradients=slopes)
     assert found.named == [GUILTY[2]] and found.threshold == threshold(404, 2) < threshold(404)
     assert min(found.tenants[0].z.values()) > 15 and [*found.tenants[0].z] == ["B text", "A text"] and found.along is None
+    marks_of = {s.name: s for s in marked(owners, GUILTY[2], 1).values()}
+    for x, axis in (("b", 0), ("a", 1)):
+        each = [(slopes[f"base_model.model.{s.name}.lora_{x.upper()}.weight"], getattr(s, x), getattr(marks_of[s.name], x))
+                for s in owners.values()]
+        z = (sum(np.vdot(slope, mine - own) for slope, own, mine in each)
+             / np.sqrt(sum(np.square(slope * rms(own, axis)).sum() for slope, own, _ in each)))
+        assert found.tenants[0].z[f"{x.upper()} text"] == pytest.approx(z, rel=1e-3)
     file = save(tmp_path / "slopes.safetensors", slopes)
     assert tensafe.trace(None, owners, marks.KEY, GUILTY + OTHERS, name=NAME, gradients=file).named == [GUILTY[2]]
     assert tensafe.trace(None, owners, marks.KEY, GUILTY + passes, name=NAME, gradients=file).named == [GUILTY[2]]

@@ -51,6 +51,8 @@ struct limits {
     /// For blocks that are not used up, and replies kept to be sent again, of all sessions; a sixteenth of it
     /// for those of one address.
     std::size_t block_bytes = std::size_t{256} << 20;
+    /// Of packed A's with a tenant's marks each, where there is a key of marks; 0: marks are in B alone.
+    std::size_t mark_bytes = 0;
     std::size_t block_bytes_of_address() const noexcept { return block_bytes / 16; }
     /// Of replies that are sent again, to one address; in a minute as much again.
     std::size_t repeated_bytes = std::size_t{64} << 20;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control_message.hpp"
@@ -29,6 +30,7 @@ struct service_figures {
     bool draining = false;
     std::uint64_t lines_lost = 0;  ///< of the log
     std::vector<adapter> adapters{};
+    std::pair<std::size_t, std::uint64_t> marked{};  ///< as model_store::marked
 };
 
 /// Counters of the service beside those of the meter. Thread-safe.

@@ -7,6 +7,7 @@
 #include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/lora/tracing/marked_models.hpp>
 #include <tensafe/lora/tracing/marks.hpp>
 #include <tensafe/session/server_session.hpp>
 #include <tensafe/wire/held_adapter.hpp>
@@ -90,12 +91,21 @@ std::string hash_of_a(const lora::adapter& of) {
 
 class one_version final : public served_model {
   public:
+    using marked_type = lora::marked_models<params, packing, protection>;
+
+    /// What all clients are served by, or, with marks in A, each tenant by its own.
+    struct packed_a {
+        std::shared_ptr<const model_type> plain;
+        std::optional<marked_type> marked;
+        const model_type& plans() const noexcept { return marked ? marked->plans() : *plain; }
+        std::size_t bytes() const noexcept { return marked ? marked->bytes() : plain->bytes(); }
+    };
+
     /// @param held_part  of lora::client_part
     /// @param marks      null: all clients hold it itself
-    one_version(adapter_facts known, std::unique_ptr<const model_type> packed, lora::adapter held_part,
-                marking_key marks)
+    one_version(adapter_facts known, packed_a packed, lora::adapter held_part, marking_key marks)
         : served_model(std::move(known),
-                       wire::write_model_layout<params, packing, protection>(packed->layout())),
+                       wire::write_model_layout<params, packing, protection>(packed.plans().layout())),
           packed_(std::move(packed)),
           marks_(std::move(marks)) {
         if (marks_) {
@@ -103,19 +113,22 @@ class one_version final : public served_model {
         } else {
             held_.emplace(carried_message::kind::held_adapter, written(held_part));
         }
-        bytes = packed_->bytes();
+        bytes = packed_.bytes();
         for (std::size_t group = 0; group < groups.size(); ++group) {
-            const auto& plan = packed_->plan(group);
+            const auto& plan = plans().plan(group);
             largest_request = std::max(
                 largest_request, lora::message_overhead_bytes + tensafe::random::seed_bytes +
                                      plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
-            if (packed_->layout().tokens_ahead > 0) {
+            if (plans().layout().tokens_ahead > 0) {
                 using protocol = tensafe::session::lora_protocol<params, packing, protection>;
-                bytes_of_block.push_back(protocol::bytes_of_block(*packed_, group));
+                bytes_of_block.push_back(protocol::bytes_of_block(plans(), group));
             }
         }
     }
-    const model_type& packed() const noexcept { return *packed_; }
+    const model_type& plans() const noexcept { return packed_.plans(); }
+    std::shared_ptr<const model_type> model_for(const std::string& owner) const {
+        return packed_.marked ? packed_.marked->of(marks_of(owner)) : packed_.plain;
+    }
 
     shared_message held_for(const std::string& owner, frame_form form) const override {
         if (held_) {
@@ -126,12 +139,9 @@ class one_version final : public served_model {
             return known;
         }
         lock.unlock();
-        auto seed = marks_->seed_of(name, owner);
-        const tensafe::memory::wipe_guard guard(seed);
-        const auto made =
-            opening_message(carried_message::kind::held_adapter,
-                            written(lora::marks(seed).added_to(lora::marked_matrix::b, unmarked_)))
-                .in(form);
+        const auto made = opening_message(carried_message::kind::held_adapter,
+                                          written(marks_of(owner).added_to(lora::marked_matrix::b, unmarked_)))
+                              .in(form);
         lock.lock();
         std::erase_if(sent_, [](const auto& each) { return each.second.expired(); });
         sent_[{owner, form}] = made;
@@ -140,10 +150,15 @@ class one_version final : public served_model {
 
   private:
     std::vector<std::uint8_t> written(const lora::adapter& held) const {
-        return wire::write_held_adapter(held, packed_->layout());
+        return wire::write_held_adapter(held, plans().layout());
+    }
+    lora::marks marks_of(const std::string& owner) const {
+        auto seed = marks_->seed_of(name, owner);
+        const tensafe::memory::wipe_guard guard(seed);
+        return lora::marks(seed);
     }
 
-    const std::unique_ptr<const model_type> packed_;
+    const packed_a packed_;
     const marking_key marks_;
     std::optional<opening_message> held_;  ///< without marks
     lora::adapter unmarked_;               ///< what it is made of with them
@@ -158,20 +173,21 @@ class evaluator_of_session final : public session_evaluator {
     /// What `step` makes of the plan of a group's hidden states alone, or of its blocks.
     template <class Step>
     auto with_plan(std::size_t group, bool is_alone, Step step) const {
-        const model_type& packed = model_->packed();
-        return is_alone ? step(packed.plan(group)) : step(packed.plan_of_blocks(group));
+        const model_type& plans = model_->plans();
+        return is_alone ? step(plans.plan(group)) : step(plans.plan_of_blocks(group));
     }
 
   public:
-    evaluator_of_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
+    evaluator_of_session(std::shared_ptr<const one_version> of, const std::string& owner,
+                         const tensafe::random::seed& nonce,
                          std::span<const std::uint8_t> rerandomization_key,
                          std::unique_ptr<tensafe::session::store> counts)
         : model_(std::move(of)),
           counts_(std::move(counts)),
-          session_(std::shared_ptr<const model_type>(model_, &model_->packed()), nonce,
+          session_(model_->model_for(owner), nonce,
                    wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key),
                    counts_.get(), tensafe::rns::panel_outputs),  // of a thread at once
-          uses_blocks_(model_->packed().layout().tokens_ahead > 0) {}
+          uses_blocks_(model_->plans().layout().tokens_ahead > 0) {}
 
     serving::usage on_message(std::span<const std::uint8_t> message, const wire::header& header,
                               shared_message& to) override {
@@ -182,7 +198,7 @@ class evaluator_of_session final : public session_evaluator {
         if (is_now) {
             const bool is_alone = header.what == wire::kind::request;
             uses_blocks_.store(!is_alone, std::memory_order_relaxed);
-            next_group_.store((header.group + 1) % model_->packed().layout().groups.size(),
+            next_group_.store((header.group + 1) % model_->plans().layout().groups.size(),
                               std::memory_order_relaxed);
             used.requests = 1;
             used.tokens = header.what == wire::kind::block_request ? 0 : 1;
@@ -253,7 +269,10 @@ struct model_store::state {
           pins(std::move(files)),
           options(options_of(allowed)),
           has_peers(peers),
-          marks(std::move(key)) {}
+          marks(std::move(key)),
+          memory(marks && allowed.mark_bytes > 0
+                     ? std::make_shared<lora::marked_memory>(allowed.mark_bytes)
+                     : nullptr) {}
     /// Without counted_as.
     adapter_facts look_at(const std::string& name, std::uint64_t version,
                           const lora::adapter& matrices) const {
@@ -274,6 +293,7 @@ struct model_store::state {
     const lora::model_options options;
     const bool has_peers;
     const marking_key marks;
+    const std::shared_ptr<lora::marked_memory> memory;  ///< null: A has no marks
     std::mutex mutex;  // of what follows
     std::map<std::string, std::shared_ptr<const served_model>, std::less<>> current;
     std::atomic<std::uint64_t> versions{0};
@@ -304,7 +324,12 @@ std::shared_ptr<const served_model> model_store::pack(const std::string& name,
     version = version == 0 ? next_version() : version;
     const lora::adapter matrices = from();
     adapter_facts known = state_->look_at(name, version, matrices);
-    auto packed = std::make_unique<const model_type>(matrices, state_->options, progress);
+    one_version::packed_a packed;
+    if (state_->memory) {
+        packed.marked.emplace(matrices, state_->options, state_->memory);
+    } else {
+        packed.plain = std::make_shared<const model_type>(matrices, state_->options, progress);
+    }
     known.counted_as = count_under(name, matrices);
     return std::make_shared<const one_version>(std::move(known), std::move(packed),
                                                lora::client_part(matrices, state_->options), state_->marks);
@@ -330,6 +355,11 @@ std::shared_ptr<const served_model> model_store::find(std::string_view name) con
     return found == state_->current.end() ? nullptr : found->second;
 }
 
+std::pair<std::size_t, std::uint64_t> model_store::marked() const {
+    return state_->memory ? std::pair(state_->memory->bytes(), state_->memory->packed())
+                          : std::pair<std::size_t, std::uint64_t>();
+}
+
 std::vector<std::shared_ptr<const served_model>> model_store::served() const {
     const std::lock_guard lock(state_->mutex);
     std::vector<std::shared_ptr<const served_model>> result;
@@ -340,12 +370,13 @@ std::vector<std::shared_ptr<const served_model>> model_store::served() const {
 }
 
 std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
+                                                  const std::string& owner,
                                                   const tensafe::random::seed& nonce,
                                                   std::span<const std::uint8_t> rerandomization_key,
                                                   std::unique_ptr<tensafe::session::store> counts) {
     // There is no other kind of served_model.
     return std::make_unique<evaluator_of_session>(
-        std::static_pointer_cast<const one_version>(std::move(model)), nonce, rerandomization_key,
+        std::static_pointer_cast<const one_version>(std::move(model)), owner, nonce, rerandomization_key,
         std::move(counts));
 }
 

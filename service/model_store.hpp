@@ -62,7 +62,7 @@ struct adapter_facts {
 /// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
 class served_model : public adapter_facts {
   public:
-    std::size_t bytes = 0;                    ///< of memory, packed
+    std::size_t bytes = 0;                    ///< of memory; without A's with marks
     std::size_t largest_request = 0;          ///< bytes
     std::vector<std::size_t> bytes_of_block;  ///< in memory, by group; empty: there are none
     opening_message layout;
@@ -117,7 +117,8 @@ class model_store {
     /// @param pins  read at each load: another adapter than that of its name's pin is not loaded
     /// @param has_peers  other servers count with it: what is read of an A counts under a hash of it, which
     ///                   all of them have alike
-    /// @param marks  the key of marks in what clients hold; null: they hold B itself
+    /// @param marks  the key of marks in what clients hold, and in A with limits::mark_bytes; null: there are
+    ///               none
     explicit model_store(const limits& allowed, pin_files pins = {}, bool has_peers = false,
                          marking_key marks = {});
     ~model_store();
@@ -145,17 +146,21 @@ class model_store {
     std::shared_ptr<const served_model> find(std::string_view name) const;
     /// All, by name.
     std::vector<std::shared_ptr<const served_model>> served() const;
+    /// The bytes of A's with marks that are kept, and how many groups of one were packed since the start.
+    std::pair<std::size_t, std::uint64_t> marked() const;
 
   private:
     struct state;
     std::unique_ptr<state> state_;
 };
 
+/// @param owner     as for served_model::held_for: whose marks A has, where it has any
 /// @param nonce     drawn by this server for the connection
 /// @param rerandomization_key  the client's message, checked already as far as tensafe::wire::header goes
 /// @param counts    of what the session answers
 /// @throws tensafe::parameter_error for another parameter set or nonce; format_error if it is malformed
 std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
+                                                  const std::string& owner,
                                                   const tensafe::random::seed& nonce,
                                                   std::span<const std::uint8_t> rerandomization_key,
                                                   std::unique_ptr<tensafe::session::store> counts);

@@ -157,6 +157,7 @@ std::string service::limits_text() const {
     if (options_.marks) {
         const std::string commitment = tensafe::keystore::hex(options_.marks->commitment());
         text.append("--mark-key ").append(commitment.substr(0, 16)).append(", ");
+        text.append(options_.allowed.mark_bytes > 0 ? "--mark-memory, " : "");
     }
     const std::lock_guard lock(list_mutex_);
     if (!options_.clients) {
@@ -220,6 +221,7 @@ std::string service::missing() const {
 std::string service::metrics_text() const {
     service_figures now{sessions_.size(), sessions_.pool_size(), sessions_.block_bytes(), !missing().empty(),
                         leaving(),        options_.to.lost()};
+    now.marked = adapters_.marked();
     for (const auto& each : adapters_.served()) {
         now.adapters.push_back({each->name, each->version, used_share(each->name)});
     }

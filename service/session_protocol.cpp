@@ -380,8 +380,10 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     made.tenant = *tenant;
     made.frames = frames_;
     account_ = of_.counts_.account_of(made.client, made.tenant, model_->counted_as);
+    // A space, which no tenant's name has.
+    const std::string owner = made.tenant.empty() ? "key " + made.client : made.tenant;
     try {
-        made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message,
+        made.evaluator = make_evaluator(model_, owner, derived_nonces(nonce_).of_rerandomization_key, message,
                                         std::make_unique<counts_of_session>(of_, model_, account_, made));
     } catch (const tensafe::parameter_error& e) {
         throw refusal{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
@@ -398,8 +400,6 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
                                 queries_left(), model_->pin}));
     to.add(frames_ == frame_form::json).shared = model_->layout.in(frames_);
     if (hello_->held) {
-        // A space, which no tenant's name has.
-        const std::string owner = session_->tenant.empty() ? "key " + session_->client : session_->tenant;
         const auto began = std::chrono::steady_clock::now();
         to.add(frames_ == frame_form::json).shared = model_->held_for(owner, frames_);
         const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;

@@ -215,6 +215,11 @@ void add_options(CLI::App& app, arguments& a) {
            "MiB for blocks and kept replies, a sixteenth of it for one address; 0: no blocks are made")
         ->check(split::number_in(std::size_t{0}, million))
         ->default_str("256");
+    app.add_option_function<std::size_t>(
+           "--mark-memory", [&of](std::size_t mib) { of.mark_bytes = mib << 20; },
+           "MiB for the A of each tenant, with marks of its own, beside those of B (--mark-key); packed again "
+           "if there is too little")
+        ->check(split::number_in(std::size_t{1}, million));
     split::add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
                       "encryptions of zero made ahead, for each kind of request of one session");
     app.option_defaults()->group("Several servers");
@@ -368,13 +373,15 @@ void log_memory(const split::log& to, const arguments& a) {
     const std::uint64_t sessions = of.sessions * session >> 20;
     const std::uint64_t zeros = std::min(of.pooled, of.sessions * of.pool_of_session * 2) * zero >> 20;
     const std::uint64_t blocks = of.block_bytes >> 20;
+    const std::uint64_t marked = of.mark_bytes >> 20;
     const std::uint64_t connections = a.net.connections * (a.net.header_bytes + a.net.body_bytes) >> 20;
     to.line(split::log_level::info, "memory_limit_mib",
             {{"sessions", sessions},
              {"zeros_ahead", zeros},
              {"blocks", blocks},
+             {"marked", marked},
              {"connections", connections},
-             {"all", sessions + zeros + blocks + connections}});
+             {"all", sessions + zeros + blocks + marked + connections}});
 }
 
 /// A folder that is made is for this user alone. One that was there keeps its owner and mode, and must be.
@@ -491,6 +498,8 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
         using tensafe::keystore::mark_key;
         a.service.marks = std::make_shared<const mark_key>(mark_key::read(a.mark_key));
     }
+    require<parameter_error>(a.service.allowed.mark_bytes == 0 || a.service.marks != nullptr,
+                             {"got --mark-memory without --mark-key, expected both: marks come from the key"});
     for (const auto& [name, file] : read_named("--pin", "FILE", a.pins)) {
         require<parameter_error>(adapters.contains(name) || !a.adapter_root.empty(),
                                  {"got --pin ", in_quotes(name), ", expected the name of an --adapter"});

@@ -268,6 +268,47 @@ TEST_CASE_FIXTURE(both_sides, "a tenant's client gets the deltas of plaintext Lo
     CHECK(remote.counted().sessions == 2);
 }
 
+TEST_CASE_FIXTURE(both_sides, "a tenant's client gets the deltas of the tenant's A, however little of it is kept") {
+    const auto marks = std::make_shared<const keystore::mark_key>(std::array<std::byte, 32>{});
+    const auto served_to = [&](const char* tenant) {
+        const lora::marks own(marks->seed_of("kjv", tenant));
+        auto result = own.added_to(lora::marked_matrix::b, own.added_to(lora::marked_matrix::a, adapter));
+        for (std::size_t s = 0; s < adapter.sites.size(); ++s) {
+            for (std::size_t r = 0; r < adapter.sites[s].rank(); ++r) {  // rows keep their norms
+                const auto row = result.sites[s].a.row(r);
+                const double ratio = norm(adapter.sites[s].a.row(r)) / norm(row);
+                for (float& x : row) {
+                    x = static_cast<float>(x * ratio);
+                }
+            }
+        }
+        return result;
+    };
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 30}) {
+        CAPTURE(bytes);
+        allowed.mark_bytes = bytes;
+        auto identity = signing_key::generate();
+        start({}, [&marks, key = identity.verifying().hex()](auto& options) {
+            options.clients = split::client_list{{key, "acme"}};
+            options.marks = marks;
+        });
+        auto remote = client(frame_form::binary, std::move(identity));
+        const auto own = served_to("acme");
+        for (std::size_t group = 0; group < 2; ++group) {
+            CHECK(error_of(remote, own, group, 3) < 2e-3);
+            CHECK(error_of(remote, served_to("emca"), group, 3) > 0.01);
+        }
+        check_call(remote, own, 0, 20);
+        CHECK((of->of->adapters().marked().first > 0) == (bytes > 1));
+        CHECK(of->of->metrics_text().find("tensafe_split_marked_packed_total 0\n") == std::string::npos);
+        last->end();
+    }
+    allowed.mark_bytes = 1;
+    start();  // without a key there are none
+    auto remote = client(frame_form::binary);
+    CHECK(error_of(remote, adapter, 0, 3) < 2e-3);
+}
+
 TEST_CASE_FIXTURE(both_sides,
                   "a service shows the pin of its adapter, and loads no other A of the same layout and B") {
     CHECK(!client().pin());

@@ -3,13 +3,17 @@
 
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/tracing/marked_models.hpp>
 #include <tensafe/serving/forecast.hpp>
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
 #include <tensafe/wire/message.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "common.hpp"
@@ -39,7 +43,10 @@ struct setting {
     setting(std::size_t layers, const lora::model_options& options)
         : setting(random_adapter(layers), options) {}
     setting(const lora::adapter& from, const lora::model_options& options)
-        : server(std::make_shared<const lora::model_server<params>>(from, options)),
+        : setting(from, options, std::make_shared<const lora::model_server<params>>(from, options)) {}
+    setting(const lora::adapter& from, const lora::model_options& options,
+            std::shared_ptr<const lora::model_server<params>> of)
+        : server(std::move(of)),
           client(std::make_shared<lora::model_client<params>>(server->layout(),
                                                               lora::client_part(from, options))),
           nonce(tensafe::random::fresh_nonce()),
@@ -52,7 +59,11 @@ struct setting {
 
     /// As a server_session does; counts bytes.
     void answer(const tensafe::wire::envelope& of, const auto& request, workspace& memory, auto& reply) {
+        const auto began = std::chrono::steady_clock::now();
         theirs.answer(of, request, memory, reply);
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(request)>, lora::token_request>) {
+            time += std::chrono::steady_clock::now() - began;
+        }
         bytes += request.bytes() + reply.bytes();
     }
     /// Through all groups.
@@ -73,6 +84,7 @@ struct setting {
     std::vector<lora::matrix> states;
     lora::model_client<params>::site_deltas deltas;
     std::size_t bytes = 0;
+    std::chrono::nanoseconds time{0};  ///< of answers to tokens of blocks
 };
 
 void token(benchmark::State& state, bool pooled) {
@@ -109,6 +121,36 @@ void blocks(benchmark::State& state) {
     state.counters["packed_bytes"] = static_cast<double>(s.server->bytes());
 }
 
+/// Tokens of as many tenants in turn, in blocks, each with an A of its own or (0) one without marks: the time
+/// of the server's answers. Where `kept` is 0 each is packed again.
+void tenants(benchmark::State& state) {
+    const auto count = static_cast<std::size_t>(state.range(0));
+    lora::model_options options;
+    options.tokens_ahead = 38;
+    const lora::adapter from = random_adapter(2);
+    const auto memory = std::make_shared<lora::marked_memory>(state.range(1) == 0 ? 0 : std::size_t{1} << 40);
+    const lora::marked_models<params> all(from, options, memory);
+    std::vector<std::unique_ptr<setting>> each;
+    for (std::size_t tenant = 0; tenant < std::max<std::size_t>(count, 1); ++tenant) {
+        tensafe::random::seed seed;
+        seed.bytes.fill(static_cast<std::uint8_t>(tenant));
+        each.push_back(count == 0 ? std::make_unique<setting>(from, options)
+                                  : std::make_unique<setting>(from, options, all.of(lora::marks(seed))));
+        each.back()->send_token();
+    }
+    for (auto _ : state) {
+        std::chrono::nanoseconds time{0};
+        for (auto& one : each) {
+            one->time = {};
+            one->send_token();
+            time += one->time;
+        }
+        state.SetIterationTime(std::chrono::duration<double>(time).count() /
+                               static_cast<double>(each.size() * each[0]->states.size()));
+    }
+    state.counters["marked_bytes"] = static_cast<double>(memory->bytes());
+}
+
 void pack(benchmark::State& state) {
     const lora::adapter from = random_adapter(1);
     for (auto _ : state) {
@@ -117,6 +159,12 @@ void pack(benchmark::State& state) {
     }
 }
 
+BENCHMARK(tenants)
+    ->ArgNames({"tenants", "kept"})
+    ->ArgsProduct({{0, 1, 16, 64}, {1}})
+    ->Args({1, 0})
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(token, made, false)
     ->Name("model/token")
     ->ArgName("layers")

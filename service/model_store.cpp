@@ -139,9 +139,10 @@ class one_version final : public served_model {
             return known;
         }
         lock.unlock();
-        const auto made = opening_message(carried_message::kind::held_adapter,
-                                          written(marks_of(owner).added_to(lora::marked_matrix::b, unmarked_)))
-                              .in(form);
+        const auto made =
+            opening_message(carried_message::kind::held_adapter,
+                            written(marks_of(owner).added_to(lora::marked_matrix::b, unmarked_)))
+                .in(form);
         lock.lock();
         std::erase_if(sent_, [](const auto& each) { return each.second.expired(); });
         sent_[{owner, form}] = made;
@@ -270,9 +271,8 @@ struct model_store::state {
           options(options_of(allowed)),
           has_peers(peers),
           marks(std::move(key)),
-          memory(marks && allowed.mark_bytes > 0
-                     ? std::make_shared<lora::marked_memory>(allowed.mark_bytes)
-                     : nullptr) {}
+          memory(marks && allowed.mark_bytes > 0 ? std::make_shared<lora::marked_memory>(allowed.mark_bytes)
+                                                 : nullptr) {}
     /// Without counted_as.
     adapter_facts look_at(const std::string& name, std::uint64_t version,
                           const lora::adapter& matrices) const {
@@ -294,7 +294,7 @@ struct model_store::state {
     const bool has_peers;
     const marking_key marks;
     const std::shared_ptr<lora::marked_memory> memory;  ///< null: A has no marks
-    std::mutex mutex;  // of what follows
+    std::mutex mutex;                                   // of what follows
     std::map<std::string, std::shared_ptr<const served_model>, std::less<>> current;
     std::atomic<std::uint64_t> versions{0};
     std::map<std::string, std::string> first_names;  // by the hash of A: another name begins nothing anew

@@ -217,7 +217,8 @@ void add_options(CLI::App& app, arguments& a) {
         ->default_str("256");
     app.add_option_function<std::size_t>(
            "--mark-memory", [&of](std::size_t mib) { of.mark_bytes = mib << 20; },
-           "MiB for the A of each tenant, with marks of its own, beside those of B (--mark-key); packed again "
+           "MiB for the A of each tenant, with marks of its own, beside those of B (--mark-key); packed "
+           "again "
            "if there is too little")
         ->check(split::number_in(std::size_t{1}, million));
     split::add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
@@ -498,8 +499,9 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
         using tensafe::keystore::mark_key;
         a.service.marks = std::make_shared<const mark_key>(mark_key::read(a.mark_key));
     }
-    require<parameter_error>(a.service.allowed.mark_bytes == 0 || a.service.marks != nullptr,
-                             {"got --mark-memory without --mark-key, expected both: marks come from the key"});
+    require<parameter_error>(
+        a.service.allowed.mark_bytes == 0 || a.service.marks != nullptr,
+        {"got --mark-memory without --mark-key, expected both: marks come from the key"});
     for (const auto& [name, file] : read_named("--pin", "FILE", a.pins)) {
         require<parameter_error>(adapters.contains(name) || !a.adapter_root.empty(),
                                  {"got --pin ", in_quotes(name), ", expected the name of an --adapter"});

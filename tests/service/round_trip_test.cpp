@@ -268,7 +268,8 @@ TEST_CASE_FIXTURE(both_sides, "a tenant's client gets the deltas of plaintext Lo
     CHECK(remote.counted().sessions == 2);
 }
 
-TEST_CASE_FIXTURE(both_sides, "a tenant's client gets the deltas of the tenant's A, however little of it is kept") {
+TEST_CASE_FIXTURE(both_sides,
+                  "a tenant's client gets the deltas of the tenant's A, however little of it is kept") {
     const auto marks = std::make_shared<const keystore::mark_key>(std::array<std::byte, 32>{});
     const auto served_to = [&](const char* tenant) {
         const lora::marks own(marks->seed_of("kjv", tenant));

@@ -95,8 +95,7 @@ TEST_CASE("the weights that a visitor is shown are those that the server multipl
 
         // An entry of A that is one unit larger, of the integers of a row of norm 1.
         float& entry = from.sites[0].a.values[3];
-        entry +=
-            static_cast<float>(norm(from.sites[0].a.row(0)) / server.plan(0).budget().weight_norm);
+        entry += static_cast<float>(norm(from.sites[0].a.row(0)) / server.plan(0).budget().weight_norm);
         CHECK(shown_of() != shown);
     }
 }

@@ -181,8 +181,7 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
     server_zeros::workspace work;
     server_zeros::apply(here, s.server, 0, std::span<const task>(tasks), work);
     check_deltas(s, first, 0, s.server.plan(0).layout(), s.client.deltas(0, replies[0], query), h);
-    check_deltas(s, first, 0, s.server.plan(0).layout(), another.deltas(0, replies[1], query_of_another),
-                 g);
+    check_deltas(s, first, 0, s.server.plan(0).layout(), another.deltas(0, replies[1], query_of_another), g);
     tasks[1].of = nullptr;
     CHECK_THROWS_WITH_AS(server_zeros::apply(here, s.server, 0, std::span<const task>(tasks), work),
                          Contains("task 1 has no session"), parameter_error);

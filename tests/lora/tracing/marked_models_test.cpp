@@ -160,7 +160,8 @@ TEST_CASE("a block outlives the packed rows that it was prepared with") {
 TEST_CASE("the groups that were used least recently leave, and an adapter's with it") {
     lora::marked_memory memory(100);
     const auto get = [&](std::uint64_t adapter, std::size_t part) {
-        return *memory.get<std::size_t>({adapter, 5, part}, 40, [&] { return std::make_shared<std::size_t>(part); });
+        return *memory.get<std::size_t>({adapter, 5, part}, 40,
+                                        [&] { return std::make_shared<std::size_t>(part); });
     };
     CHECK(get(1, 7) == 7);
     CHECK(get(2, 8) == 8);

@@ -329,8 +329,7 @@ class model_server {
         const std::size_t rows = group.rows(layout_.mode);
         plans_.emplace_back(rows, group.d, group.row_norm);
         if (layout_.tokens_ahead > 0) {
-            block_plans_.emplace_back(
-                block_layout::of(rows, group.d, group.row_norm, layout_.tokens_ahead));
+            block_plans_.emplace_back(block_layout::of(rows, group.d, group.row_norm, layout_.tokens_ahead));
         }
     }
 

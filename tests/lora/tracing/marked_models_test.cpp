@@ -189,6 +189,16 @@ TEST_CASE("marks in A are refused where rows are those of B A, and where a grid 
     auto options = with_blocks();
     options.mode = lora::mode::blind;
     CHECK_THROWS_WITH_AS(models(from, options, memory), Contains("mode blind"), parameter_error);
+    options = with_blocks();
+    options.column_scales = true;
+    auto uneven = from;
+    for (auto& site : uneven.sites) {
+        for (std::size_t r = 0; r < site.rank(); ++r) {
+            site.a.row(r)[2] *= 0x1p-8F;
+        }
+    }
+    CHECK_THROWS_WITH_AS(models(uneven, options, memory), Contains("has a column with the exponent 8"),
+                         parameter_error);
     for (float& x : from.sites[3].a.values) {
         x = std::round(4 * x) / 4;
     }

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
 #include <list>
 #include <map>
@@ -53,6 +54,11 @@ class marked_memory {
             return known;
         }
         std::shared_ptr<const T> made = make();
+        if (bytes > most_bytes_) {  // it would drop all others, and not stay
+            const std::lock_guard lock(mutex_);
+            ++packed_;
+            return made;
+        }
         std::list<kept> fresh;
         std::list<kept> dropped;  // given back outside the lock
         fresh.push_front({of, bytes, made});
@@ -128,7 +134,8 @@ class marked_models {
     using model = model_server<P, Packing, Protection>;
 
     /// @throws parameter_error in mode blind, whose rows are those of B A; for an adapter that has no marks
-    ///         in A (check_markable); as model_server
+    ///         in A (check_markable), or columns of very different sizes with
+    ///         column_scales; as model_server
     marked_models(const adapter& from, const model_options& options, std::shared_ptr<marked_memory> memory)
         : all_(std::make_shared<const shared>(from, options, std::move(memory))) {}
 
@@ -157,6 +164,16 @@ class marked_models {
                 {"marked_models: got the mode blind, expected client_held_b: marks are of A's rows"});
             check_markable(from, marked_matrix::a);
             const grouped_sites groups = group_sites(from, options);
+            for (const model_layout::group& group : plans.layout().groups) {
+                for (const std::int8_t exponent : group.column_exponents) {
+                    require<parameter_error>(
+                        std::abs(exponent) <= 3,
+                        {"marked_models: input ", in_quotes(group.input), " has a column with the exponent ",
+                         int{exponent},
+                         ", expected -3 to 3: marks are as long in each column, and would drown "
+                         "what is in small ones: serve it without column_scales"});
+                }
+            }
             a.resize(groups.sites.size());
             for (std::size_t g = 0; g < a.size(); ++g) {
                 for (const std::size_t site : groups.sites[g]) {

@@ -60,6 +60,8 @@ TEST_CASE("each tenant's deltas are those of its own A, and all have the adapter
     const models all(from, with_blocks(), memory_of(std::size_t{1} << 30));
     const model_server without(from, with_blocks());
     CHECK(all.plans().layout() == without.layout());
+    CHECK_THROWS_WITH_AS(all.plans().decode(0), Contains("plans alone"), parameter_error);
+    CHECK_THROWS_WITH_AS(all.plans().blocks(0), Contains("plans alone"), parameter_error);
     CHECK(all.plans().zeros_per_token() == without.zeros_per_token());
     CHECK(all.plans().zeros_per_block() == without.zeros_per_block());
     std::vector<lora::adapter> expected;
@@ -155,6 +157,33 @@ TEST_CASE("a block outlives the packed rows that it was prepared with") {
         CHECK(memory->bytes() <= most_bytes);
         CHECK((memory->bytes() > 0) == (most_bytes > 0));
     }
+}
+
+TEST_CASE("a block is not answered by another adapter of the same tenant, in another memory either") {
+    const auto from = random_adapter(1);
+    auto changed = from;
+    changed.sites[0].a.values[0] += 1;
+    const models first(from, with_blocks(), memory_of(std::size_t{1} << 30));
+    const models second(changed, with_blocks(), memory_of(std::size_t{1} << 30));
+    served_tenant of_first(from, first.of(tenant(1)));
+    served_tenant of_second(changed, second.of(tenant(1)));
+    prepared_block block(of_first, 0);
+    std::vector<double> product;
+    CHECK_THROWS_WITH_AS(block.product(of_second, 0, random_state(70, 5), product),
+                         Contains("did not prepare"), parameter_error);
+}
+
+TEST_CASE("what is larger than the memory leaves what is kept") {
+    lora::marked_memory memory(100);
+    const auto get = [&](std::size_t part, std::size_t bytes) {
+        return *memory.get<std::size_t>({1, 5, part}, bytes,
+                                        [&] { return std::make_shared<std::size_t>(part); });
+    };
+    CHECK(get(7, 60) == 7);
+    CHECK(get(8, 101) == 8);
+    CHECK(memory.bytes() == 60);
+    CHECK(get(7, 60) == 7);
+    CHECK(memory.packed() == 2);
 }
 
 TEST_CASE("the groups that were used least recently leave, and an adapter's with it") {

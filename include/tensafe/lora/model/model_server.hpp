@@ -177,6 +177,7 @@ class model_server {
     };
 
     /// Serves what `from` gives for a layout that a model of these types made.
+    /// @param from  null: the model has plans alone
     model_server(model_layout layout, std::shared_ptr<const source> from)
         : layout_(std::move(layout)), source_(std::move(from)) {
         for (const model_layout::group& group : layout_.groups) {
@@ -288,13 +289,13 @@ class model_server {
     /// @throws parameter_error if there is no such group; what a source throws
     std::shared_ptr<const decode_server> decode(std::size_t group) const {
         static_cast<void>(plan(group));
-        return source_ ? source_->decode(group) : decode_[group];
+        return source_ ? source_->decode(group) : kept(decode_, group);
     }
     /// The server of a group's blocks.
     /// @throws parameter_error for no such group, or no blocks; what a source throws
     std::shared_ptr<const block_server> blocks(std::size_t group) const {
         static_cast<void>(plan_of_blocks(group));
-        return source_ ? source_->blocks(group) : blocks_[group];
+        return source_ ? source_->blocks(group) : kept(blocks_, group);
     }
 
     /// The encryptions of zero that one generated token takes, over all groups; none for bare replies.
@@ -323,6 +324,13 @@ class model_server {
             sum += Protection::protects ? plan.outputs() : 0;
         }
         return sum;
+    }
+
+    template <class Server>
+    static const Server& kept(const std::vector<Server>& servers, std::size_t group) {
+        require<parameter_error>(group < servers.size(),
+                                 {"model_server: got a model of plans alone, expected one with servers"});
+        return servers[group];
     }
 
     void add_plans(const model_layout::group& group) {

@@ -6,10 +6,10 @@
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/protocol/block_server.hpp>
 #include <tensafe/lora/tracing/marks.hpp>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -46,7 +46,9 @@ class marked_memory {
     /// A group of a tenant in an adapter: the adapter's number, the tenant's, and which.
     using key = std::tuple<std::uint64_t, std::uint64_t, std::size_t>;
 
-    /// Returns what is kept under the key, or else keeps what `make` returns.
+    /// Returns what is kept under the key, or else keeps what `make` returns. Threads that ask at once may
+    /// all make it; one is kept.
+    /// @param bytes  of what make returns
     /// @throws what make throws
     template <class T, class Make>
     std::shared_ptr<const T> get(const key& of, std::size_t bytes, Make make) {
@@ -85,9 +87,6 @@ class marked_memory {
         }
     }
 
-    /// A number for each adapter that never comes again.
-    std::uint64_t next_adapter() noexcept { return ++adapters_; }
-
   private:
     struct kept {
         key of;
@@ -112,7 +111,6 @@ class marked_memory {
     }
 
     const std::size_t most_bytes_;
-    std::atomic<std::uint64_t> adapters_{0};
     mutable std::mutex mutex_;  // of what follows
     std::list<kept> kept_;      ///< the one that was used last is the first
     std::map<key, std::list<kept>::iterator> places_;
@@ -133,9 +131,12 @@ class marked_models {
   public:
     using model = model_server<P, Packing, Protection>;
 
-    /// @throws parameter_error in mode blind, whose rows are those of B A; for an adapter that has no marks
-    ///         in A (check_markable), or columns of very different sizes with
-    ///         column_scales; as model_server
+    /// Reads A; packs nothing.
+    /// @param from    without marks
+    /// @param memory  for packed groups, which other adapters may share
+    /// @throws parameter_error in mode blind, whose rows are those of B A; for an adapter that keeps no marks
+    ///         in A (check_markable), or, with column_scales, has columns of very different sizes; as
+    ///         model_server
     marked_models(const adapter& from, const model_options& options, std::shared_ptr<marked_memory> memory)
         : all_(std::make_shared<const shared>(from, options, std::move(memory))) {}
 
@@ -199,7 +200,7 @@ class marked_models {
 
         const std::shared_ptr<marked_memory> memory;
         const bool trusts;
-        const std::uint64_t number = memory->next_adapter();
+        const std::uint64_t number = detail::next_server_number();
         const model plans;
         std::vector<std::vector<adapter_site>> a;  ///< names and A by group
     };

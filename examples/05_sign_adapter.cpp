@@ -8,6 +8,7 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/mark_key.hpp>
 #include <tensafe/keystore/opened_pin.hpp>
 #include <tensafe/keystore/signed_adapter.hpp>
 
@@ -52,26 +53,37 @@ void verify(const fs::path& directory, const std::string& trusted, std::uint64_t
                 tensafe::quote(from.name).c_str(), from.revision + 0ULL);
 }
 
-keystore::pinned_parts parts_of(const fs::path& directory, bool column_scales) {
-    tensafe::lora::model_options options;
-    options.column_scales = column_scales;
+/// How a server serves the adapter, and for a pin of one tenant whose marks it has.
+struct serving_options {
+    tensafe::lora::model_options model;
+    std::string mark_key, tenant;
+};
+
+keystore::pinned_parts parts_of(const fs::path& directory, const std::string& name,
+                                const serving_options& of) {
+    const auto adapter = io::load_peft(directory);
+    if (of.tenant.empty()) {
+        return keystore::pinned_parts_of<split::params, split::packing, split::protection>(adapter, of.model);
+    }
+    const bool is_key =
+        of.tenant.size() == 64 && of.tenant.find_first_not_of("0123456789abcdef") == std::string::npos;
     return keystore::pinned_parts_of<split::params, split::packing, split::protection>(
-        io::load_peft(directory), options);
+        adapter, of.model, keystore::mark_key::read(of.mark_key), name, (is_key ? "key " : "") + of.tenant);
 }
 
 void pin(const fs::path& directory, const fs::path& key, const fs::path& file, const std::string& name,
-         std::uint64_t revision, bool column_scales) {
+         std::uint64_t revision, const serving_options& of) {
     const auto made = keystore::opened_pin::make(keystore::signing_key::read(key), name,
-                                                 parts_of(directory, column_scales), revision);
+                                                 parts_of(directory, name, of), revision);
     made.write(file);
     std::printf("pin             %s, for clients\nopening         %s.opening, for the server alone\n",
                 file.c_str(), file.c_str());
 }
 
 /// For who has the adapter, in an audit or a dispute.
-void open(const fs::path& file, const fs::path& directory, bool column_scales) {
+void open(const fs::path& file, const fs::path& directory, const serving_options& of) {
     const auto opened = keystore::opened_pin::read(file);
-    opened.check(opened.pin.name, parts_of(directory, column_scales), tensafe::quote(file.string()));
+    opened.check(opened.pin.name, parts_of(directory, opened.pin.name, of), tensafe::quote(file.string()));
     std::printf("opened          the pin of %s, revision %llu, is of this adapter\nsigned by       %s\n",
                 tensafe::quote(opened.pin.name).c_str(), opened.pin.revision + 0ULL,
                 opened.pin.key.hex().c_str());
@@ -152,9 +164,15 @@ int main(int argc, char** argv) {
     pinning->add_option("--revision", revision, "Larger with each version; default: 0");
     CLI::App* const opening = app.add_subcommand("open", "Checks a pin against the adapter that it is of");
     opening->add_option("PINFILE", pin_file, "Beside it PINFILE.opening")->required();
-    bool column_scales = false;
+    serving_options served;
     for (CLI::App* const of_pin : {pinning, opening}) {
-        of_pin->add_flag("--column-scales", column_scales, "The server has this option");
+        of_pin->add_flag("--column-scales", served.model.column_scales, "The server has this option");
+        CLI::Option* const marks =
+            of_pin->add_option("--mark-key", served.mark_key, "The server has it, and --mark-memory");
+        marks->needs(of_pin
+                         ->add_option("--tenant", served.tenant,
+                                      "Whose pin it is, then: a tenant, or the key of a client without one")
+                         ->needs(marks));
     }
     opening->add_option("DIRECTORY", directory)->required();
     CLI11_PARSE(app, argc, argv);
@@ -169,9 +187,9 @@ int main(int argc, char** argv) {
         } else if (*verifying) {
             verify(directory, trusted, revision);
         } else if (*pinning) {
-            pin(directory, key_file, pin_file, name, revision, column_scales);
+            pin(directory, key_file, pin_file, name, revision, served);
         } else if (*opening) {
-            open(pin_file, directory, column_scales);
+            open(pin_file, directory, served);
         } else {
             const temporary_folder folder;
             demonstrate(folder.path);

@@ -19,6 +19,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "params.hpp"
@@ -126,8 +127,19 @@ class one_version final : public served_model {
         }
     }
     const model_type& plans() const noexcept { return packed_.plans(); }
+    /// One for all sessions of an owner.
     std::shared_ptr<const model_type> model_for(const std::string& owner) const {
-        return packed_.marked ? packed_.marked->of(marks_of(owner)) : packed_.plain;
+        if (!packed_.marked) {
+            return packed_.plain;
+        }
+        const std::lock_guard lock(mutex_);
+        auto result = models_[owner].lock();
+        if (!result) {
+            result = packed_.marked->of(marks_of(owner));
+            models_[owner] = result;
+            std::erase_if(models_, [](const auto& each) { return each.second.expired(); });
+        }
+        return result;
     }
 
     shared_message held_for(const std::string& owner, frame_form form) const override {
@@ -149,7 +161,36 @@ class one_version final : public served_model {
         return made;
     }
 
+    std::string pin_for(const std::string& owner) const override {
+        if (!marks_ || pin.empty()) {
+            return pin;
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            if (const auto known = pins_.find(owner); known != pins_.end()) {
+                return known->second;
+            }
+        }
+        const auto file = std::filesystem::path(pin) /
+                          (owner.substr(owner.starts_with(key_owner) ? key_owner.size() : 0) + ".pin");
+        const auto pinned = keystore::opened_pin::read(file);
+        lora::model_layout pinned_layout = plans().layout();
+        pinned_layout.tokens_ahead = 0;
+        keystore::weights_hash weights;
+        packed_.marked->visit_weights(marks_of(owner), weights);
+        pinned.check(name,
+                     {digest_of(wire::write_model_layout<params, packing, protection>(pinned_layout)),
+                      digest_of(*held_for(owner, frame_form::binary)), weights.finish(),
+                      marks_->commitment_to(name, owner)},
+                     tensafe::quote(file.string()));
+        const std::lock_guard lock(mutex_);
+        return pins_.try_emplace(owner, pinned.pin.text()).first->second;
+    }
+
   private:
+    static keystore::sha256_digest digest_of(const std::vector<std::uint8_t>& message) {
+        return keystore::sha256::of(std::as_bytes(std::span(message)));
+    }
     std::vector<std::uint8_t> written(const lora::adapter& held) const {
         return wire::write_held_adapter(held, plans().layout());
     }
@@ -166,6 +207,8 @@ class one_version final : public served_model {
     mutable std::mutex mutex_;
     mutable std::map<std::pair<std::string, frame_form>, std::weak_ptr<const std::vector<std::uint8_t>>>
         sent_;
+    mutable std::map<std::string, std::weak_ptr<const model_type>> models_;
+    mutable std::map<std::string, std::string> pins_;  ///< those that fit
 };
 
 class evaluator_of_session final : public session_evaluator {
@@ -280,7 +323,10 @@ struct model_store::state {
         if (marks) {
             lora::check_markable(matrices, lora::marked_matrix::b);
         }
-        if (const auto file = pins.find(name); file != pins.end()) {
+        const auto file = pins.find(name);
+        if (file != pins.end() && marks) {
+            result.pin = file->second.string();
+        } else if (file != pins.end()) {
             const auto pinned = keystore::opened_pin::read(file->second);
             pinned.check(name, keystore::pinned_parts_of<params, packing, protection>(matrices, options),
                          tensafe::quote(file->second.string()));

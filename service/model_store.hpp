@@ -49,13 +49,18 @@ class opening_message {
     mutable shared_message json_;
 };
 
+/// What stands before the key of a client that has no tenant, where it is the owner of a copy; no tenant's
+/// name has a space.
+inline constexpr std::string_view key_owner = "key ";
+
 /// What is known of an adapter beside its matrices.
 struct adapter_facts {
     std::string name;
     std::uint64_t version = 0;
     std::string counted_as;  ///< in query counts: the first name that its A was loaded under
     std::vector<tensafe::serving::query_limits> groups;
-    std::string pin;  ///< text of a keystore::adapter_pin; empty: it has none
+    /// Text of a keystore::adapter_pin, or with marks the folder of each tenant's pin; empty: it has none.
+    std::string pin;
 };
 
 /// One version of an adapter, packed, with the messages that open a session. As long as somebody holds it,
@@ -71,6 +76,10 @@ class served_model : public adapter_facts {
     /// has those of the owner, made when it is asked for and kept while it is being sent.
     /// @param owner  who answers for a copy: the client's tenant, or the client
     virtual shared_message held_for(const std::string& owner, frame_form form) const = 0;
+    /// The text of the pin that it is shown, or nothing. A tenant's own is read and checked when it first
+    /// comes, which costs about half of packing.
+    /// @throws tensafe::error if that does not fit, or is not there
+    virtual std::string pin_for(const std::string& owner) const = 0;
 
   protected:
     served_model(adapter_facts known, std::vector<std::uint8_t> layout_message)
@@ -108,13 +117,15 @@ class session_evaluator {
     virtual const served_model& model() const noexcept = 0;
 };
 
-/// Files of keystore::opened_pin, by the adapter's name.
+/// Files of keystore::opened_pin, by the adapter's name; with marks folders, which have OWNER.pin for each
+/// owner (a tenant, or the client's key).
 using pin_files = std::map<std::string, std::filesystem::path, std::less<>>;
 
 /// The adapters that are served. Thread-safe.
 class model_store {
   public:
-    /// @param pins  read at each load: another adapter than that of its name's pin is not loaded
+    /// @param pins  read at each load: another adapter than that of its name's pin is not loaded. With marks,
+    ///              which must be in A too, read for each owner: it is served no other adapter
     /// @param has_peers  other servers count with it: what is read of an A counts under a hash of it, which
     ///                   all of them have alike
     /// @param marks  the key of marks in what clients hold, and in A with limits::mark_bytes; null: there are

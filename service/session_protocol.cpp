@@ -14,6 +14,8 @@
 #include <exception>
 #include <initializer_list>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -380,30 +382,41 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     made.tenant = *tenant;
     made.frames = frames_;
     account_ = of_.counts_.account_of(made.client, made.tenant, model_->counted_as);
-    // A space, which no tenant's name has.
-    const std::string owner = made.tenant.empty() ? "key " + made.client : made.tenant;
+    const std::string owner = made.tenant.empty() ? std::string(key_owner) + made.client : made.tenant;
     try {
         made.evaluator = make_evaluator(model_, owner, derived_nonces(nonce_).of_rerandomization_key, message,
                                         std::make_unique<counts_of_session>(of_, model_, account_, made));
     } catch (const tensafe::parameter_error& e) {
         throw refusal{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
-    const bool makes_held = hello_->held && of_.options_.marks;  // for this client alone
-    if (makes_held) {
+    const bool makes_own = of_.options_.marks && (hello_->held || !model_->pin.empty());
+    if (makes_own) {
         check_rate(of_.work_.take(made.client, of_.options_.now()), "milliseconds of work for this client");
     }
+    const auto began = std::chrono::steady_clock::now();
+    const auto pay = [&] {
+        const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+        of_.work_.pay(made.client, makes_own ? took.count() - 1 : 0, of_.options_.now());
+    };
+    shared_message held;
+    std::string pin;
+    try {
+        held = hello_->held ? model_->held_for(owner, frames_) : nullptr;
+        pin = model_->pin_for(owner);
+    } catch (const tensafe::error& e) {
+        pay();
+        throw std::runtime_error(e.what());  // the server's fault: the client is told no more
+    }
+    pay();
     session_ = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
     require(session_ != nullptr, error_code::rate_limit,
             {"hello: this client has as many sessions as it may have, or the server"}, 1'000);
     ++of_.counters_.sessions_opened;
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
-                                queries_left(), model_->pin}));
+                                queries_left(), std::move(pin)}));
     to.add(frames_ == frame_form::json).shared = model_->layout.in(frames_);
-    if (hello_->held) {
-        const auto began = std::chrono::steady_clock::now();
-        to.add(frames_ == frame_form::json).shared = model_->held_for(owner, frames_);
-        const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-        of_.work_.pay(session_->client, makes_held ? took.count() - 1 : 0, of_.options_.now());
+    if (held) {
+        to.add(frames_ == frame_form::json).shared = std::move(held);
     }
     stage_ = stage::open;
     hello_.reset();

@@ -172,9 +172,11 @@ void add_options(CLI::App& app, arguments& a) {
             }
         },
         "public key of who signs adapters: those of others are refused; may be repeated");
-    app.add_option("--pin", a.pins,
-                   "NAME=FILE, a pin by the adapter's owner (sign_adapter pin): clients are shown it, and no "
-                   "other adapter is loaded under the name; may be repeated");
+    app.add_option(
+        "--pin", a.pins,
+        "NAME=FILE, a pin by the adapter's owner (sign_adapter pin): clients are shown it, and no "
+        "other adapter is loaded under the name. With --mark-key NAME=FOLDER, which has TENANT.pin "
+        "for each tenant; may be repeated");
     app.add_option("--mark-key", a.mark_key,
                    "file of 64 hexadecimal digits (openssl rand -hex 32), the owner's secret: each tenant of "
                    "--clients is sent a B of its own, by which copies name it");
@@ -492,10 +494,9 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
          "--adapter-root DIRECTORY to load adapters from later"});
     const auto adapters = read_named("--adapter", "DIRECTORY", a.adapters);
     if (!a.mark_key.empty()) {
-        require<parameter_error>(!a.clients.empty() && a.pins.empty(),
-                                 {"got --mark-key ", a.pins.empty() ? "without --clients" : "with --pin",
-                                  ", expected it with --clients, for a mark names one of their tenants, and "
-                                  "without --pin, which says that all clients hold the same B"});
+        require<parameter_error>(!a.clients.empty(),
+                                 {"got --mark-key without --clients, expected both: a mark "
+                                  "names one of their tenants"});
         using tensafe::keystore::mark_key;
         a.service.marks = std::make_shared<const mark_key>(mark_key::read(a.mark_key));
     }
@@ -505,7 +506,18 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     for (const auto& [name, file] : read_named("--pin", "FILE", a.pins)) {
         require<parameter_error>(adapters.contains(name) || !a.adapter_root.empty(),
                                  {"got --pin ", in_quotes(name), ", expected the name of an --adapter"});
-        static_cast<void>(tensafe::keystore::adapter_pin::read(file));  // said before anything is made
+        if (a.service.marks) {
+            require<parameter_error>(
+                a.service.allowed.mark_bytes > 0,
+                {"got --pin and --mark-key without --mark-memory, expected all three: pins "
+                 "of tenants say that each has an A of its own"});
+            require<tensafe::io_error>(std::filesystem::is_directory(file),
+                                       {in_quotes(file.native()),
+                                        ": is no folder, expected one with the pin of each "
+                                        "tenant, since there is --mark-key"});
+        } else {
+            static_cast<void>(tensafe::keystore::adapter_pin::read(file));  // said before anything is made
+        }
         a.service.pins.emplace(name, file);
     }
     read_listen(a);

@@ -75,7 +75,49 @@ TEST_CASE_FIXTURE(pinned,
     made.pin.marks[0] = std::byte{1};
     refuses("the signature does not fit", fixed_adapter());
     made.pin.signature = key.sign(made.pin.signed_bytes());
-    refuses("commits to marks", fixed_adapter());
+    refuses("commits to other marks, expected none", fixed_adapter());
+}
+
+TEST_CASE("a pin of a tenant is of the B and A with its marks, and opens for no other tenant or key") {
+    const lora::adapter adapter = fixed_adapter();
+    const auto parts = [&](std::uint8_t key, std::string_view tenant, std::string_view name = "legal") {
+        std::array<std::byte, 32> bytes;
+        bytes.fill(std::byte{key});
+        lora::model_options options;
+        options.tokens_ahead = 8;  // of which it says nothing
+        return pinned_parts_of<P, tiles, protection>(adapter, options, mark_key(bytes), name, tenant);
+    };
+    const mark_key key(std::array<std::byte, 32>{});
+    const lora::marks own(key.seed_of("legal", "acme"));
+    const pinned_parts of_acme = parts(0, "acme");
+    // In the clear: rows with marks, which a server normalizes as it does all others.
+    const pinned_parts of_a = parts_of(own.added_to(lora::marked_matrix::a, adapter));
+    const auto held =
+        wire::write_held_adapter(own.added_to(lora::marked_matrix::b, lora::client_part(adapter)),
+                                 lora::model_server<P, tiles, protection>(adapter).layout());
+    CHECK(of_acme.weights == of_a.weights);
+    CHECK(of_acme.held == sha256::of(std::as_bytes(std::span(held))));
+    CHECK(of_acme.layout == parts_of(adapter).layout);
+    const auto seed = key.seed_of("legal", "acme");
+    CHECK(of_acme.marks == sha256::of(tensafe::keystore::detail::plain_message("tensafe marks 1\n")
+                                          .add(std::as_bytes(std::span(seed.bytes)))
+                                          .bytes));
+
+    const auto made = opened_pin::make(signing_key::generate(), "legal", of_acme);
+    made.check("legal", parts(0, "acme"), "\"file\"");
+    const auto refuses = [&](const pinned_parts& other, std::string_view why) {
+        CHECK(contains(refusal<signature_error>([&] { made.check("legal", other, "\"file\""); }), why));
+    };
+    refuses(parts(0, "emca"), "another B");
+    refuses(parts(1, "acme"), "another B");
+    refuses(parts(0, "acme", "other"), "another B");
+    refuses(parts_of(adapter), "another B");
+    auto other = of_acme;
+    other.marks = parts(0, "emca").marks;
+    refuses(other, "commits to other marks, expected those of this tenant");
+    other = of_acme;
+    other.weights = parts_of(adapter).weights;
+    refuses(other, "commits to another A");
 }
 
 TEST_CASE_FIXTURE(pinned, "a pin and its opening come back from their files, which are never written over") {

@@ -142,6 +142,22 @@ struct both_sides {
         allowed.shares = shares;
         start();
     }
+    /// The adapter as a tenant has it where there are marks in both matrices.
+    lora::adapter marked(const keystore::mark_key& key, std::string_view tenant) const {
+        const lora::marks own(key.seed_of("kjv", tenant));
+        auto result = own.added_to(lora::marked_matrix::b, own.added_to(lora::marked_matrix::a, adapter));
+        for (std::size_t s = 0; s < adapter.sites.size(); ++s) {
+            for (std::size_t r = 0; r < adapter.sites[s].rank(); ++r) {  // rows keep their norms
+                const auto row = result.sites[s].a.row(r);
+                const double ratio = norm(adapter.sites[s].a.row(r)) / norm(row);
+                for (float& x : row) {
+                    x = static_cast<float>(x * ratio);
+                }
+            }
+        }
+        return result;
+    }
+
     void start(split::pin_files pins = {}, const std::function<void(split::service_options&)>& change = {}) {
         of.reset();  // which locks its folder
         of.emplace(
@@ -271,20 +287,7 @@ TEST_CASE_FIXTURE(both_sides, "a tenant's client gets the deltas of plaintext Lo
 TEST_CASE_FIXTURE(both_sides,
                   "a tenant's client gets the deltas of the tenant's A, however little of it is kept") {
     const auto marks = std::make_shared<const keystore::mark_key>(std::array<std::byte, 32>{});
-    const auto served_to = [&](const char* tenant) {
-        const lora::marks own(marks->seed_of("kjv", tenant));
-        auto result = own.added_to(lora::marked_matrix::b, own.added_to(lora::marked_matrix::a, adapter));
-        for (std::size_t s = 0; s < adapter.sites.size(); ++s) {
-            for (std::size_t r = 0; r < adapter.sites[s].rank(); ++r) {  // rows keep their norms
-                const auto row = result.sites[s].a.row(r);
-                const double ratio = norm(adapter.sites[s].a.row(r)) / norm(row);
-                for (float& x : row) {
-                    x = static_cast<float>(x * ratio);
-                }
-            }
-        }
-        return result;
-    };
+    const auto served_to = [&](const char* tenant) { return marked(*marks, tenant); };
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 30}) {
         CAPTURE(bytes);
         allowed.mark_bytes = bytes;
@@ -355,6 +358,59 @@ TEST_CASE_FIXTURE(both_sides,
     CHECK(later->held == made.pin.held);
     std::filesystem::remove(file);
     check_refusal<tensafe::io_error>("kjv.pin\": cannot ", [&] { load(another); });
+}
+
+TEST_CASE_FIXTURE(both_sides,
+                  "a service with marks shows each tenant the pin of its own A and B, or nothing") {
+    const auto publisher = fresh_key();
+    const auto marks = std::make_shared<const keystore::mark_key>(std::array<std::byte, 32>{});
+    allowed.mark_bytes = std::size_t{1} << 30;
+    std::string tenant = "acme";
+    const auto pin_as = [&](const std::string& name, const std::string& owner) {
+        const auto file = folder.path() / (name + ".pin");
+        std::filesystem::remove(file);
+        std::filesystem::remove(file.string() + ".opening");
+        const auto made = keystore::opened_pin::make(
+            *publisher, "kjv",
+            keystore::pinned_parts_of<split::params, split::packing, split::protection>(adapter, {}, *marks,
+                                                                                        "kjv", owner));
+        made.write(file);
+        return made.pin;
+    };
+    const auto own_key = folder.path() / "identity";
+    const std::string key = split::client_identity(own_key).verifying().hex();
+    const auto start_for = [&] {
+        start({{"kjv", folder.path()}}, [&](auto& options) {
+            options.clients = {{{key, tenant}}};
+            options.marks = marks;
+        });
+    };
+    split::remote_options wanted;
+    wanted.publisher = publisher->verifying();
+    start_for();
+    const auto refused = [&] {
+        check_refusal<split::refused_error>("its log has the reason", [&] {
+            client(frame_form::binary, split::client_identity(own_key), wanted);
+        });
+    };
+    refused();  // there is none
+    pin_as("acme", "emca");
+    refused();
+    std::ofstream(folder.path() / "acme.pin") << "{}";
+    refused();
+    wanted.pin = pin_as("acme", "acme");
+    for (int i = 0; i < 2; ++i) {
+        auto remote = client(frame_form::binary, split::client_identity(own_key), wanted);
+        CHECK(remote.pin() == wanted.pin);
+        CHECK(error_of(remote, marked(*marks, "acme"), 0, 3) < 2e-3);
+        std::filesystem::remove(folder.path() / "acme.pin");  // what fits is kept
+    }
+    start_for();
+    refused();
+    tenant.clear();
+    wanted.pin = pin_as(key, "key " + key);
+    start_for();
+    CHECK(client(frame_form::binary, split::client_identity(own_key), wanted).pin() == wanted.pin);
 }
 
 TEST_CASE_FIXTURE(both_sides,

@@ -37,6 +37,7 @@ struct pinned_parts {
     sha256_digest layout{};   ///< digest of the model layout message (wire), which has length and set
     sha256_digest held{};     ///< digest of the held adapter message: B and scales
     sha256_digest weights{};  ///< **secret**: weights_hash; whoever has it can confirm a guess of A
+    sha256_digest marks{};    ///< as of adapter_pin
 };
 
 /// The salt of a commitment: 32 bytes that nobody without the key can tell from random ones, as the signature
@@ -69,8 +70,7 @@ struct adapter_pin {
     sha256_digest layout{};      ///< as of pinned_parts
     sha256_digest held{};        ///< as of pinned_parts
     sha256_digest commitment{};  ///< commitment to the integers that stand for A
-    /// Reserved for a commitment to secret marks in the A of one client, opened together with that to A: 0
-    /// where there are none, as this version makes it.
+    /// mark_key::commitment_to the secret marks of the tenant that this pin is for; 0: all hold the same.
     sha256_digest marks{};
 
     /// Makes and signs a pin.
@@ -84,7 +84,8 @@ struct adapter_pin {
                         revision,
                         of.layout,
                         of.held,
-                        commitment_to(of.weights, pin_salt(publisher, name, of.weights))};
+                        commitment_to(of.weights, pin_salt(publisher, name, of.weights)),
+                        of.marks};
         pin.signature = publisher.sign(pin.signed_bytes());
         return pin;
     }

@@ -62,6 +62,16 @@ class mark_key {
         return hash.finish();
     }
 
+    /// Returns a commitment to a tenant's marks in an adapter: SHA-256 of "tensafe marks 1\n" and seed_of.
+    sha256_digest commitment_to(std::string_view adapter, std::string_view tenant) const {
+        random::seed seed = seed_of(adapter, tenant);
+        const memory::wipe_guard guard(seed);
+        sha256 hash;
+        hash.update(detail::plain_message("tensafe marks 1\n").bytes);
+        hash.update(std::as_bytes(std::span(seed.bytes)));
+        return hash.finish();
+    }
+
   private:
     memory::secret_buffer<std::byte> bytes_;
 };

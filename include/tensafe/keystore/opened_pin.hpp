@@ -7,21 +7,39 @@
 #include <tensafe/io/private_file.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/mark_key.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/tracing/marked_models.hpp>
+#include <tensafe/lora/tracing/marks.hpp>
+#include <tensafe/memory/wipe.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/layout.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace tensafe::keystore {
+
+namespace detail {
+
+template <ckks::parameter_set P, class Packing, class Protection>
+pinned_parts parts_of(const lora::model_layout& layout, const lora::adapter& held,
+                      const sha256_digest& weights) {
+    const auto layout_message = wire::write_model_layout<P, Packing, Protection>(layout);
+    const auto held_message = wire::write_held_adapter(held, layout);
+    return {sha256::of(std::as_bytes(std::span(layout_message))),
+            sha256::of(std::as_bytes(std::span(held_message))), weights};
+}
+
+}  // namespace detail
 
 /// What a pin says of an adapter that a model_server of these types and options serves, with whatever
 /// tokens_ahead.
@@ -32,10 +50,30 @@ pinned_parts pinned_parts_of(const lora::adapter& from, lora::model_options opti
     weights_hash weights;
     const lora::model_layout layout =
         lora::model_server<P, Packing, Protection>::visit_weights(from, options, weights);
-    const auto layout_message = wire::write_model_layout<P, Packing, Protection>(layout);
-    const auto held_message = wire::write_held_adapter(lora::client_part(from, options), layout);
-    return {sha256::of(std::as_bytes(std::span(layout_message))),
-            sha256::of(std::as_bytes(std::span(held_message))), weights.finish()};
+    return detail::parts_of<P, Packing, Protection>(layout, lora::client_part(from, options),
+                                                    weights.finish());
+}
+
+/// What it says to one tenant, where each holds a B and is answered by an A of its own (lora::marked_models).
+/// @param name    what the server calls the adapter
+/// @param tenant  as for mark_key::seed_of
+/// @throws as lora::marked_models and lora::marks::added_to. Cost: as above
+template <ckks::parameter_set P, class Packing, class Protection>
+pinned_parts pinned_parts_of(const lora::adapter& from, lora::model_options options, const mark_key& key,
+                             std::string_view name, std::string_view tenant) {
+    options.tokens_ahead = 0;
+    auto seed = key.seed_of(name, tenant);
+    const memory::wipe_guard guard(seed);
+    const lora::marks own(seed);
+    const lora::marked_models<P, Packing, Protection> models(from, options,
+                                                             std::make_shared<lora::marked_memory>(0));
+    weights_hash weights;
+    models.visit_weights(own, weights);
+    pinned_parts result = detail::parts_of<P, Packing, Protection>(
+        models.plans().layout(), own.added_to(lora::marked_matrix::b, lora::client_part(from, options)),
+        weights.finish());
+    result.marks = key.commitment_to(name, tenant);
+    return result;
 }
 
 /// A pin with the salt that opens its commitment, for who has the adapter anyway: its owner, the server, and
@@ -81,7 +119,8 @@ struct opened_pin {
         check_part(pin.name == name, "got a pin of " + quote(pin.name), in_quotes(name));
         check_part(pin.layout == of.layout, "is of another layout", "that of this adapter and server");
         check_part(pin.held == of.held, "is of another B or other scales", "those of this adapter");
-        check_part(pin.marks == sha256_digest{}, "commits to marks, which cannot be opened here", "none");
+        check_part(pin.marks == of.marks, "commits to other marks",
+                   of.marks == sha256_digest{} ? "none" : "those of this tenant");
         check_part(pin.commitment == commitment_to(of.weights, salt), "commits to another A or another salt",
                    "those of this adapter and of the opening");
     }

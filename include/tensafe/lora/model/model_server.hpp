@@ -255,17 +255,21 @@ class model_server {
     template <class Take>
     static model_layout visit_weights(const adapter& from, const model_options& options, Take&& take) {
         return visit_rows(from, options, [&](const plan_type& plan, const matrix& rows) {
-            const std::array<arith::word, 2> shape{rows.rows, rows.columns};
-            take(std::span<const arith::word>(shape));
-            for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                for (std::size_t i = 0; i < plan.inputs(); ++i) {
-                    const auto weights = plan.layout().encode_weights(rows, plan.budget(), o, i);
-                    rns::for_each_limb<typename std::remove_cvref_t<decltype(weights)>::basis>([&]<int I>() {
-                        take(std::span<const arith::word>(weights.value.template limb<I>()));
-                    });
-                }
-            }
+            visit_weights_of(plan, rows, take);
         });
+    }
+    /// Shows them of the rows of one group, as they are packed.
+    template <class Take>
+    static void visit_weights_of(const plan_type& plan, const matrix& rows, Take& take) {
+        const std::array<arith::word, 2> shape{rows.rows, rows.columns};
+        take(std::span<const arith::word>(shape));
+        for (std::size_t o = 0; o < plan.outputs(); ++o) {
+            for (std::size_t i = 0; i < plan.inputs(); ++i) {
+                const auto weights = plan.layout().encode_weights(rows, plan.budget(), o, i);
+                rns::for_each_limb<typename std::remove_cvref_t<decltype(weights)>::basis>(
+                    [&]<int I>() { take(std::span<const arith::word>(weights.value.template limb<I>())); });
+            }
+        }
     }
 
     /// The bytes of the packed matrices, all of them.

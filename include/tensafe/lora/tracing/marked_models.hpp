@@ -150,6 +150,13 @@ class marked_models {
         return std::make_shared<const model>(all_->plans.layout(),
                                              std::make_shared<const of_tenant>(all_, tenant));
     }
+    /// Shows `take` the integers of that model, as model_server::visit_weights does.
+    template <class Take>
+    void visit_weights(const marks& tenant, Take&& take) const {
+        for (std::size_t group = 0; group < all_->a.size(); ++group) {
+            model::visit_weights_of(plans().plan(group), all_->rows(group, tenant), take);
+        }
+    }
 
   private:
     using decode_server = typename model::decode_server;
@@ -198,6 +205,15 @@ class marked_models {
             return sum;
         }
 
+        matrix rows(std::size_t group, const marks& tenant) const {
+            std::vector<matrix> marked;
+            for (adapter_site site : a[group]) {
+                tenant.add_to(site, marked_matrix::a);
+                marked.push_back(std::move(site.a));
+            }
+            return detail::stacked_alike(marked, plans.layout().groups[group]);
+        }
+
         const std::shared_ptr<marked_memory> memory;
         const bool trusts;
         const std::uint64_t number = detail::next_server_number();
@@ -229,14 +245,7 @@ class marked_models {
             return all_->memory->template get<Server>({all_->number, number_, part},
                                                       detail::packed_bytes(layout), make);
         }
-        matrix rows(std::size_t group) const {
-            std::vector<matrix> marked;
-            for (adapter_site site : all_->a[group]) {
-                marks_.add_to(site, marked_matrix::a);
-                marked.push_back(std::move(site.a));
-            }
-            return detail::stacked_alike(marked, all_->plans.layout().groups[group]);
-        }
+        matrix rows(std::size_t group) const { return all_->rows(group, marks_); }
 
         const std::shared_ptr<const shared> all_;
         const marks marks_;

@@ -325,6 +325,10 @@ struct model_store::state {
         }
         const auto file = pins.find(name);
         if (file != pins.end() && marks) {
+            tensafe::require<tensafe::parameter_error>(
+                memory != nullptr,
+                {"adapter ", tensafe::in_quotes(name),
+                 ": got pins of tenants, expected limits::mark_bytes: each has an A of its own"});
             result.pin = file->second.string();
         } else if (file != pins.end()) {
             const auto pinned = keystore::opened_pin::read(file->second);

@@ -360,13 +360,16 @@ def gradients(model: torch.nn.Module, adapter: Adapter, texts: "Iterable[tuple[I
     model: the base model, without the adapter, which is called with input_ids [1, tokens] and returns logits. adapter:
     the owner's, without marks. texts: tokens of a prompt, at least one, and of the answer to it, of which alone the
     likelihood counts. Answers that were drawn at temperature 1 say most.
-    Raises ParameterError for an empty prompt or answer, or none; as `attach` for sites that the model does not have.
+    Raises ParameterError for an empty prompt or answer, or none, a model in training mode, whose dropout changes slopes,
+    and a site that no text's likelihood depends on; as `attach` for sites that the model does not have.
     """
+    if any(module.training for module in model.modules()):
+        raise ParameterError("gradients: got a model in training mode, expected model.eval()")
     places = _places("gradients", model, {name: (site.d_in, site.d_out) for name, site in adapter.items()}, False)
-    factors, hooks, sums = {}, [], None
+    factors, hooks, likelihood = {}, [], None
     for name, (*_, layer) in places.items():
-        a, b = factors[name] = [torch.tensor(x, device=layer.weight.device, requires_grad=True)
-                                for x in (adapter[name].a, adapter[name].b)]
+        a, b = (torch.tensor(x, device=layer.weight.device, requires_grad=True) for x in (adapter[name].a, adapter[name].b))
+        factors.update({(name, "A"): a, (name, "B"): b})
         hooks.append(layer.register_forward_hook(
             lambda _, inputs, output, a=a, b=b, scale=adapter[name].scale:
             output + (scale * (inputs[0].to(a.dtype) @ a.T) @ b.T).to(output.dtype)))
@@ -380,15 +383,18 @@ def gradients(model: torch.nn.Module, adapter: Adapter, texts: "Iterable[tuple[I
                 ids = torch.tensor([prompt + answer], device=next(model.parameters()).device)
                 logits = model(input_ids=ids).logits[0, len(prompt) - 1:-1]
                 likelihood = torch.log_softmax(logits.float(), -1).gather(1, ids[0, len(prompt):, None]).sum()
-                slopes = torch.autograd.grad(likelihood, [each for pair in factors.values() for each in pair])
-                sums = slopes if sums is None else [x + y for x, y in zip(sums, slopes)]
+                if likelihood.requires_grad:
+                    likelihood.backward(inputs=[*factors.values()])  # which adds to what they have
     finally:
         for hook in hooks:
             hook.remove()
-    if sums is None:
+    if likelihood is None:
         raise ParameterError("gradients: got no texts, expected at least one")
-    names = [f"base_model.model.{name}.lora_{matrix}.weight" for name in factors for matrix in "AB"]
-    return {name: slope.cpu().numpy() for name, slope in zip(names, sums)}
+    if idle := dict.fromkeys(name for (name, _), factor in factors.items() if factor.grad is None):
+        raise ParameterError(f"gradients: {_named(idle)}: no text's likelihood depends on it, expected layers that the "
+                             "model calls, and gradients through it")
+    return {f"base_model.model.{name}.lora_{matrix}.weight": factor.grad.cpu().numpy()
+            for (name, matrix), factor in factors.items()}
 
 
 _BLOCK = 38  # tokens, as tensafe-server has them by default

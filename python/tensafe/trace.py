@@ -75,8 +75,11 @@ class Trace:
             *([] if self.named else [f"It names nobody; nearest is {said[0]}."]),
             f"A tenant is named from |z| = {self.threshold:.2f} on. That anybody of {self.tested:,} passes it without a "
             f"part in this leak has probability {MISTAKE:.0e} at most, whatever the leak is.",
-            "So who made it had the B, or by a mark in A the answers, that were made for a tenant. It does not prove that "
-            "the tenant gave them away: they may have been stolen, and who has the mark key can make them. See the logs."
+            "So who made it had the B, or by a mark in A the answers, that were made for a tenant. "
+            + ("The tenant's lawful use of the served model gives its texts the same z, and is no leak. "
+               if self.along is None else "")
+            + "This does not prove that the tenant gave them away: they may have been stolen, and who has the mark key can "
+            "make them. See the logs."
             if self.named else "This clears nobody: noise, few sites, and training on answers in words hide marks."])
 
 
@@ -107,9 +110,10 @@ def trace(leak: "Adapter | _Path | None", adapter: "Adapter | _Path", key: "byte
     tenants: their names, each once; of a client without one, "key " and its 64 digits.
     states: hidden states by site or by the input that sites share, [tokens, d_in], from texts of the owner's, or a
     safetensors file of them. With them noise hides less where hidden states vary little.
-    gradients: in place of a leak, of the log likelihood that the owner's own model with the adapter gives to answers of
-        the suspected one, with respect to A and B, under PEFT's names, as `tensafe.torch.gradients` computes them; or
-        a safetensors file. The answers must be nobody's choice who knows marks.
+    gradients: in place of a leak, base and states, of the log likelihood that the owner's own model with the adapter
+        gives to answers of the suspected one, with respect to A and B, under PEFT's names, as
+        `tensafe.torch.gradients` computes them; or a safetensors file. The answers must be nobody's choice who knows
+        marks.
     progress: is called with the numbers of sites that are done, and of all, over all passes.
     Where tenants times entries pass WORK, passes over more and more entries keep fewer and fewer tenants; the notes say
     which, and which z may be missed. First come the sites where the leak is nearest to the adapter.
@@ -120,10 +124,13 @@ def trace(leak: "Adapter | _Path | None", adapter: "Adapter | _Path", key: "byte
     tenants = list(tenants)
     if not tenants or len(set(tenants)) < len(tenants):
         raise ParameterError(f"trace: got {len(tenants)} tenants with {len(set(tenants))} names, expected each once")
-    key, ours = _key_of(key, commitment)
+    key, ours = key_of(key, commitment)
     seeds = [mark_seed(key, name, tenant) for tenant in tenants]
     if (leak is None) == (gradients is None):
         raise ParameterError(f"trace: got {'neither a leak nor' if leak is None else 'a leak and'} gradients, expected one")
+    if gradients is not None and not (base is states is None):
+        raise ParameterError(f"trace: got gradients and {'states' if base is None else 'base'}, expected gradients alone: "
+                             "they are of texts, and not of weights")
     if gradients is None:
         tests, changes = TESTS, _changes(leak, own, base)
         axes = _axes_of(states if isinstance(states, Mapping) else Tensors(states) if states else {})
@@ -181,7 +188,7 @@ def mark_seed(key, adapter, tenant):
     return hmac.digest(key, message, "sha256")
 
 
-def _key_of(key, commitment):
+def key_of(key, commitment):
     """Returns the key, and the commitment to it, which must be the one that is given, if any."""
     if not isinstance(key, bytes):
         digits = _core.read_private_file(os.fspath(key))
@@ -334,12 +341,14 @@ def _whitened(r, axes):
 def _worth(sites, of, text, step):
     """Returns how much an entry of each site's B and A says, [sites, 2], next to those of others.
 
-    Where a leak's B or A is near the owner's, marks stand out; of texts, where the log likelihood has large slopes.
+    Where a leak's B or A is near the owner's, marks stand out, but a site that it leaves alone says nothing; of texts,
+    where the log likelihood has large slopes.
     """
     result = np.zeros((len(sites), 2))
     for k, site in enumerate(sites):
-        sizes = np.array([np.square(tests[0], dtype=np.float64).mean() for tests in of(site)[:2]])
-        result[k] = sizes if text else _inverse(sizes)
+        *both, _, energy = of(site)
+        sizes = np.array([np.square(tests[0], dtype=np.float64).mean() for tests in both])
+        result[k] = sizes if text else _inverse(sizes) * (energy > 0)
         step()
     return result
 

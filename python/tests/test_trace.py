@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import math
 import struct
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -17,8 +19,14 @@ module = sys.modules["tensafe.trace"]
 spec = importlib.util.spec_from_file_location("marks", ROOT / "tests" / "data" / "marks" / "make.py")
 marks = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(marks)
+try:
+    import torch
+except ImportError:
+    torch = None
 
-NAME, GUILTY, OTHERS = "qwen", [f"tenant{k}" for k in range(4)], [f"guest{k}" for k in range(400)]
+NAME, GUILTY, OTHERS = "qwen", [f"tenant{k}" for k in range(4)], [f"other{k}" for k in range(400)]
+# With other names, and in all 11 traces that `ends` judges, any of the others would pass it with probability 10^-3 at most.
+BY_CHANCE = math.sqrt(2.0064 * math.log(2 * 11 * 404 * len(TESTS) / 1e-3))
 TABLE = np.array([*marks.magnitudes(), *(-m for m in marks.magnitudes())]) / 32
 RANK, D_IN, D_OUT = 8, 256, 96
 NOISE = np.random.default_rng(2)
@@ -100,11 +108,13 @@ def solved(site, tokens=16):
 
 
 def ends(found, guilty, least, by="AB"):
-    """The guilty are named with z of `least` at least, by B's or A's tests, and all others stay below 5."""
+    """The guilty are named with z of `least` at least, by B's or A's tests, and z of all others are chance's."""
     assert sorted(found.named) == sorted(guilty)
     for each in found.tenants:
         largest = max(abs(each.z[test]) for test in TESTS if test[0] in by or each.name not in guilty)
-        assert largest >= least if each.name in guilty else largest < 5, (each, largest)
+        assert largest >= least if each.name in guilty else largest < BY_CHANCE, (each, largest)
+    squares = np.square([[*each.z.values()] for each in found.tenants if each.name not in guilty]).mean(axis=0)
+    assert np.abs(squares - 1).max() < 5 * np.sqrt(2 / 400), squares
 
 
 LEAKS = {  # what z is by B's tests at least, and by A's
@@ -123,7 +133,7 @@ def test_a_leak_names_the_tenant(owners, copies, what):
     found = tensafe.trace(changed(copies[1], change), owners, marks.KEY, GUILTY + OTHERS, name=NAME)
     ends(found, [GUILTY[1]], of_b, "B")
     ends(found, [GUILTY[1]], of_a, "A")
-    assert found.threshold == threshold(404) and found.along > 10 * found.chance
+    assert found.threshold == threshold(404) and found.along > 10 * found.chance and "lawful" not in str(found)
     if what in ("exact", "permuted", "turned"):
         assert found.tenants[0].z["B left"] > 60 and found.tenants[0].z["A plain"] > 75
 
@@ -213,13 +223,15 @@ def test_passes_miss_a_tenant_as_seldom_as_the_notes_say(owners, passes):
 
 def test_the_first_pass_takes_the_sites_where_the_leak_is_nearest(owners, passes):
     many = small(owners)
-    leak, clear = marked(many, "late"), list(many)[-1]
-    leak = tensafe.Adapter(s if s.name == clear else tensafe.Site(s.name, noisy(s.a, 3, 1), noisy(s.b, 3, 0))
+    leak, clear, alone = marked(many, "late"), list(many)[-1], next(iter(many))
+    leak = tensafe.Adapter(s if s.name == clear else
+                           tensafe.Site(s.name, noisy(s.a, 3, 1) * (s.name != alone), noisy(s.b, 3, 0))
                            for s in leak.values())
     worth = module._worth([*many.values()], lambda s: module._statistics(s, [leak[s.name].b.astype(float), leak[s.name].a],
                                                                          None), False, lambda: None)
     counts = module._most_telling(np.full((30, 2), 160), worth, 1 / 32)
     assert counts[29].tolist() == [150, 150] and counts.sum() == 300
+    assert module._most_telling(np.full((30, 2), 160), worth, 0.95)[0].tolist() == [0, 0]  # the leak has nothing there
 
 
 def test_an_owner_s_adapter_and_another_name_nobody(owners):
@@ -270,6 +282,7 @@ def slopes(owners):
 def test_slopes_of_a_text_name_the_tenant(owners, slopes, passes, tmp_path):
     found = tensafe.trace(None, owners, marks.KEY, GUILTY + OTHERS, name=NAME, gradients=slopes)
     assert found.named == [GUILTY[2]] and found.threshold == threshold(404, 2) < threshold(404)
+    assert "lawful use of the served model gives its texts the same z, and is no leak" in str(found)
     assert min(found.tenants[0].z.values()) > 15 and [*found.tenants[0].z] == ["B text", "A text"] and found.along is None
     marks_of = {s.name: s for s in marked(owners, GUILTY[2], 1).values()}
     for x, axis in (("b", 0), ("a", 1)):
@@ -293,6 +306,8 @@ def test_slopes_that_are_refused(owners, slopes):
             (tensafe.ParameterError, "got none of A", {"gradients": {k: v for k, v in slopes.items() if k != name}}),
             (tensafe.ParameterError, "without any of the adapter's sites", {"gradients": {}}),
             (tensafe.ParameterError, "a leak and gradients", {"gradients": slopes, "leak": owners}),
+            (tensafe.ParameterError, "gradients and base, expected gradients alone", {"gradients": slopes, "base": "."}),
+            (tensafe.ParameterError, "gradients and states, expected", {"gradients": slopes, "states": {}}),
             (tensafe.ParameterError, "neither", {})]:
         with pytest.raises(error, match=said):
             tensafe.trace(**{"leak": None, "adapter": owners, "key": marks.KEY, "tenants": GUILTY, "name": NAME, **options})
@@ -316,6 +331,39 @@ def test_a_model_s_words_name_the_tenant_whose_adapter_wrote_them():
     assert not any(layer._forward_hooks for layer in model.modules())
 
 
+class Experts(torch.nn.Module if torch else object):
+    """A model of two tokens, the second of which alone has the layer `seldom` called."""
+
+    def __init__(self):
+        super().__init__()
+        self.often, self.seldom = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+    def forward(self, input_ids):
+        x = torch.nn.functional.one_hot(input_ids, 2).float()
+        return types.SimpleNamespace(logits=self.often(self.seldom(x) if input_ids[0, 0] else x))
+
+
+@pytest.mark.skipif(torch is None, reason="torch is not installed")
+def test_slopes_of_sites_that_not_every_text_asks():
+    import tensafe.torch
+    random = np.random.default_rng(1)
+    own = tensafe.Adapter(tensafe.Site(name, *random.normal(size=(2, 2, 2))) for name in ("often", "seldom"))
+    model = Experts().eval()
+    first, second = ([0], [1, 0]), ([1], [0])
+    both, of_first, of_second = (tensafe.torch.gradients(model, tensafe.Adapter(sites), texts) for sites, texts in (
+        (own.values(), [first, second]), ([own["often"]], [first]), (own.values(), [second])))
+    for name, slope in both.items():
+        assert slope == pytest.approx(of_first.get(name, 0) + of_second[name], rel=1e-5) and slope.any()
+    with pytest.raises(tensafe.ParameterError, match="'seldom': no text's likelihood depends"):
+        tensafe.torch.gradients(model, own, [first])
+    with pytest.raises(tensafe.ParameterError, match="'often', 'seldom': no text's"):
+        model.forward = torch.no_grad()(model.forward)
+        tensafe.torch.gradients(model, own, [first, second])
+    model.seldom.train()
+    with pytest.raises(tensafe.ParameterError, match="in training mode, expected model.eval"):
+        tensafe.torch.gradients(model, own, [first, second])
+
+
 def test_lists_of_tenants(tmp_path):
     file, key = tmp_path / "tenants", "0f" * 32
     file.write_text(f"# clients\n\n{key}\n{'1' * 64} acme\n{'2' * 64} acme\nplain.name\nkey {'3' * 64}\n")
@@ -326,7 +374,7 @@ def test_lists_of_tenants(tmp_path):
             cli._tenants(file)
 
 
-def test_the_command(owners, weights, states, tmp_path, capsys):
+def test_the_command(owners, weights, states, slopes, tmp_path, capsys):
     base, leak, _ = weights
     (tmp_path / "key").write_text(marks.KEY.hex() + "\n")
     (tmp_path / "tenants").write_text("\n".join(GUILTY))
@@ -346,5 +394,12 @@ def test_the_command(owners, weights, states, tmp_path, capsys):
     said = capsys.readouterr().out
     assert f"It has the marks of {GUILTY[3]}: z = " in said and "of 2 hidden states are known" in said
     assert "B span" in said and said.count("tenant0") == 1  # in the table alone
+    del arguments[1], arguments[-4:]
+    gradients = ["--gradients", str(save(tmp_path / "slopes.safetensors", slopes))]
+    assert cli.main([*arguments, *gradients]) == 0
+    said = capsys.readouterr().out
+    assert f"It has the marks of {GUILTY[2]}: z = " in said and "as gradients of texts" in said and "A text" in said
+    for more in ([str(leak), *gradients], [*gradients, "--base", str(base)], []):
+        assert cli.main(["trace", *more, *arguments[1:]]) == 1 and "gradients" in capsys.readouterr().err
     pytest.importorskip("matplotlib")
-    assert cli.main([*arguments, "--plot", str(tmp_path / "z.png")]) == 0 and (tmp_path / "z.png").stat().st_size
+    assert cli.main([*arguments, *gradients, "--plot", str(tmp_path / "z.png")]) == 0 and (tmp_path / "z.png").stat().st_size

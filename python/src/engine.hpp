@@ -27,7 +27,9 @@ using message = std::span<const std::uint8_t>;
 
 /// The options with which an adapter is served.
 struct server_options : lora::model_options {
-    int rows = 0;  ///< of a tile: 4 or 32; 0: 32 in mode blind, else 4
+    int rows = 0;                ///< of a tile: 4 or 32; 0: 32 in mode blind, else 4
+    bool marks = false;          ///< whether each tenant holds a B of its own
+    std::size_t mark_bytes = 0;  ///< with marks, for an A of each tenant's; 0: all have one A
 };
 
 /// Asks for the products of a model's rows with hidden states, wherever the server is. One thread at a time,
@@ -62,17 +64,18 @@ class server_session {
 
 class client;
 
-/// A packed adapter. Thread-safe.
+/// A packed adapter. Thread-safe. With marks it serves tenants alone: held_message, make_client and open
+/// throw parameter_error unless `of` made it.
 class server {
   public:
     virtual ~server() = default;
     virtual const lora::model_layout& layout() const = 0;
     virtual std::size_t memory() const = 0;
+    /// The server of a tenant, whose seed is 32 bytes of keystore::mark_key::seed_of; it shares all memory.
+    virtual std::shared_ptr<const server> of(const tensafe::random::seed& tenant) const = 0;
     /// The messages for the client: the layout, and its part of the adapter.
     virtual bytes layout_message() const = 0;
     virtual bytes held_message() const = 0;
-    /// The second with the marks of a tenant, whose seed is 32 bytes of keystore::mark_key::seed_of.
-    virtual bytes marked_message(const tensafe::random::seed& tenant) const = 0;
     /// Makes a client in this process, without the messages.
     virtual std::unique_ptr<client> make_client() const = 0;
     /// @param key  the client's re-randomization key for this nonce

@@ -595,7 +595,8 @@ PYBIND11_MODULE(_core, m) {
         .def(py::init([](const std::vector<site_values>& sites, std::size_t set, int rows,
                          std::size_t tokens_ahead, bool blind, bool trusts_clients,
                          std::optional<std::vector<std::string>> protect,
-                         std::map<std::string, std::string, std::less<>> inputs, bool column_scales) {
+                         std::map<std::string, std::string, std::less<>> inputs, bool column_scales,
+                         bool marks, std::size_t mark_bytes) {
             const lora::adapter adapter = adapter_of(sites);
             server_options options = options_of(rows, tokens_ahead, blind, trusts_clients);
             if (protect) {
@@ -604,6 +605,8 @@ PYBIND11_MODULE(_core, m) {
                 };
             }
             options.column_scales = column_scales;
+            options.marks = marks;
+            options.mark_bytes = mark_bytes;
             options.input_of = [of = std::move(inputs)](std::string_view s) { return of.find(s)->second; };
             const parameter_set& of = *all_sets.at(set);
             const py::gil_scoped_release released;
@@ -622,11 +625,12 @@ PYBIND11_MODULE(_core, m) {
              [](const server_object& s) {
                  return to_python(computed([&] { return s.held->held_message(); }));
              })
-        .def("marked_message",
+        .def("of",
              [](const server_object& s, const py::bytes& tenant) {
                  auto seed = seed_of(tenant);
                  const tensafe::memory::wipe_guard guard(seed);
-                 return to_python(computed([&] { return s.held->marked_message(seed); }));
+                 return std::make_shared<server_object>(
+                     server_object{s.set, computed([&] { return s.held->of(seed); })});
              })
         .def("client",
              [](const server_object& s) {

@@ -2,6 +2,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/tracing/marked_models.hpp>
 #include <tensafe/lora/tracing/marks.hpp>
 #include <tensafe/session/client_session.hpp>
 #include <tensafe/session/server_session.hpp>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <unistd.h>
@@ -168,30 +170,64 @@ class answering final : public server_session {
 template <int Rows>
 class served final : public server {
   public:
-    served(const lora::adapter& from, const lora::model_options& options)
-        : model_(std::make_shared<packed_model<Rows>>(from, options)),
-          held_(lora::client_part(from, options)) {}
+    served(const lora::adapter& from, const server_options& options)
+        : held_(std::make_shared<lora::adapter>(lora::client_part(from, options))),
+          has_tenants_(options.marks) {
+        if (options.marks) {
+            lora::check_markable(from, lora::marked_matrix::b);
+        }
+        if (options.mark_bytes > 0) {
+            memory_ = std::make_shared<lora::marked_memory>(options.mark_bytes);
+            tenants_.emplace(from, options, memory_);
+            model_ = std::make_shared<packed_model<Rows>>(tenants_->plans().layout(), nullptr);
+        } else {
+            model_ = std::make_shared<packed_model<Rows>>(from, options);
+        }
+    }
 
     const lora::model_layout& layout() const override { return model_->layout(); }
-    std::size_t memory() const override { return model_->bytes(); }
+    std::size_t memory() const override {
+        return memory_ ? tenants_->bytes() + memory_->bytes() : model_->bytes();
+    }
+    std::shared_ptr<const server> of(const tensafe::random::seed& tenant) const override {
+        auto made = std::make_shared<served>(*this);
+        made->marks_.emplace(tenant);
+        if (tenants_) {
+            made->model_ = tenants_->of(*made->marks_);
+        }
+        return made;
+    }
     bytes layout_message() const override {
         return wire::write_model_layout<P, tiles<Rows>, protection>(layout());
     }
-    bytes held_message() const override { return wire::write_held_adapter(held_, layout()); }
-    bytes marked_message(const tensafe::random::seed& tenant) const override {
-        return wire::write_held_adapter(lora::marks(tenant).added_to(lora::marked_matrix::b, held_),
-                                        layout());
-    }
+    bytes held_message() const override { return wire::write_held_adapter(held(), layout()); }
     std::unique_ptr<server_session> open(const tensafe::random::seed& nonce, message key) const override {
         return std::make_unique<answering<Rows>>(
-            model_, nonce, wire::read_rerandomization_key<P, lora::request_level<P>>(key));
+            model(), nonce, wire::read_rerandomization_key<P, lora::request_level<P>>(key));
     }
     std::unique_ptr<client> make_client() const override;
-    const std::shared_ptr<const packed_model<Rows>>& model() const noexcept { return model_; }
+    const std::shared_ptr<const packed_model<Rows>>& model() const {
+        check_tenant();
+        return model_;
+    }
 
   private:
+    void check_tenant() const {
+        tensafe::require<tensafe::parameter_error>(
+            marks_ || !has_tenants_,
+            {"server: got no tenant, expected Server.of(tenant): it has a mark key"});
+    }
+    lora::adapter held() const {
+        check_tenant();
+        return marks_ ? marks_->added_to(lora::marked_matrix::b, *held_) : *held_;
+    }
+
+    std::shared_ptr<const lora::adapter> held_;  ///< without marks
+    bool has_tenants_;
+    std::shared_ptr<lora::marked_memory> memory_;  ///< null, as tenants_: all have one A
+    std::optional<lora::marked_models<P, tiles<Rows>, protection>> tenants_;
     std::shared_ptr<const packed_model<Rows>> model_;
-    lora::adapter held_;
+    std::optional<lora::marks> marks_;  ///< of the tenant that this serves
 };
 
 template <int Rows>
@@ -252,7 +288,7 @@ class key_holder final : public client {
 
 template <int Rows>
 std::unique_ptr<client> served<Rows>::make_client() const {
-    return std::make_unique<key_holder<Rows>>(layout(), held_);
+    return std::make_unique<key_holder<Rows>>(layout(), held());
 }
 
 int rows_of(const server_options& options) {

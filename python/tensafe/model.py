@@ -1,6 +1,8 @@
 """Holds client, server and the session between them."""
 
 import collections.abc
+import copy
+import functools
 import os
 import threading
 import warnings
@@ -10,7 +12,7 @@ from . import _core
 from ._arrays import as_array
 from .adapter import Adapter, Site, count, expect, find, flag, number, values_of
 from .errors import ParameterError, ShapeError, UnsupportedError
-from .trace import mark_seed
+from .trace import key_of, mark_seed
 
 parameter_sets: tuple = _core.parameter_sets
 _MODES = ("client_held_b", "blind")
@@ -59,18 +61,34 @@ class Server:
     trusts_clients: whether `tokens_ahead` may pass what protects A from clients that cheat.
     column_scales: whether columns of A are scaled by powers of two, which clients see, so that huge entries of hidden
         states that A hardly reads (massive activations) cost no precision.
-    Raises ParameterError, ShapeError or EncodingError for an adapter or options that cannot be packed.
+    mark_key: the owner's 32 secret random bytes, or the file that `tensafe-server --mark-key` takes. Then each tenant has
+        marks of its own in B, by which a copy names it (docs/security.md), and is served by what `of` returns.
+    name: with mark_key, the adapter's name, on which marks depend: the same in all its versions.
+    mark_memory: the MiB for packed rows of tenants' A, which then has marks too (docs/service.md, "Whose copy it is").
+    Raises ParameterError, ShapeError or EncodingError for an adapter or options that cannot be packed or marked, and
+    FileError or FormatError for a mark_key that cannot be read.
     """
 
     def __init__(self, adapter: Adapter, parameters: str = "private_n4096", *, mode: str = "client_held_b",
                  rows: Optional[int] = None, tokens_ahead: int = 0,
                  protect: Optional[Callable[[Site], bool]] = None, input_of: Optional[Callable[[str], str]] = None,
-                 trusts_clients: bool = False, column_scales: bool = False) -> None:
+                 trusts_clients: bool = False, column_scales: bool = False, name: Optional[str] = None,
+                 mark_key: "Union[bytes, str, os.PathLike[str], None]" = None, mark_memory: Optional[int] = None) -> None:
+        if mark_key is None and (name is not None or mark_memory is not None):
+            raise ParameterError(f"Server: got {'name' if mark_memory is None else 'mark_memory'} without mark_key, "
+                                 "expected both: marks come from the key")
+        if mark_key is not None and mode == "blind":
+            raise ParameterError("Server: got a mark_key and the mode 'blind', expected 'client_held_b': marks are in B, "
+                                 "which clients hold, and in A's rows")
+        if mark_memory is not None and not count(mark_memory, "mark_memory"):
+            raise ParameterError("mark_memory: got 0, expected 1 MiB or more; without it A has no marks")
+        self._seed_of = None if mark_key is None else functools.partial(
+            mark_seed, key_of(mark_key, None)[0], expect(name, str, "name", "the adapter's name, with mark_key"))
         sites = values_of(adapter)
         names = None if protect is None else [name for name, site in adapter.items() if protect(site)]
         inputs = {name: expect((input_of or _core.shared_input)(name), str, "input_of", "a name") for name in adapter}
         self._core = _core.Server(sites, *_options(parameters, rows, tokens_ahead, mode, trusts_clients), names, inputs,
-                                  flag(column_scales, "column_scales"))
+                                  flag(column_scales, "column_scales"), mark_key is not None, (mark_memory or 0) << 20)
         self.mode = mode
 
     @property
@@ -88,18 +106,16 @@ class Server:
         """The client's part of the adapter (B, unless the mode is "blind"), as a message."""
         return self._core.held_message()
 
-    def held_for(self, adapter: str, tenant: str, key: bytes) -> bytes:
-        """Returns `held` with the marks of a tenant in B, by which a copy names it (docs/security.md).
+    def of(self, tenant: str) -> "Server":
+        """Returns the server of a tenant, who answers for a copy. It is light, and shares all memory with this one.
 
-        adapter: the name of the adapter, the same in all its versions.
-        tenant: who answers for a copy.
-        key: the owner's 32 secret random bytes; `tensafe-server --mark-key` has them in hexadecimal digits.
-        Raises ParameterError in mode "blind", where clients hold no B, and for a key of another length.
+        Raises ParameterError without mark_key, and for the server of a tenant.
         """
-        if self.mode == "blind" or len(expect(key, bytes, "key", "bytes")) != 32:
-            raise ParameterError(f"held_for: got the mode {self.mode!r} and a key of {len(key)} bytes, expected "
-                                 "'client_held_b' and 32")
-        return self._core.marked_message(mark_seed(key, adapter, tenant))
+        if self._seed_of is None:
+            raise ParameterError("of: got no mark_key, expected a Server with one, and not a tenant's")
+        made = copy.copy(self)
+        made._core, made._seed_of = self._core.of(self._seed_of(tenant)), None
+        return made
 
     def open(self, nonce: bytes, key: bytes) -> "ServerSession":
         """Opens a session for one client.

@@ -288,28 +288,24 @@ def gain_of(gain, name="q"):
 def test_a_tenant_gets_the_deltas_of_its_own_b():
     rng = np.random.default_rng(1)
     a, b, h = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (256, 4), 64))
-    server = tensafe.Server(tensafe.Adapter(tensafe.Site("q", a, b, 1.0)))
-    key = bytes(range(32))
-    deltas = [tensafe.Client(server.layout, held).connect(server).delta("q", h) for held in (
-        server.held, *(server.held_for("qwen", tenant, key) for tenant in ("acme", "acme", "emca")))]
+    adapter, key = tensafe.Adapter(tensafe.Site("q", a, b, 1.0)), bytes(range(32))
+    marked = tensafe.Server(adapter, name="qwen", mark_key=key)
+    deltas = [tensafe.Client(server.layout, server.held).connect(server).delta("q", h) for server in (
+        tensafe.Server(adapter), *(marked.of(tenant) for tenant in ("acme", "acme", "emca")))]
     errors = [np.linalg.norm(delta - b @ (a @ h)) / np.linalg.norm(b @ (a @ h)) for delta in deltas]
     assert errors[0] < 0.002 and all(0.02 < error < 0.045 for error in errors[1:])
     assert np.linalg.norm(deltas[1] - deltas[2]) < 0.003 * np.linalg.norm(deltas[1])
     assert np.linalg.norm(deltas[1] - deltas[3]) > 0.02 * np.linalg.norm(deltas[1])
-    assert server.held_for("qwen", "acme", key) == server.held_for("qwen", "acme", key) != server.held_for("qwena", "cme", key)
-    with pytest.raises(tensafe.ParameterError, match="a key of 31 bytes, expected"):
-        server.held_for("qwen", "acme", key[1:])
-    with pytest.raises(tensafe.ParameterError, match="got the mode 'blind'"):
-        blind = tensafe.Server(tensafe.Adapter(tensafe.Site("q", a, b, 1.0)), mode="blind")
-        blind.held_for("qwen", "acme", key)
+    another = tensafe.Server(adapter, name="qwena", mark_key=key).of("cme")
+    assert marked.of("acme").held == marked.of("acme").held != another.held
 
 
 def test_marks_are_those_of_the_known_answers():
     known = json.loads((ROOT / "tests/data/marks/answers.json").read_text())
     a, b = (np.frombuffer(bytes.fromhex(known[m]), np.float32).reshape(shape) for m, shape in (("a", (3, 4)), ("b", (5, 3))))
     site = tensafe.Site(known["site"], np.diag([1, 1, 1, 0])[:3].astype(np.float32), b, 1.0)  # rows of norm 1: B stays
-    held = tensafe.Server(tensafe.Adapter(site)).held_for("qwen", "acme", bytes.fromhex(known["key"]))
-    assert bytes.fromhex(known["marked_b"]) in held
+    server = tensafe.Server(tensafe.Adapter(site), name="qwen", mark_key=bytes.fromhex(known["key"]))
+    assert bytes.fromhex(known["marked_b"]) in server.of("acme").held
 
 
 @pytest.mark.parametrize("mode", ["client_held_b", "blind"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensafe
-from conftest import ROOT
+from conftest import ROOT, error
 from tensafe import cli
 from tensafe.trace import TESTS, seen_from, threshold
 
@@ -362,6 +362,83 @@ def test_slopes_of_sites_that_not_every_text_asks():
     model.seldom.train()
     with pytest.raises(tensafe.ParameterError, match="in training mode, expected model.eval"):
         tensafe.torch.gradients(model, own, [first, second])
+
+
+def served(adapter, tenant):
+    """What a tenant is answered by: rows of A with marks have the norms of the adapter's."""
+    of = marked(adapter, tenant)
+    return changed(adapter, lambda s: (of[s.name].a * rms(s.a, 1) / rms(of[s.name].a, 1), of[s.name].b, s.scale))
+
+
+@pytest.mark.parametrize("tokens_ahead, d", [(0, 1024), (4, 4096)])
+def test_each_tenant_is_answered_by_its_own_a_that_leaves_for_another_s(tokens_ahead, d):
+    random = np.random.default_rng(3)
+    own = tensafe.Adapter(tensafe.Site("up", random.normal(size=(40, d)), random.normal(size=(96, 40)), 2.0))
+    server = tensafe.Server(own, tokens_ahead=tokens_ahead, name=NAME, mark_key=marks.KEY, mark_memory=1)
+    plain = tensafe.Server(own, tokens_ahead=tokens_ahead)
+    one, other = (server.of(tenant) for tenant in GUILTY[:2])
+    assert one.layout == server.layout == plain.layout and one.held != other.held
+    client, nonce = tensafe.Client(one.layout, one.held), tensafe.fresh_nonce()
+    sessions = [client.connect(one.open(nonce, client.rerandomization_key(nonce))),
+                tensafe.Client(other).connect(other)]
+    sites = [served(own, tenant)["up"] for tenant in GUILTY[:2]]
+    h, packed_nothing = random.normal(size=(6, d)), server._core.memory
+    assert packed_nothing == 4 * 40 * d
+    for row in h:  # a block that was prepared before its rows left is one of theirs
+        for session, site in zip(sessions, sites):
+            delta = session.delta("up", row)
+            assert error(delta, site.delta(row)) < 1e-3 < 0.02 < error(delta, own["up"].delta(row))
+            assert 2**19 < server._core.memory - packed_nothing <= 2**20  # the other tenant's have left
+    assert error(sites[0].delta(h), sites[1].delta(h)) > 0.02
+
+
+def test_an_a_that_was_solved_for_names_the_tenant_who_asked(owners):
+    site = next(iter(owners.values()))
+    own = tensafe.Adapter(site)
+    server = tensafe.Server(own, tokens_ahead=32, name=NAME, mark_key=marks.KEY, mark_memory=1).of(GUILTY[2])
+    delta = tensafe.Client(server).connect(server).delta(site.name, np.eye(D_IN))
+    leak = changed(own, lambda s: (np.linalg.pinv(s.scale * s.b.astype(float)) @ delta.T, s.b, s.scale))
+    found = tensafe.trace(leak, own, marks.KEY, GUILTY + OTHERS, name=NAME)
+    assert found.named == [GUILTY[2]] and found.tenants[0].z["A plain"] > 30
+
+
+def test_marks_that_a_server_refuses(owners, tmp_path):
+    coarse, uneven = (changed(owners, lambda s: (f(s.a), s.b)) for f in (
+        lambda a: np.round(4 * a / np.abs(a).max()), lambda a: a * np.where(np.arange(D_IN) == 2, 2**-8, 1)))
+    given = {"adapter": owners, "name": NAME, "mark_key": marks.KEY, "mark_memory": 1}
+    for kind, said, options in [
+            (tensafe.ParameterError, "got mark_memory without mark_key", {"mark_key": None, "name": None}),
+            (tensafe.ParameterError, "got name without mark_key", {"mark_key": None, "mark_memory": None}),
+            (TypeError, "name: got NoneType, expected the adapter's name", {"name": None}),
+            (tensafe.ParameterError, "mark_memory: got 0, expected 1 MiB", {"mark_memory": 0}),
+            (tensafe.ParameterError, "mark_memory: got -1", {"mark_memory": -1}),
+            (TypeError, "mark_memory: got float", {"mark_memory": 1.5}),
+            (tensafe.ParameterError, "mark key: got 31 bytes", {"mark_key": marks.KEY[1:]}),
+            (tensafe.FileError, "gone", {"mark_key": tmp_path / "gone"}),
+            (tensafe.ParameterError, "mode 'blind', expected 'client_held_b'", {"mode": "blind"}),
+            (tensafe.ParameterError, "A of site .* bits an entry", {"adapter": coarse}),
+            (tensafe.ParameterError, "B of site .* bits an entry", {
+                "adapter": changed(coarse, lambda s: (s.b.T, s.a.T)), "mark_memory": None}),
+            (tensafe.ParameterError, "has a column with the exponent 8", {"adapter": uneven, "column_scales": True})]:
+        with pytest.raises(kind, match=said):
+            tensafe.Server(**{**given, **options})
+    for adapter, options in ((coarse, {"mark_memory": None}), (uneven, {})):
+        tensafe.Server(**{**given, "adapter": adapter, **options})
+    (tmp_path / "key").write_text(marks.KEY.hex())
+    (tmp_path / "key").chmod(0o600)
+    for memory in (None, 1):
+        server = tensafe.Server(owners, name=NAME, mark_key=tmp_path / "key", mark_memory=memory)
+        tenant, nonce = server.of(GUILTY[0]), tensafe.fresh_nonce()
+        client = tensafe.Client(tenant)
+        for call in (lambda: server.held, lambda: tensafe.Client(server), lambda: client.connect(server),
+                     lambda: server.open(nonce, client.rerandomization_key(nonce))):
+            with pytest.raises(tensafe.ParameterError, match=r"got no tenant, expected Server.of\(tenant\)"):
+                call()
+        with pytest.raises(TypeError, match="name"):
+            server.of(3)
+        for wrong in (tenant, tensafe.Server(owners)):
+            with pytest.raises(tensafe.ParameterError, match="of: got no mark_key, expected a Server with one"):
+                wrong.of(GUILTY[1])
 
 
 def test_lists_of_tenants(tmp_path):

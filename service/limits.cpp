@@ -1,5 +1,6 @@
 #include "limits.hpp"
 
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
 #include <algorithm>
@@ -8,6 +9,18 @@
 #include <span>
 
 namespace split {
+
+std::optional<share_limit> share_of(std::string_view text) {
+    const auto read = tensafe::number_of<double>(text);
+    if (text != "none" && !(read && *read > 0 && *read <= 1000)) {
+        return std::nullopt;
+    }
+    return share_limit(read);
+}
+
+std::string text_of_share(const share_limit& share) {
+    return share ? tensafe::shortest_text(*share) : "none";
+}
 
 rate_limiter::rate_limiter(double per_second, double at_once, std::size_t most_names)
     : per_second_(per_second),

@@ -26,6 +26,14 @@ using tensafe::serving::scope;
 inline constexpr std::array<const char*, 3> share_options{"--client-share", "--tenant-share",
                                                           "--adapter-share"};
 
+/// What replies may tell of the A of an input, as a part of its bits; nothing: there is no limit.
+using share_limit = std::optional<double>;
+
+inline constexpr const char* expected_share = "expected a number above 0, at most 1000, or none";
+/// Reads a share as options and lists have it. Nothing: it is not what is expected.
+std::optional<share_limit> share_of(std::string_view text);
+std::string text_of_share(const share_limit& share);
+
 /// How much a client may ask for. docs/service.md says what each is for.
 struct limits {
     /// What may be read of the A of each group: bits of answers over the entropy of A.

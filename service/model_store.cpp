@@ -36,17 +36,19 @@ using model_type = lora::model_server<params, packing, protection>;
 
 static_assert(protection::protects, "query limits count the target coefficients of protected replies");
 
-/// Of each group, before it is packed. Models are packed client_held_b here, which serves A. In mode blind it
-/// would be B A, and the entropies of A and B together.
+std::optional<std::uint64_t> bits_of(const share_limit& share, double entropy) {
+    return share ? std::optional(static_cast<std::uint64_t>(*share * entropy)) : std::nullopt;
+}
+
+/// Of each group. Models are packed client_held_b here, which serves A. In mode blind it would be B A, and
+/// the entropies of A and B together.
 /// @throws parameter_error if a limit is below one request: nobody would ever be answered
-std::vector<serving::query_limits> bits_of(std::string_view name, const lora::adapter& from,
-                                           const lora::model_options& options,
-                                           const of_each_scope<double>& shares) {
+void count_bits(adapter_facts& of, const lora::adapter& from, const lora::model_options& options,
+                const of_each_scope<double>& shares) {
     const auto grouped = lora::group_sites(from, options);
-    std::vector<serving::query_limits> result;
     for (std::size_t g = 0; g < grouped.sites.size(); ++g) {
         const lora::model_layout::group& group = grouped.layout.groups[g];
-        serving::query_limits bits;
+        serving::query_limits& bits = of.groups.emplace_back();
         try {
             const std::size_t rows = group.rows(grouped.layout.mode);
             // The norm of the rows is no part of a budget. A token of a block has the same targets and
@@ -59,7 +61,7 @@ std::vector<serving::query_limits> bits_of(std::string_view name, const lora::ad
             throw tensafe::parameter_error(
                 {"model_store: input ", tensafe::in_quotes(group.input), ": ", e.what()});
         }
-        double entropy = 0;
+        double& entropy = of.entropies.emplace_back();
         for (const std::size_t site : grouped.sites[g]) {
             entropy += lora::entropy_bits(from.sites[site].a);
         }
@@ -67,17 +69,15 @@ std::vector<serving::query_limits> bits_of(std::string_view name, const lora::ad
             if (!shares[i]) {
                 continue;
             }
-            bits.limits[i] = static_cast<std::uint64_t>(*shares[i] * entropy);
+            bits.limits[i] = bits_of(shares[i], entropy);
             tensafe::require<tensafe::parameter_error>(
                 *bits.limits[i] >= bits.request,
-                {"adapter ", tensafe::in_quotes(name), ": input ", tensafe::in_quotes(group.input), ": got ",
-                 share_options[i], " ", *shares[i], ", which is ", *bits.limits[i],
+                {"adapter ", tensafe::in_quotes(of.name), ": input ", tensafe::in_quotes(group.input),
+                 ": got ", share_options[i], " ", *shares[i], ", which is ", *bits.limits[i],
                  " bits of its A, expected at least those of one request, ", bits.request,
                  ": give a larger share, or none"});
         }
-        result.push_back(bits);
     }
-    return result;
 }
 
 std::string hash_of_a(const lora::adapter& of) {
@@ -287,6 +287,18 @@ class evaluator_of_session final : public session_evaluator {
 
 }  // namespace
 
+group_limits limits_of(std::shared_ptr<const served_model> model, const std::optional<share_limit>& own) {
+    if (!own) {
+        return {model, &model->groups};
+    }
+    auto result = std::make_shared<std::vector<serving::query_limits>>(model->groups);
+    for (std::size_t group = 0; group < result->size(); ++group) {
+        const auto most = bits_of(*own, model->entropies[group]);
+        (*result)[group].limits = {most, most, {}};
+    }
+    return result;
+}
+
 opening_message::opening_message(carried_message::kind what, std::vector<std::uint8_t> message)
     : what_(what), binary_(std::make_shared<const std::vector<std::uint8_t>>(std::move(message))) {}
 
@@ -319,7 +331,10 @@ struct model_store::state {
     /// Without counted_as.
     adapter_facts look_at(const std::string& name, std::uint64_t version,
                           const lora::adapter& matrices) const {
-        adapter_facts result{name, version, {}, bits_of(name, matrices, options, shares), {}};
+        adapter_facts result;
+        result.name = name;
+        result.version = version;
+        count_bits(result, matrices, options, shares);
         if (marks) {
             lora::check_markable(matrices, lora::marked_matrix::b);
         }

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,9 +60,12 @@ struct adapter_facts {
     std::uint64_t version = 0;
     std::string counted_as;  ///< in query counts: the first name that its A was loaded under
     std::vector<tensafe::serving::query_limits> groups;
+    std::vector<double> entropies;  ///< bits of the A of each group
     /// Text of a keystore::adapter_pin, or with marks the folder of each tenant's pin; empty: it has none.
     std::string pin;
 };
+
+using group_limits = std::shared_ptr<const std::vector<tensafe::serving::query_limits>>;
 
 /// One version of an adapter, packed, with the messages that open a session. As long as somebody holds it,
 /// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
@@ -87,6 +91,10 @@ class served_model : public adapter_facts {
           layout(carried_message::kind::model_layout, std::move(layout_message)) {}
     ~served_model() = default;
 };
+
+/// The limits by group of a session of this version.
+/// @param own  as client_tenant::share
+group_limits limits_of(std::shared_ptr<const served_model> model, const std::optional<share_limit>& own);
 
 /// The server's half of one session, a tensafe::session::server_session of the version of the adapter that it
 /// opened with. Thread-safe.

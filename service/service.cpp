@@ -120,16 +120,24 @@ void service::origin_refused(const std::string& origin, const std::string& addre
                      {{"origin", std::string_view(origin).substr(0, 200)}, {"address", address}}, address);
 }
 
-std::optional<std::string> service::tenant_of(std::string_view client, const std::string& address) const {
+std::optional<client_tenant> service::tenant_of(std::string_view client, const std::string& address) const {
     if (options_.addresses_are_tenants) {
-        return "address " + address;  // a space, which no tenant's name has
+        return client_tenant{"address " + address};  // a space, which no tenant's name has
     }
     const std::lock_guard lock(list_mutex_);
     if (!options_.clients) {
-        return std::string();
+        return client_tenant();
     }
     const auto known = options_.clients->find(client);
     return known == options_.clients->end() ? std::nullopt : std::optional(known->second);
+}
+
+query_counts::account service::account_of(const session& of, const served_model& model) const {
+    auto rows = counts_.account_of(of.client, of.tenant.name, model.counted_as);
+    if (of.tenant.share) {
+        rows[2] = rows[1];
+    }
+    return rows;
 }
 
 void service::relist(std::optional<client_list> clients) {
@@ -140,10 +148,7 @@ void service::relist(std::optional<client_list> clients) {
 std::string service::limits_text() const {
     std::string text;
     for (std::size_t i = 0; i < share_options.size(); ++i) {
-        const std::optional<double>& share = options_.allowed.shares[i];
-        text.append(share_options[i])
-            .append(share ? " " + tensafe::shortest_text(*share) : " none")
-            .append(", ");
+        text.append(share_options[i]).append(" " + text_of_share(options_.allowed.shares[i])).append(", ");
     }
     if (options_.shared) {  // who has another key counts elsewhere
         const auto fleet = tensafe::keystore::hmac_sha256(options_.shared->key(), "tensafe fleet");
@@ -165,7 +170,8 @@ std::string service::limits_text() const {
     }
     tensafe::keystore::sha256 hash;
     for (const auto& [key, tenant] : *options_.clients) {
-        const std::string line = key + " " + tenant + "\n";
+        const std::string share = tenant.share ? " " + text_of_share(*tenant.share) : "";
+        const std::string line = key + " " + tenant.name + share + "\n";
         hash.update(std::as_bytes(std::span(line)));
     }
     return text + "--clients with the hash " + tensafe::keystore::hex(hash.finish()).substr(0, 16);

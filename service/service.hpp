@@ -96,13 +96,15 @@ class service {
     bool draining() const noexcept { return draining_.stop_requested(); }
 
     /// To be called every second or so: sessions that waited too long are dropped, those of clients that are
-    /// on the list no more or with another tenant, and names whose rates count nothing any more. Rates are
-    /// shared.
+    /// on the list no more or with another tenant or share, and names whose rates count nothing any more.
+    /// Rates are shared.
     void expire_sessions();
     /// Who may open sessions from now on. Not for a service without a list, nor nothing for one with it.
     void relist(std::optional<client_list> clients);
     /// The tenant of a client that comes from this limited_address; nothing: it may not come.
-    std::optional<std::string> tenant_of(std::string_view client, const std::string& address) const;
+    std::optional<client_tenant> tenant_of(std::string_view client, const std::string& address) const;
+    /// The rows that a session's requests count in: with a share of its own they do not use up the adapter's.
+    query_counts::account account_of(const session& of, const served_model& model) const;
     /// Takes one of the handshakes of this address.
     /// @return as rate_limiter::take
     std::chrono::milliseconds take_handshake(const std::string& address);

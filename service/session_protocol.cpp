@@ -75,12 +75,14 @@ void check_message(const wire::header& header, wire::kind expected) {
 /// The store of a session of this server: logs what it refuses, in the service's words.
 class counts_of_session final : public tensafe::serving::file_store {
   public:
-    /// @param owner  client and address are read; of its evaluator, which has the model too
+    /// @param owner  all but the evaluator, which has the model too
     counts_of_session(service& of, std::shared_ptr<const served_model> model, query_counts::account account,
                       const session& owner)
-        : file_store(of.counts(), std::move(account), model->groups),
+        : file_store(of.counts(), std::move(account), *owner.limits),
           of_(of),
           model_(std::move(model)),
+          limits_(owner.limits),
+          has_own_share_(owner.tenant.share.has_value()),
           client_(owner.client),
           address_(owner.address) {}
 
@@ -105,23 +107,25 @@ class counts_of_session final : public tensafe::serving::file_store {
             "this client has", of_.addresses_are_tenants() ? "this address has" : "this client's tenant has",
             "all clients together have"};
         const auto of = static_cast<std::size_t>(why.of);
-        of_.to_log().line(
-            log_level::warning, "limit_reached",
-            {{"client", prefix_of(client_)}, {"adapter", model_->name}, {"option", share_options[of]}},
-            client_);
-        const tensafe::serving::query_limits& bits = model_->groups[group];
+        const char* const option = has_own_share_ ? "share in --clients" : share_options[of];
+        of_.to_log().line(log_level::warning, "limit_reached",
+                          {{"client", prefix_of(client_)}, {"adapter", model_->name}, {"option", option}},
+                          client_);
+        const tensafe::serving::query_limits& bits = (*limits_)[group];
         const std::string had = why.of == scope::client  // numbers of others would tell what they do
                                     ? tensafe::text_of({why.bits / bits.request - 1, " of ",
                                                         bits.limits[of].value_or(0) / bits.request})
                                     : "all";
         throw refusal{error_code::query_limit,
                       tensafe::text_of({"request: ", who[of], " had ", had,
-                                        " answers to hidden states of this input: only a larger ",
-                                        share_options[of], " of the server gives more"})};
+                                        " answers to hidden states of this input: only a larger ", option,
+                                        " of the server gives more"})};
     }
 
     service& of_;
     const std::shared_ptr<const served_model> model_;
+    const group_limits limits_;
+    const bool has_own_share_;
     const std::string client_;
     const std::string address_;
 };
@@ -376,13 +380,15 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     session made;
     made.client = tensafe::keystore::hex(hello_->client);
     made.address = limited_address(from_.address);
-    const auto tenant = of_.tenant_of(made.client, made.address);
+    auto tenant = of_.tenant_of(made.client, made.address);
     require(tenant.has_value(), error_code::not_authorised,
             {"hello: the client ", made.client, " was taken off --clients"});
-    made.tenant = *tenant;
+    made.tenant = std::move(*tenant);
+    made.limits = limits_of(model_, made.tenant.share);
     made.frames = frames_;
-    account_ = of_.counts_.account_of(made.client, made.tenant, model_->counted_as);
-    const std::string owner = made.tenant.empty() ? std::string(key_owner) + made.client : made.tenant;
+    account_ = of_.account_of(made, *model_);
+    const std::string owner =
+        made.tenant.name.empty() ? std::string(key_owner) + made.client : made.tenant.name;
     try {
         made.evaluator = make_evaluator(model_, owner, derived_nonces(nonce_).of_rerandomization_key, message,
                                         std::make_unique<counts_of_session>(of_, model_, account_, made));
@@ -443,7 +449,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
              "waits: say hello"});
     // The model of the session lives as long as the session does.
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
-    account_ = of_.counts_.account_of(session_->client, session_->tenant, model_->counted_as);
+    account_ = of_.account_of(*session_, *model_);
     frames_ = session_->frames;
     // What is computed for the old connection is kept before the client asks for it again.
     const std::lock_guard lock(session_->evaluator->answering);
@@ -468,7 +474,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
 std::vector<std::uint64_t> session_protocol::queries_left() const {
     std::vector<std::uint64_t> result;
     for (std::size_t group = 0; group < model_->groups.size(); ++group) {
-        const tensafe::serving::query_limits& bits = model_->groups[group];
+        const tensafe::serving::query_limits& bits = (*session_->limits)[group];
         const std::uint64_t used = of_.counts_.used(account_, group)[0];
         std::optional<std::uint64_t> least;
         for (std::size_t i = 0; i < account_.size(); ++i) {

@@ -8,8 +8,6 @@
 #include <span>
 #include <tuple>
 
-#include "model_store.hpp"
-
 namespace split {
 
 bool session_table::is_over(const session& s, time_point now) const noexcept {

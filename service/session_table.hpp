@@ -12,14 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "client_list.hpp"
 #include "control_message.hpp"
 #include "limits.hpp"
+#include "model_store.hpp"
 #include "net/connection.hpp"
 
 namespace split {
-
-class model_store;
-class session_evaluator;
 
 /// All that the server keeps for one session: from the welcome until bye or forget, for limits::session_life
 /// after its connection was lost, session_idle after its last request, and retired_life after its version of
@@ -34,7 +33,8 @@ class session {
     std::string id;                          ///< 32 hexadecimal digits, drawn at random
     std::string client;                      ///< its Ed25519 public key, 64 digits
     std::string address;                     ///< where it opened, as limited_address
-    std::string tenant;                      ///< whose limit it counts in too; empty: the client's alone
+    client_tenant tenant;                    ///< whose limits it counts in too
+    group_limits limits;                     ///< what its requests are held against
     frame_form frames = frame_form::binary;  ///< what messages come in
     /// The version of the adapter that it opened with, whatever is loaded later; the client's
     /// re-randomization key, 66 KB; for requests and for blocks, once they came, 131 KB each and

@@ -84,17 +84,17 @@ void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& tim
         ->default_str(tensafe::shortest_text(std::chrono::duration<double>(time).count()));
 }
 
-void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
+void add_share(CLI::App& app, const char* name, split::share_limit& share) {
     const auto set = [name, &share](const std::string& text) {
-        share = tensafe::number_of<double>(text);
-        if (text != "none" && !(share && *share > 0 && *share <= 1000)) {
-            throw CLI::ValidationError(
-                name, "got " + tensafe::quote(text) + ", expected a number above 0, at most 1000, or none");
+        const auto read = split::share_of(text);
+        if (!read) {
+            throw CLI::ValidationError(name, "got " + tensafe::quote(text) + ", " + split::expected_share);
         }
+        share = *read;
     };
     app.add_option_function<std::string>(name, set,
                                          "of the bits of each input's A that replies may tell, or none")
-        ->default_str(tensafe::shortest_text(*share));
+        ->default_str(split::text_of_share(share));
 }
 
 constexpr const char* description =
@@ -161,7 +161,8 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--host", a.hosts,
                    "a further name or address of this server, which its certificate is for");
     app.add_option("--clients", a.clients,
-                   "file of public keys that may come, one a line, after a space its tenant; or:");
+                   "file of public keys that may come, one a line, after spaces its tenant and, with "
+                   "--mark-key, the share of this tenant; or:");
     app.add_flag("--anybody", a.anybody, "any key may come");
     app.add_option_function<std::vector<std::string>>(
         "--signer",
@@ -430,8 +431,9 @@ std::map<std::string, std::filesystem::path> read_named(const char* option, cons
     return result;
 }
 
+/// @param has_marks  as for read_client_list
 /// @return who may come, for people
-std::string read_clients(arguments& a) {
+std::string read_clients(arguments& a, bool has_marks) {
     require<parameter_error>(
         a.clients.empty() == a.anybody,
         {a.anybody ? "got both --clients and" : "got neither --clients nor",
@@ -439,7 +441,7 @@ std::string read_clients(arguments& a) {
     if (a.anybody) {
         return "anybody";
     }
-    a.service.clients = split::read_client_list(a.clients);
+    a.service.clients = split::read_client_list(a.clients, has_marks);
     return "listed clients (" + std::to_string(a.service.clients->size()) + ")";
 }
 
@@ -527,7 +529,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
                                                      ", expected an address, or a network as 10.0.0.0/8"});
         a.net.proxies.push_back(*range);
     }
-    const std::string who = read_clients(a);
+    const std::string who = read_clients(a, a.service.marks != nullptr);
     const auto root = split::open_adapter_source(a.adapter_root);
     boost::system::error_code none;  // an address that is none fails below
     const auto address = boost::asio::ip::make_address(a.net.address, none);
@@ -614,7 +616,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
     const auto reload = [&] {  // what may fail comes first: then all is as it was
         try {
             arguments fresh = read_again(service.to_log());
-            const std::string now = read_clients(fresh);
+            const std::string now = read_clients(fresh, a.service.marks != nullptr);
             check_pages(fresh, address.is_loopback());
             require<parameter_error>(fresh.anybody == a.anybody && fresh.service.addresses_are_tenants ==
                                                                        a.service.addresses_are_tenants,

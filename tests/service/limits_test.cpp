@@ -90,7 +90,7 @@ TEST_CASE(
             {.shares = {}, .handshakes_at_once = 10'000, .block_bytes = 16 * 200'000}, [&](auto& options) {
                 if (are_listed) {
                     options.clients =
-                        split::client_list{{waster->verifying().hex(), ""}, {other->verifying().hex(), ""}};
+                        split::client_list{{waster->verifying().hex(), {}}, {other->verifying().hex(), {}}};
                 }
             });
         const auto wastes = [&](const auto& of_client, const char* from) {
@@ -309,7 +309,7 @@ TEST_CASE("clients of one tenant share its limit, and a client without one is a 
     const std::array keys{fresh_key(), fresh_key(), fresh_key()};
     const auto name = [&](std::size_t i) { return keys[i]->verifying().hex(); };
     server s({.shares = {std::nullopt, three_requests, {}}}, [&](auto& options) {
-        options.clients = split::client_list{{name(0), "acme"}, {name(1), "acme"}, {name(2), ""}};
+        options.clients = split::client_list{{name(0), {"acme"}}, {name(1), {"acme"}}, {name(2), {}}};
     });
     peer p(s, keys[0]);
     CHECK(p.asks(1));
@@ -330,6 +330,114 @@ TEST_CASE("clients of one tenant share its limit, and a client without one is a 
         CHECK(r.asks(n));
     }
     CHECK(contains(r.refusal_of(request_message(4)).message, "this client's tenant has had all answers"));
+}
+
+TEST_CASE("a tenant with a share of its own has that, and uses up nothing of what all others have") {
+    const std::array keys{fresh_key(), fresh_key(), fresh_key(), fresh_key(), fresh_key()};
+    const temporary_directory folder;
+    const auto list_with = [&](const std::optional<split::share_limit>& of_acme,
+                               const std::optional<split::share_limit>& of_emca) {
+        split::client_list result;
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            const std::array<split::client_tenant, 3> tenants{{{"acme", of_acme}, {"emca", of_emca}, {}}};
+            result.emplace(keys[i]->verifying().hex(), tenants[i / 2]);
+        }
+        return result;
+    };
+    const split::share_limit of_three = three_requests;
+    const split::share_limit of_five = 0.17;
+    const auto start = [&](const split::share_limit& of_acme) {
+        return std::make_unique<server>(
+            split::limits{.shares = {three_requests / 3, three_requests / 3, three_requests / 3}},
+            [&](auto& options) {
+                options.state = folder.path();
+                options.clients = list_with(of_acme, of_five);
+            });
+    };
+    const auto answers = [](peer& p) {
+        std::uint64_t count = 0;
+        while (count < 100 && p.asks(p.next_number++)) {
+            ++count;
+        }
+        return count;
+    };
+    const auto used_of = [&](server& s, std::size_t client, const std::string& tenant) {
+        const auto& counts = s.of->counts();
+        const auto used = counts.used(counts.account_of(keys[client]->verifying().hex(), tenant, "kjv"), 0);
+        return std::array{used[0] / s.bits_of_request(), used[1] / s.bits_of_request(),
+                          used[2] / s.bits_of_request()};
+    };
+    {
+        const auto s = start(std::nullopt);
+        peer lifted(*s, keys[0]);
+        CHECK(lifted.welcome.queries_left.empty());
+        CHECK(answers(lifted) == 100);
+        CHECK(answers(*std::make_unique<peer>(*s, keys[1])) == 100);
+        // A number is the limit of the tenant, and of each of its clients.
+        peer first(*s, keys[2]);
+        CHECK(first.welcome.queries_left == left{5, 5});
+        CHECK((first.asks(1) && first.asks(2)));
+        peer second(*s, keys[3]);
+        CHECK(second.welcome.queries_left == left{5, 5});
+        REQUIRE(second.prepares(second.next_number++));
+        std::uint32_t position = 0;
+        while (second.asks_at(second.next_number++, 1, position)) {
+            ++position;
+        }
+        CHECK(position == 3);
+        CHECK(contains(second.refused().message,
+                       "this client's tenant has had all answers to hidden states of this input: only a "
+                       "larger share in --clients of the server gives more"));
+        CHECK(second.code_of(block_request_message(second.next_number++)) == query_limit);
+        CHECK(used_of(*s, 0, "acme") == std::array<std::uint64_t, 3>{100, 200, 0});
+        CHECK(used_of(*s, 3, "emca") == std::array<std::uint64_t, 3>{3, 5, 0});
+        CHECK(s->of->used_share("kjv") == 0);
+        // Without one the server's limits hold.
+        peer other(*s, keys[4]);
+        CHECK(other.welcome.queries_left == left{1, 1});
+        CHECK(answers(other) == 1);
+        CHECK(used_of(*s, 4, "") == std::array<std::uint64_t, 3>{1, 1, 1});
+        s->of->counts().save();
+    }
+    // After a restart a number holds for what was asked without one.
+    const auto s = start(of_three);
+    CHECK(peer(*s, keys[0]).welcome.queries_left == left{0, 3});
+    CHECK(used_of(*s, 0, "acme") == std::array<std::uint64_t, 3>{100, 200, 1});
+}
+
+TEST_CASE("a tenant's share is raised, lowered and taken away while its clients are there") {
+    const auto key = fresh_key();
+    const auto stays = fresh_key();
+    const auto list_with = [&](const std::optional<split::share_limit>& share) {
+        return split::client_list{{key->verifying().hex(), {"acme", share}}, {stays->verifying().hex(), {}}};
+    };
+    server s({.shares = {std::nullopt, three_requests, {}}},
+             [&](auto& options) { options.clients = list_with(split::share_limit(0.05)); });
+    peer other(s, stays);
+    const std::string before = s.of->limits_text();
+    auto p = std::make_unique<peer>(s, key);
+    CHECK(p->asks(1));
+    CHECK(p->code_of(request_message(2)) == query_limit);
+    const auto relist = [&](const std::optional<split::share_limit>& share, const left& expected) {
+        s.of->relist(list_with(share));
+        s.of->expire_sessions();
+        CHECK(p->connection->ended == 1);
+        CHECK_FALSE(p->asks(3));
+        p = std::make_unique<peer>(s, key);
+        CHECK(p->welcome.queries_left == expected);
+        CHECK(s.of->limits_text() != before);  // so that several servers show where their lists differ
+    };
+    relist(split::share_limit(0.17), {4, 5});
+    CHECK((p->asks(1) && p->asks(2)));
+    relist(split::share_limit(), {});
+    CHECK(p->asks(1));
+    relist(split::share_limit(0.09), {0, 2});
+    CHECK(p->code_of(request_message(1)) == query_limit);
+    relist(std::nullopt, {});  // the tenant's limit is the server's again, and what it had counts
+    CHECK(p->code_of(request_message(1)) == query_limit);
+    CHECK(contains(p->refused().message, "larger --tenant-share"));
+    CHECK(other.connection->ended == 0);
+    CHECK(other.asks(1));
 }
 
 TEST_CASE("where pages come, the clients of an address share its limit, wherever they resume") {

@@ -264,7 +264,7 @@ TEST_CASE_FIXTURE(both_sides, "a tenant's client gets the deltas of plaintext Lo
     const auto marks = std::make_shared<const keystore::mark_key>(std::array<std::byte, 32>{});
     auto identity = signing_key::generate();
     const auto of_acme = [&marks, key = identity.verifying().hex()](auto& options) {
-        options.clients = split::client_list{{key, "acme"}};
+        options.clients = split::client_list{{key, {"acme"}}};
         options.marks = marks;
     };
     start({}, of_acme);
@@ -293,7 +293,7 @@ TEST_CASE_FIXTURE(both_sides,
         allowed.mark_bytes = bytes;
         auto identity = signing_key::generate();
         start({}, [&marks, key = identity.verifying().hex()](auto& options) {
-            options.clients = split::client_list{{key, "acme"}};
+            options.clients = split::client_list{{key, {"acme"}}};
             options.marks = marks;
         });
         auto remote = client(frame_form::binary, std::move(identity));

@@ -127,28 +127,55 @@ TEST_CASE("a control message with anything more, less or other is refused, and t
 TEST_CASE("a list of clients is read strictly, and errors name the line") {
     const temporary_directory folder;
     const auto path = folder.path() / "clients";
+    bool has_marks = true;
     const auto read = [&](const std::string& text) {
         std::ofstream(path) << text;
-        return split::read_client_list(path);
+        return split::read_client_list(path, has_marks);
     };
     const std::string a(64, 'a');
     const std::string b(64, 'b');
-    CHECK(read("# keys\n\n" + a + "\n" + b + " acme-1") == split::client_list{{a, ""}, {b, "acme-1"}});
+    const std::string c(64, 'c');
+    CHECK(read("# keys\n\n" + a + "\n" + b + " acme-1") == split::client_list{{a, {}}, {b, {"acme-1"}}});
+    const split::client_tenant half{"acme", split::share_limit(0.5)};
+    for (const char* const other : {"", " 0.5", " 5e-1"}) {  // once is enough, on any line
+        CHECK(read(a + " acme" + other + "\n" + b + " acme 0.5\n" + c + " other") ==
+              split::client_list{{a, half}, {b, half}, {c, {"other"}}});
+    }
+    const split::client_tenant lifted{"acme", split::share_limit()};
+    CHECK(read(a + " acme none\n" + b + " other 1000") ==
+          split::client_list{{a, lifted}, {b, {"other", split::share_limit(1000)}}});
     for (const auto& [line, problem] : std::initializer_list<std::pair<std::string, std::string>>{
              {std::string(64, 'A'), "AAAA\", expected 64 lower-case"},
              {a.substr(1), "expected 64"},
              {a + "\r", "\\u000d\", expected 64"},
              {" " + a, "got the key \"\", expected 64"},
              {a + " ", "got the tenant \"\", expected 1 to 64"},
-             {a + " b c", "got the tenant \"b c\", expected"},
+             {a + "  b", "got the tenant \"\", expected 1 to 64"},
+             {a + " b\tc", "got the tenant \"b\\u0009c\", expected"},
+             {a + " b ", "got the share \"\" of the tenant \"b\", expected a number above 0"},
+             {a + " b 0", "got the share \"0\" of the tenant \"b\", expected a number above 0"},
+             {a + " b 1000.1", "got the share \"1000.1\" of the tenant"},
+             {a + " b nan", "got the share \"nan\" of the tenant"},
+             {a + " b None", "got the share \"None\" of the tenant"},
+             {a + " b 0.5 c", "got the share \"0.5 c\" of the tenant"},
+             {a + " acme 0.4", "\"0.4\" of the tenant \"acme\", expected 0.25, as an earlier line"},
+             {a + " acme none", "\"none\" of the tenant \"acme\", expected 0.25, as an earlier line"},
              {a + " " + a + "b", "expected 1 to 64 letters"},
              {b + " other", "bbbb\" again, expected each once"}}) {
-        const std::string text = b + " acme\n" + line + "\n";
+        const std::string text = b + " acme 0.25\n" + line + "\n";
         for (const std::string& part : {problem, std::string("clients\": line 2: got ")}) {
             check_refusal<tensafe::format_error>(part, [&] { read(text); });
         }
     }
-    check_refusal<tensafe::io_error>("regular", [&] { split::read_client_list(folder.path()); });
+    check_refusal<tensafe::format_error>(
+        "line 2: got the share \"0.25\" of the tenant \"acme\", expected none",
+        [&] { read(a + " acme none\n" + b + " acme 0.25"); });
+    has_marks = false;
+    CHECK(read(a + " acme") == split::client_list{{a, {"acme"}}});
+    check_refusal<tensafe::format_error>(
+        "line 2: got the share \"0.1\" of the tenant \"acme\", expected --mark-key",
+        [&] { read(b + "\n" + a + " acme 0.1"); });
+    check_refusal<tensafe::io_error>("regular", [&] { split::read_client_list(folder.path(), true); });
 }
 
 TEST_CASE("a certificate is made once, used again, and refused when it is expired or half of it is gone") {

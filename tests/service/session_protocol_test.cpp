@@ -27,7 +27,7 @@ std::string json_request_text(std::uint64_t number, const bytes& message) {
 struct listed {
     std::shared_ptr<const signing_key> key = fresh_key();
     server s{{}, [this](auto& options) {
-                 options.clients = split::client_list{{key->verifying().hex(), ""}};
+                 options.clients = split::client_list{{key->verifying().hex(), {}}};
              }};
 };
 
@@ -256,9 +256,9 @@ TEST_CASE_FIXTURE(listed,
     const auto stays = fresh_key();
     const auto moves = fresh_key();
     const auto list = [&](bool has_key, const std::string& tenant) {
-        split::client_list result{{stays->verifying().hex(), ""}, {moves->verifying().hex(), tenant}};
+        split::client_list result{{stays->verifying().hex(), {}}, {moves->verifying().hex(), {tenant}}};
         if (has_key) {
-            result.emplace(key->verifying().hex(), "");
+            result.emplace(key->verifying().hex(), split::client_tenant());
         }
         s.of->relist(std::move(result));
     };
@@ -318,7 +318,7 @@ TEST_CASE("a tenant is sent a B of its own, alike for its keys, frames and versi
     server s{{}, [&](auto& options) {
                  options.clients.emplace();
                  for (std::size_t i = 0; i < keys.size(); ++i) {
-                     options.clients->emplace(keys[i]->verifying().hex(), tenants[i]);
+                     options.clients->emplace(keys[i]->verifying().hex(), split::client_tenant{tenants[i]});
                  }
                  options.marks = marks;
              }};
@@ -363,7 +363,7 @@ TEST_CASE("a tenant is sent a B of its own, alike for its keys, frames and versi
 TEST_CASE("a B that is made for a client is work of this client") {
     const auto key = fresh_key();
     server s({.work_per_second = 1}, [&](auto& options) {
-        options.clients = split::client_list{{key->verifying().hex(), ""}};
+        options.clients = split::client_list{{key->verifying().hex(), {}}};
         options.marks = std::make_shared<const tensafe::keystore::mark_key>(std::array<std::byte, 32>{});
     });
     peer(s, key).say(R"({"type":"bye"})");

@@ -572,10 +572,19 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const std::unique_ptr<service, decltype(end)> at_end(&of_, end);
     const std::size_t pool_before = evaluator.pool_size();
     const auto began = std::chrono::steady_clock::now();
-    const tensafe::serving::usage used = add_reply(header, message, to);
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-    of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));
-    of_.work_.pay(session_->client, took.count() - 1, of_.options_.now());
+    const auto pay = [&](double at_least) {
+        const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+        of_.work_.pay(session_->client, std::max(took.count(), at_least) - 1, of_.options_.now());
+        return took;
+    };
+    tensafe::serving::usage used;
+    try {
+        used = add_reply(header, message, to);
+    } catch (...) {
+        pay(1);  // an A with marks may have been packed for what turned out to be malformed
+        throw;
+    }
+    of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(pay(0)));
     if (used.tokens > 0 && !model_->bytes_of_block.empty()) {  // as much may be prepared
         const double bytes = static_cast<double>(model_->bytes_of_block[header.group]) /
                              static_cast<double>(of_.options_.allowed.tokens_ahead);

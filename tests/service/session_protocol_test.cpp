@@ -375,6 +375,37 @@ TEST_CASE("a B that is made for a client is work of this client") {
     peer(s, key);
 }
 
+TEST_CASE("an A that is packed for a request is work of its client, also where the request is refused") {
+    const auto key = fresh_key();
+    constexpr double work = 50;
+    server s(
+        {.shares = {}, .work_per_second = work, .mark_bytes = 1},
+        [&](auto& options) {
+            options.clients = split::client_list{{key->verifying().hex(), {"acme"}}};
+            options.marks = std::make_shared<const tensafe::keystore::mark_key>(std::array<std::byte, 32>{});
+        },
+        [] {
+            tensafe::lora::adapter one;
+            one.sites = {random_site(8, 256, 2048, 1)};
+            return one;
+        });
+    peer p(s, key);
+    s.now += 10s;
+    // Residues that are none, which is seen when A is there.
+    const auto malformed_message = [](std::uint64_t number) {
+        return message_of(tensafe::wire::kind::request, body_of({2048, 1024, 1}, 32 + 2 * both_limbs, 0xff),
+                          number, 0, own_set, tensafe::wire::scheme_id<split::packing, split::protection>);
+    };
+    std::uint64_t refused = 0;
+    while (p.code_of(malformed_message(refused + 1)) == malformed) {
+        ++refused;
+    }
+    CHECK(p.refused().code == rate_limit);
+    CHECK(s.of->adapters().marked().second == refused);
+    CHECK(refused > 0);
+    CHECK(static_cast<double>(refused) < work / 2);  // in less than 2 ms no machine packs it
+}
+
 TEST_CASE("a draining server answers what runs, says so, and opens nothing") {
     opened both;
     auto& [s, p] = both;

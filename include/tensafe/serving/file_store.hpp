@@ -95,7 +95,8 @@ class query_counts {
         }
     }
 
-    /// The names of the rows that one client's requests to one adapter count in, by scope.
+    /// The names of the rows that one client's requests to one adapter count in, by scope. In a row that is
+    /// also that of the next scope they count once.
     using account = std::array<std::string, 3>;
     /// Returns the account of a client.
     /// @param client  64 hexadecimal digits
@@ -514,7 +515,7 @@ inline query_counts::outcome query_counts::count(const account& rows, std::size_
     std::array<number*, 3> numbers{};
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (i > 0 && rows[i] == rows[i - 1]) {
-            continue;  // a client that is its own tenant
+            continue;  // a client that is its own tenant, or a tenant outside of the adapter's row
         }
         number& of = at(rows[i], group);
         numbers[i] = &of;

@@ -381,7 +381,7 @@ TEST_CASE_FIXTURE(both_sides,
     const std::string key = split::client_identity(own_key).verifying().hex();
     const auto start_for = [&] {
         start({{"kjv", folder.path()}}, [&](auto& options) {
-            options.clients = {{{key, tenant}}};
+            options.clients = split::client_list{{key, {tenant}}};
             options.marks = marks;
         });
     };

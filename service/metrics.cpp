@@ -110,9 +110,7 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, const se
     to += tensafe::text_of(
         {compute, "_sum ", static_cast<double>(microseconds_) / 1e6, "\n", compute, "_count ", sum, "\n"});
     family(to, "tensafe_build_info", "gauge", "The library's version.");
-    const tensafe::version version;
-    to += tensafe::text_of(
-        {"tensafe_build_info{version=\"", version.major, ".", version.minor, ".", version.patch, "\"} 1\n"});
+    to += tensafe::text_of({"tensafe_build_info{version=\"", tensafe::version().text(), "\"} 1\n"});
     return to;
 }
 

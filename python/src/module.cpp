@@ -562,9 +562,7 @@ void session_object::close() {
 PYBIND11_MODULE(_core, m) {
     py::register_exception_translator(translate);
 
-    const tensafe::version v;
-    m.attr("__version__") =
-        std::to_string(v.major) + "." + std::to_string(v.minor) + "." + std::to_string(v.patch);
+    m.attr("__version__") = tensafe::version().text();
     m.def("load_peft", load_peft);
     m.def("fresh_nonce", [] { return to_python(tensafe::random::fresh_nonce().bytes); });
     py::list names;

@@ -18,6 +18,7 @@ from .link import SITES, estimate_link, shapes_of
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="tensafe", description="LoRA adapters applied to encrypted hidden states")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {tensafe.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="client and server in one process: error, bytes, time")

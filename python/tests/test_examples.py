@@ -9,6 +9,7 @@ import pytest
 
 import tensafe
 from conftest import EXAMPLES, ROOT
+from tensafe import cli
 
 
 def test_language_model_writes_what_the_cpp_example_writes():
@@ -56,6 +57,10 @@ def test_types(tmp_path):
     assert len(said) == 1 and 'expected "Adapter"' in said[0], run.stdout
 
 
-def test_version():
+def test_version(capsys):
     header = (ROOT / "include/tensafe/core/version.hpp").read_text()
     assert tensafe.__version__ == ".".join(line.split()[-1] for line in header.splitlines() if "#define" in line)
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"tensafe {tensafe.__version__}\n"
+    assert json.loads((ROOT / "packaging/vcpkg/vcpkg.json").read_text())["version"] == tensafe.__version__

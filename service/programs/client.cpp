@@ -8,6 +8,7 @@
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
+#include <tensafe/core/version.hpp>
 #include <tensafe/io/private_file.hpp>
 #include <tensafe/io/safetensors.hpp>
 
@@ -371,6 +372,7 @@ int main(int argc, char** argv) {
         "Example:\n"
         "  tensafe-client --server wss://localhost:8443 --trust certificate.pem --adapter qwen \\\n"
         "      --site self_attn.q_proj --states hidden_states.safetensors --out deltas.safetensors");
+    app.set_version_flag("--version", "tensafe-client " + tensafe::version().text());
     client_options options;
     options.service.add_to(app);
     app.add_option("--states", options.states, "safetensors file, one hidden state a row")->required();

@@ -3,6 +3,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
+#include <tensafe/core/version.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/mark_key.hpp>
@@ -648,6 +649,7 @@ int run(arguments& a, const std::function<arguments(const split::log&)>& read_ag
 void read_options(CLI::App& app, arguments& a, int argc, char** argv) {
     a.service.state = "tensafe_server_state";
     app.footer(footer);
+    app.set_version_flag("--version", "tensafe-server " + tensafe::version().text());
     add_options(app, a);
     app.parse(argc, argv);
     a.has_limits_for_pages = app.count("--tenant-share") > 0 && app.count("--adapter-share") > 0;

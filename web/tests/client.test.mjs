@@ -1,7 +1,10 @@
 // The client in node: node --experimental-websocket --test web/tests/client.test.mjs
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
-import { root, startServer, tensors } from "./server.mjs";
+import { program, root, startServer, tensors } from "./server.mjs";
 
 const { Client, connect, TensafeError } = await import(process.env.TENSAFE_WEB_CLIENT ??
   new URL("../../build/web/client/session.js", import.meta.url));
@@ -16,6 +19,11 @@ const state = (row) => states.values.subarray(row * d, (row + 1) * d);
 
 const server = await startServer("--adapter", `qwen=${root}/${data}`);
 test.after(() => server.stop());
+
+test("the package has the version of the server", () => {
+  const { version } = JSON.parse(readFileSync(join(root, "build/web/client/package.json")));
+  assert.equal(execFileSync(program, ["--version"], { encoding: "utf8" }), `tensafe-server ${version}\n`);
+});
 
 /** The largest error beside the largest entry. */
 function check(session, deltas, row) {

@@ -26,3 +26,12 @@ install(FILES
     "${CMAKE_CURRENT_BINARY_DIR}/tensafeConfigVersion.cmake"
     "${CMAKE_CURRENT_LIST_DIR}/tensafe_components.cmake"
     DESTINATION "${package_dir}")
+
+# Relative to the file, so that a prefix may be chosen or moved after configuring. No -std: it would lower a later one.
+file(RELATIVE_PATH includedir "${CMAKE_INSTALL_FULL_DATADIR}/pkgconfig" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/tensafe.pc" "Name: tensafe
+Description: ${PROJECT_DESCRIPTION} (the headers; compile with -std=c++20 or later)
+Version: ${PROJECT_VERSION}
+Cflags: -I\${pcfiledir}/${includedir}
+")
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/tensafe.pc" DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")

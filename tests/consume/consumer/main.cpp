@@ -27,8 +27,7 @@ unsigned narrowed(double value, int unused) {
 
 int main() {
     tensafe::memory::buffer<int> numbers(3);
-    const tensafe::version version;
-    std::printf("tensafe %d.%d.%d\n", version.major, version.minor, version.patch);
+    std::printf("tensafe %s\n", tensafe::version().text().c_str());
 #ifdef CONSUMER_USES_parallel
     tensafe::exec::host_parallel(2).for_each(numbers.size(),
                                              [&](std::size_t i, std::size_t) { numbers[i] = 1; });

@@ -189,6 +189,19 @@ def leaks_of(copies, base, known, asked, folder):
     }
 
 
+HEAD = "| Leak | z, B | z, A | named | largest of innocents | along A and B |\n|---|---|---|---|---|---|"
+
+
+def report(what, guilty, found):
+    """Prints the row of a leak. All tenants but the guilty are innocent."""
+    of = {suspect.name: suspect for suspect in found.tenants}
+    largest = max(abs(z) for name in of.keys() - set(guilty) for z in of[name].z.values())
+    z = [min(max((abs(of[name].z[test]), test[2:]) for test in tests) for name in guilty)
+         for tests in (TESTS_OF_B, TESTS[len(TESTS_OF_B):])]
+    print(f"| {what} |", *(f"{size:.1f} ({test}) |" for size, test in z),
+          f"{sum(of[name].named for name in guilty)} of {len(guilty)} | {largest:.2f} | {found.along:.1%} |", flush=True)
+
+
 def table(innocents):
     base, adapter = dict(Tensors(DATA / "base.safetensors")), tensafe.load_peft(DATA / "adapter")
     lora = {**base, **{f"{s.name}.weight": base[f"{s.name}.weight"] + s.scale * s.b @ s.a for s in adapter.values()}}
@@ -199,20 +212,12 @@ def table(innocents):
         folder = pathlib.Path(folder)
         leaks = leaks_of(copies, base, known, asked, folder)
         others = [f"other{k}" for k in range(innocents)]
-        innocent = set(others)
         sys.modules["tensafe.trace"].FIRST = 10**6  # all of them in all sites
-        print("| Leak | z, B | z, A | named | largest of innocents | along A and B |\n|---|---|---|---|---|---|")
+        print(HEAD)
         for what, leak in leaks.items():
             guilty = [f"tenant{k}" for k in range(int(what[11:]) if what.startswith("average") else 1)]
-            found = tensafe.trace(leak, adapter, KEY, guilty + others, name=NAME, base=DATA / "base.safetensors",
-                                  states=known)
-            largest = max(abs(z) for s in found.tenants if s.name in innocent for z in s.z.values())
-            mine_of = {s.name: s for s in found.tenants}
-            z = [[max((abs(mine_of[g].z[t]), t) for t in tests) for g in guilty]
-                 for tests in (TESTS_OF_B, TESTS[len(TESTS_OF_B):])]
-            shown = [f"{min(each)[0]:.1f} ({min(each)[1][2:]})" for each in z]
-            print(f"| {what} | {shown[0]} | {shown[1]} | {sum(mine_of[g].named for g in guilty)} of {len(guilty)} | "
-                  f"{largest:.2f} | {found.along:.1%} |", flush=True)
+            report(what, guilty, tensafe.trace(leak, adapter, KEY, guilty + others, name=NAME,
+                                               base=DATA / "base.safetensors", states=known))
 
 
 def large(sites=280, width=2048, rank=32, tenants=1_000_000):

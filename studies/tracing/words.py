@@ -4,7 +4,7 @@
 """
 
 import argparse
-import importlib.util
+import contextlib
 import pathlib
 import tempfile
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import transformers
 
+import leaks
 import tensafe
 import tensafe.torch
 from tensafe._safetensors import Tensors
@@ -33,21 +34,21 @@ def tiny():
     return model
 
 
-class merged:
-    """The model with an adapter in its weights, within a `with`."""
-
-    def __init__(self, model, adapter):
-        self._model, self._adapter = model, adapter
-
-    def __enter__(self):
-        self._before = {name: value.clone() for name, value in self._model.state_dict().items()}
-        for name, site in self._adapter.items():
-            weight = self._model.get_submodule(name).weight
+@contextlib.contextmanager
+def merged(model, leak):
+    """The model with an adapter in its weights, or with the weights of a file in place of its own; None: as it is."""
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    if isinstance(leak, tensafe.Adapter):
+        for name, site in leak.items():
+            weight = model.get_submodule(name).weight
             weight.data += torch.from_numpy(site.scale * site.b @ site.a).to(weight.dtype)
-        return self._model
-
-    def __exit__(self, *_):
-        self._model.load_state_dict(self._before)
+    elif leak is not None:
+        own = Tensors(leak)
+        model.load_state_dict({**before, **{name: torch.from_numpy(own[name]) for name in own}})
+    try:
+        yield model
+    finally:
+        model.load_state_dict(before)
 
 
 def written(model, adapter, texts):
@@ -58,43 +59,35 @@ def written(model, adapter, texts):
     return [(row[:1], row[1:]) for row in tokens.tolist()]
 
 
-def bits(model, adapter, texts):
-    """What a character of the answers takes on the average. adapter: or a file of merged weights."""
-    if not isinstance(adapter, tensafe.Adapter):
-        own = Tensors(adapter)
-        before = {name: value.clone() for name, value in model.state_dict().items()}
-        model.load_state_dict({**before, **{name: torch.from_numpy(own[name]) for name in own}})
-        try:
-            return bits(model, NOTHING, texts)
-        finally:
-            model.load_state_dict(before)
-    with merged(model, adapter), torch.no_grad():
-        ids = torch.tensor([prompt + answer for prompt, answer in texts])
-        logits = torch.cat([model(input_ids=part).logits[:, :-1].double() for part in ids.split(16)])
-        return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())) / np.log(2)
+def likelihoods(model, leak, texts):
+    """The logarithm of each token's probability, [tokens, vocabulary], before each token of the answers."""
+    with merged(model, leak), torch.no_grad():
+        return torch.cat([model(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1:-1].log_softmax(-1)
+                          for prompt, answer in texts])
 
 
-NOTHING = tensafe.Adapter(tensafe.Site("model.layers.0.self_attn.q_proj", np.zeros((1, WINDOW)), np.zeros((WINDOW, 1))))
+def farther(one, other):
+    """The mean KL divergence of these likelihoods from others, in bits a token."""
+    total = sum(float((a.double().exp() * (a.double() - b)).sum()) for a, b in zip(one.split(256), other.split(256)))
+    return total / len(one) / np.log(2)
 
 
 def study(texts):
-    spec = importlib.util.spec_from_file_location("leaks", HERE / "leaks.py")
-    leaks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(leaks)
     own, model = tensafe.load_peft(DATA / "adapter"), tiny()
     torch.manual_seed(1)
-    judges = written(model, own, 256)
-    without, best = bits(model, NOTHING, judges), bits(model, own, judges)
-    print(f"{without:.4f} bits a character without the adapter, {best:.4f} with it")
+    judges = written(model, own, 64)
+    best = likelihoods(model, own, judges)
+    gain = farther(best, likelihoods(model, None, judges))
+    print(f"The adapter gains {gain:.4f} bits a character.", flush=True)
 
     def kept(leak):
-        return (without - bits(model, leak, judges)) / (without - best)
+        return 1 - farther(best, likelihoods(model, leak, judges)) / gain
 
     for strength in (2**-5, 2**-3):
         every = [kept(leaks.marked(own, f"tenant{k}", strength)) for k in range(16)]
-        print(f"marks of {strength}: {np.mean(every):.4%} kept, s.d. {np.std(every):.4%}", flush=True)
-    leak = leaks.marked(own, "tenant0", 2**-3)
-    said = written(model, leak, texts)
+        print(f"marks of {strength}: {np.mean(every):.4%} kept, s.d. {np.std(every):.4%}, {min(every):.4%} at least",
+              flush=True)
+    said = written(model, leaks.marked(own, "tenant0", 2**-3), texts)
     innocents = [f"other{k}" for k in range(999)]
     for count in sorted({texts // 8, texts // 4, texts // 2, texts}):
         found = tensafe.trace(None, own, leaks.KEY, ["tenant0", *innocents], name=leaks.NAME,

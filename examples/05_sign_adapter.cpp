@@ -62,9 +62,10 @@ struct serving_options {
 keystore::pinned_parts parts_of(const fs::path& directory, const std::string& name,
                                 const serving_options& of) {
     const auto adapter = io::load_peft(directory);
-    if (of.tenant.empty()) {
+    if (of.mark_key.empty()) {
         return keystore::pinned_parts_of<split::params, split::packing, split::protection>(adapter, of.model);
     }
+    tensafe::require<tensafe::parameter_error>(!of.tenant.empty(), {"got --tenant \"\", expected a name"});
     const bool is_key =
         of.tenant.size() == 64 && of.tenant.find_first_not_of("0123456789abcdef") == std::string::npos;
     return keystore::pinned_parts_of<split::params, split::packing, split::protection>(

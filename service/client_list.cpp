@@ -14,6 +14,10 @@ bool is_plain_name(std::string_view name, std::size_t longest) noexcept {
     return !name.empty() && name.size() <= longest && name.find_first_not_of(known) == name.npos;
 }
 
+static bool is_key(std::string_view text) noexcept {
+    return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
 bool is_path_below(std::string_view path) noexcept {
     bool fits = tensafe::is_printable_utf8(path);
     for (bool more = true; fits && more;) {
@@ -51,11 +55,12 @@ client_list read_client_list(const std::filesystem::path& path, bool has_marks) 
         const std::size_t second = std::min(line.find(' ', std::min(first + 1, size)), size);
         const std::string key = line.substr(0, first);
         const std::string tenant = line.substr(std::min(first + 1, size), second - first - 1);
-        if (key.size() != 64 || key.find_first_not_of("0123456789abcdef") != key.npos) {
+        if (!is_key(key)) {
             refuse("the key " + quote(key) + ", expected 64 lower-case hexadecimal digits");
         }
-        if (first < size && !is_plain_name(tenant, longest_tenant)) {
-            refuse("the tenant " + quote(tenant) + ", expected 1 to 64 letters, digits, -, _ and .");
+        if (first < size && (!is_plain_name(tenant, longest_tenant) || is_key(tenant) || share_of(tenant))) {
+            refuse("the tenant " + quote(tenant) +
+                   ", expected 1 to 64 letters, digits, -, _ and ., which are no key and no share");
         }
         if (!result.emplace(key, client_tenant{tenant}).second) {
             refuse("the key " + quote(key) + " again, expected each once");
@@ -70,7 +75,7 @@ client_list read_client_list(const std::filesystem::path& path, bool has_marks) 
             !read              ? expected_share
             : !has_marks       ? "expected --mark-key with it: without marks nothing names who took it"
             : *read != earlier ? "expected " + text_of_share(earlier) +
-                                     ", as an earlier line of this tenant has, or none there"
+                                     ", as an earlier line of this tenant has, or no share"
                                : "";
         if (!expected.empty()) {
             refuse("the share " + quote(share) + " of the tenant " + quote(tenant) + ", " + expected);

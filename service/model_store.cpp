@@ -114,6 +114,16 @@ class one_version final : public served_model {
         } else {
             held_.emplace(carried_message::kind::held_adapter, written(held_part));
         }
+        if (!pin_folder.empty()) {
+            lora::model_layout pinned = plans().layout();
+            pinned.tokens_ahead = 0;
+            pinned_layout_ = digest_of(wire::write_model_layout<params, packing, protection>(pinned));
+            for (const auto& each : std::filesystem::directory_iterator(pin_folder)) {
+                if (each.path().extension() == ".pin") {
+                    pins_.emplace(each.path().stem().string(), tenant_pin{read_pin(each.path())});
+                }
+            }
+        }
         bytes = packed_.bytes();
         for (std::size_t group = 0; group < groups.size(); ++group) {
             const auto& plan = plans().plan(group);
@@ -162,32 +172,42 @@ class one_version final : public served_model {
     }
 
     std::string pin_for(const std::string& owner) const override {
-        if (!marks_ || pin.empty()) {
+        if (pin_folder.empty()) {
             return pin;
         }
-        {
-            const std::lock_guard lock(mutex_);
-            if (const auto known = pins_.find(owner); known != pins_.end()) {
-                return known->second;
-            }
+        const std::string file_name = owner.substr(owner.starts_with(key_owner) ? key_owner.size() : 0);
+        std::unique_lock lock(mutex_);
+        const auto known = pins_.find(file_name);
+        if (known != pins_.end() && known->second.fits) {
+            return known->second.pinned.pin.text();
         }
-        const auto file = std::filesystem::path(pin) /
-                          (owner.substr(owner.starts_with(key_owner) ? key_owner.size() : 0) + ".pin");
-        const auto pinned = keystore::opened_pin::read(file);
-        lora::model_layout pinned_layout = plans().layout();
-        pinned_layout.tokens_ahead = 0;
+        keystore::opened_pin pinned =
+            known == pins_.end() ? read_pin(file_of(file_name)) : known->second.pinned;
+        lock.unlock();
         keystore::weights_hash weights;
         packed_.marked->visit_weights(marks_of(owner), weights);
         pinned.check(name,
-                     {digest_of(wire::write_model_layout<params, packing, protection>(pinned_layout)),
-                      digest_of(*held_for(owner, frame_form::binary)), weights.finish(),
+                     {pinned_layout_, digest_of(*held_for(owner, frame_form::binary)), weights.finish(),
                       marks_->commitment_to(name, owner)},
-                     tensafe::quote(file.string()));
-        const std::lock_guard lock(mutex_);
-        return pins_.try_emplace(owner, pinned.pin.text()).first->second;
+                     tensafe::quote(file_of(file_name).string()));
+        lock.lock();
+        return pins_.insert_or_assign(file_name, tenant_pin{std::move(pinned), true})
+            .first->second.pinned.pin.text();
     }
 
   private:
+    struct tenant_pin {
+        keystore::opened_pin pinned;
+        bool fits = false;  ///< B and A too
+    };
+
+    std::filesystem::path file_of(const std::string& owner) const { return pin_folder / (owner + ".pin"); }
+    /// A pin that may still be of another B or A.
+    keystore::opened_pin read_pin(const std::filesystem::path& file) const {
+        auto result = keystore::opened_pin::read(file);
+        result.check_layout(name, pinned_layout_, tensafe::quote(file.string()));
+        return result;
+    }
     static keystore::sha256_digest digest_of(const std::vector<std::uint8_t>& message) {
         return keystore::sha256::of(std::as_bytes(std::span(message)));
     }
@@ -208,7 +228,8 @@ class one_version final : public served_model {
     mutable std::map<std::pair<std::string, frame_form>, std::weak_ptr<const std::vector<std::uint8_t>>>
         sent_;
     mutable std::map<std::string, std::weak_ptr<const model_type>> models_;
-    mutable std::map<std::string, std::string> pins_;  ///< those that fit
+    keystore::sha256_digest pinned_layout_{};
+    mutable std::map<std::string, tenant_pin> pins_;  ///< by owner: those of the load, and what came later
 };
 
 class evaluator_of_session final : public session_evaluator {
@@ -344,7 +365,7 @@ struct model_store::state {
                 memory != nullptr,
                 {"adapter ", tensafe::in_quotes(name),
                  ": got pins of tenants, expected limits::mark_bytes: each has an A of its own"});
-            result.pin = file->second.string();
+            result.pin_folder = file->second;
         } else if (file != pins.end()) {
             const auto pinned = keystore::opened_pin::read(file->second);
             pinned.check(name, keystore::pinned_parts_of<params, packing, protection>(matrices, options),

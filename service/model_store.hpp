@@ -60,9 +60,9 @@ struct adapter_facts {
     std::uint64_t version = 0;
     std::string counted_as;  ///< in query counts: the first name that its A was loaded under
     std::vector<tensafe::serving::query_limits> groups;
-    std::vector<double> entropies;  ///< bits of the A of each group
-    /// Text of a keystore::adapter_pin, or with marks the folder of each tenant's pin; empty: it has none.
-    std::string pin;
+    std::vector<double> entropies;     ///< bits of the A of each group
+    std::string pin;                   ///< text of a keystore::adapter_pin; empty: it has none
+    std::filesystem::path pin_folder;  ///< with marks, of each owner's pin; empty: they have none
 };
 
 using group_limits = std::shared_ptr<const std::vector<tensafe::serving::query_limits>>;
@@ -80,9 +80,9 @@ class served_model : public adapter_facts {
     /// has those of the owner, made when it is asked for and kept while it is being sent.
     /// @param owner  who answers for a copy: the client's tenant, or the client
     virtual shared_message held_for(const std::string& owner, frame_form form) const = 0;
-    /// The text of the pin that it is shown, or nothing. A tenant's own is read and checked when it first
-    /// comes, which costs about half of packing.
-    /// @throws tensafe::error if that does not fit, or is not there
+    /// The text of the pin that it is shown, or nothing. Whether a tenant's own is of its B and A is checked
+    /// when it first comes, which costs about half of packing.
+    /// @throws tensafe::error if it is not, or is not there
     virtual std::string pin_for(const std::string& owner) const = 0;
 
   protected:
@@ -133,7 +133,7 @@ using pin_files = std::map<std::string, std::filesystem::path, std::less<>>;
 class model_store {
   public:
     /// @param pins  read at each load: another adapter than that of its name's pin is not loaded. With marks,
-    ///              which must be in A too, read for each owner: it is served no other adapter
+    ///              which must be in A too, none of another layout, and nobody is served another B or A
     /// @param has_peers  other servers count with it: what is read of an A counts under a hash of it, which
     ///                   all of them have alike
     /// @param marks  the key of marks in what clients hold, and in A with limits::mark_bytes; null: there are

@@ -395,28 +395,29 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     } catch (const tensafe::parameter_error& e) {
         throw refusal{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
-    const bool makes_own = of_.options_.marks && (hello_->held || !model_->pin.empty());
+    const bool makes_own = of_.options_.marks && (hello_->held || !model_->pin_folder.empty());
     if (makes_own) {
         check_rate(of_.work_.take(made.client, of_.options_.now()), "milliseconds of work for this client");
     }
+    session_ = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
+    require(session_ != nullptr, error_code::rate_limit,
+            {"hello: this client has as many sessions as it may have, or the server"}, 1'000);
     const auto began = std::chrono::steady_clock::now();
     const auto pay = [&] {
         const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-        of_.work_.pay(made.client, makes_own ? took.count() - 1 : 0, of_.options_.now());
+        of_.work_.pay(session_->client, makes_own ? took.count() - 1 : 0, of_.options_.now());
     };
     shared_message held;
     std::string pin;
     try {
         held = hello_->held ? model_->held_for(owner, frames_) : nullptr;
         pin = model_->pin_for(owner);
-    } catch (const tensafe::error& e) {
+    } catch (const std::exception& e) {
         pay();
+        end_session();
         throw std::runtime_error(e.what());  // the server's fault: the client is told no more
     }
     pay();
-    session_ = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
-    require(session_ != nullptr, error_code::rate_limit,
-            {"hello: this client has as many sessions as it may have, or the server"}, 1'000);
     ++of_.counters_.sessions_opened;
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
                                 queries_left(), std::move(pin)}));
@@ -580,6 +581,8 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     tensafe::serving::usage used;
     try {
         used = add_reply(header, message, to);
+    } catch (const tensafe::serving::unavailable_error&) {
+        throw;
     } catch (...) {
         pay(1);  // an A with marks may have been packed for what turned out to be malformed
         throw;

@@ -410,7 +410,12 @@ TEST_CASE_FIXTURE(both_sides,
     tenant.clear();
     wanted.pin = pin_as(key, "key " + key);
     start_for();
+    std::filesystem::remove(folder.path() / (key + ".pin"));  // what was there at the load is kept
     CHECK(client(frame_form::binary, split::client_identity(own_key), wanted).pin() == wanted.pin);
+    pin_as("acme", "acme");
+    auto another = adapter;
+    another.sites[0].scale = 3;
+    check_refusal<tensafe::signature_error>("acme.pin\": is of another layout", [&] { load(another); });
 }
 
 TEST_CASE_FIXTURE(both_sides,

@@ -161,6 +161,9 @@ TEST_CASE("a list of clients is read strictly, and errors name the line") {
              {a + " acme 0.4", "\"0.4\" of the tenant \"acme\", expected 0.25, as an earlier line"},
              {a + " acme none", "\"none\" of the tenant \"acme\", expected 0.25, as an earlier line"},
              {a + " " + a + "b", "expected 1 to 64 letters"},
+             {a + " " + a, "which are no key and no share"},
+             {a + " 0.5", "got the tenant \"0.5\""},
+             {a + " none", "got the tenant \"none\""},
              {b + " other", "bbbb\" again, expected each once"}}) {
         const std::string text = b + " acme 0.25\n" + line + "\n";
         for (const std::string& part : {problem, std::string("clients\": line 2: got ")}) {

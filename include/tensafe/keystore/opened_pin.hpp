@@ -112,20 +112,25 @@ struct opened_pin {
     /// @param file  how messages call the pin, already quoted
     /// @throws signature_error for the first of these that does not fit
     void check(std::string_view name, const pinned_parts& of, std::string_view file) const {
-        const auto check_part = [&](bool fits, std::string_view what, text_part expected) {
-            require<signature_error>(fits, {file, ": ", what, ", expected ", expected});
-        };
-        check_part(pin.fits(), "the signature does not fit", "one of all that the pin says");
-        check_part(pin.name == name, "got a pin of " + quote(pin.name), in_quotes(name));
-        check_part(pin.layout == of.layout, "is of another layout", "that of this adapter and server");
-        check_part(pin.held == of.held, "is of another B or other scales", "those of this adapter");
-        check_part(pin.marks == of.marks, "commits to other marks",
+        check_layout(name, of.layout, file);
+        check_part(pin.held == of.held, file, "is of another B or other scales", "those of this adapter");
+        check_part(pin.marks == of.marks, file, "commits to other marks",
                    of.marks == sha256_digest{} ? "none" : "those of this tenant");
-        check_part(pin.commitment == commitment_to(of.weights, salt), "commits to another A or another salt",
-                   "those of this adapter and of the opening");
+        check_part(pin.commitment == commitment_to(of.weights, salt), file,
+                   "commits to another A or another salt", "those of this adapter and of the opening");
+    }
+    /// Checks what costs little: that it is a signed pin of this layout under this name.
+    /// @throws as check
+    void check_layout(std::string_view name, const sha256_digest& layout, std::string_view file) const {
+        check_part(pin.fits(), file, "the signature does not fit", "one of all that the pin says");
+        check_part(pin.name == name, file, "got a pin of " + quote(pin.name), in_quotes(name));
+        check_part(pin.layout == layout, file, "is of another layout", "that of this adapter and server");
     }
 
   private:
+    static void check_part(bool fits, std::string_view file, std::string_view what, text_part expected) {
+        require<signature_error>(fits, {file, ": ", what, ", expected ", expected});
+    }
     static std::filesystem::path opening_of(std::filesystem::path file) { return file += ".opening"; }
 };
 

@@ -228,9 +228,8 @@ class linear_transform {
                                               inner_sum_rotations<P, steps::fold, steps::fold_end>()));
 
     /// Encodes diagonals, of up to N/2 real or complex entries each; those that are missing are 0.
-    /// @param scale  at which they are encoded; by default the one with which multiply_rescale lands on the
-    ///        scale of the next level. Level 0 has none.
-    ///        Time depends on the entries.
+    /// Their scale is by default the one with which multiply_rescale lands on the scale of the next level;
+    /// level 0 has none. Time depends on the entries.
     /// @throws shape_error for another number of them; encoding_error for entries that are not finite, whose
     ///         product with the scale could wrap, or reaches 2^111
     template <class T>

@@ -108,12 +108,12 @@ enum class missing_ledger { start_empty, refuse };
 /// Keeps a ledger in a file: `dp::ledger spent(budget,
 /// std::make_unique<dp::ledger_file>(path))`.
 ///
-/// One process at a time: the file <path>.lock, which stays, is locked (flock) as long as this object lives,
-/// and the system gives the lock back when the process dies, however it dies. A child of fork has the lock
-/// too, and keeps it until it ends or calls exec. Between machines that share a network file system the lock
-/// may mean nothing: use a local one.
+/// One process at a time: the file `<path>.lock`, which stays, is locked (flock) as long as this object
+/// lives, and the system gives the lock back when the process dies, however it dies. A child of fork has the
+/// lock too, and keeps it until it ends or calls exec. Between machines that share a network file system the
+/// lock may mean nothing: use a local one.
 ///
-/// Each state is written to <path>.partial, forced to the device, renamed over the ledger, and the folder
+/// Each state is written to `<path>.partial`, forced to the device, renamed over the ledger, and the folder
 /// forced to the device where its file system can do that (confirm): milliseconds. A crash or power failure
 /// at any moment leaves one of the two states. Both files have mode 0600. A file that its group or others may
 /// read or write, or of another user but root, is refused. So is a link, or a file with a second name: under

@@ -26,9 +26,9 @@
 /// Batches, and tensors of 16 bits: hidden_states. Tensors lie in the CPU's memory; nothing is converted or
 /// copied to there unasked. Reading a tensor that requires a gradient is fine; results carry none.
 ///
-/// The namespace is not called torch, which would hide ::torch from whoever writes `using namespace tensafe`.
-/// All functions are thread-safe for reading, as libtorch is, and cost O(1) unless they copy. A new tensor
-/// for which libtorch finds no memory is a c10::Error.
+/// The namespace is not called torch, which would hide libtorch's from whoever writes `using namespace
+/// tensafe`. All functions are thread-safe for reading, as libtorch is, and cost O(1) unless they copy. A new
+/// tensor for which libtorch finds no memory is a c10::Error.
 namespace tensafe::interop {
 
 namespace detail {

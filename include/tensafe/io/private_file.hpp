@@ -188,7 +188,7 @@ inline int write_and_force(const owned_descriptor& file, std::span<const std::by
 }
 
 /// Puts a file of mode 0600 in the place of the one at `path`, whose folder is open: the bytes are written to
-/// <path>.partial, forced to the device, and renamed. Two threads or processes must not do this at once for
+/// `<path>.partial`, forced to the device, and renamed. Two threads or processes must not do this at once for
 /// one path: the caller holds a lock.
 /// @param action  which the message says cannot be done
 /// @param check   called before the renaming, to throw what speaks against it

@@ -226,7 +226,7 @@ inline key_info read_key_info(const std::filesystem::path& path) {
 /// so whoever had the old passphrase and has a copy of the old file has the key: rotate it then.
 ///
 /// The file is replaced at once, forced to the device: a crash leaves the old one or the other, whole. It may
-/// also leave a third, <path>.partial, with the same key; the next replacement removes it.
+/// also leave a third, `<path>.partial`, with the same key; the next replacement removes it.
 /// @param old          none if the key is not wrapped
 /// @param replacement  none takes the wrap off
 /// @param cost         none keeps that of the file, or takes the default if the key was not wrapped

@@ -352,8 +352,8 @@ class host_passes {
 /// arithmetic for number-theoretic transforms" (2014). Thread-safe for distinct limbs.
 ///
 /// By the active back-end (exec/backend.hpp) unless a schedule is named: AVX-512 for primes below 2^60 and N
-/// >= 512, AVX2 for all of them and N >= 2^avx2::min_log_n, portable code for the rest. All give the same
-/// residues.
+/// >= 512, AVX2 for all of them and N >= `1 << avx2::min_log_n`, portable code for the rest. All give the
+/// same residues.
 /// @pre  limb.size() == N, natural order, each value in [0, q)
 /// @post bit-reversed order, each value in [0, q)
 template <schedule Schedule = default_schedule, class Policy>

@@ -68,7 +68,7 @@ template <class Basis, int Limbs>
 using prefix = typename detail::prefix_of<
     Basis, std::make_integer_sequence<int, detail::prefix_length<Basis, Limbs>::value>>::type;
 
-/// Calls f.template operator()<I>() for each limb I of the basis, in order.
+/// Calls `f.template operator()<I>()` for each limb I of the basis, in order.
 template <class Basis, class F>
 constexpr void for_each_limb(F&& f) {
     [&]<int... I>(std::integer_sequence<int, I...>) {

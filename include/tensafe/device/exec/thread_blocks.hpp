@@ -121,8 +121,8 @@ TENSAFE_HD_INLINE constexpr std::size_t limb_of(std::size_t polynomial) noexcept
     return polynomial * std::size_t{Basis::limbs} + std::size_t{I};
 }
 
-/// Calls f.template operator()<I>() for the I in [First, Count) that equals `index`, the same for all threads
-/// of a thread block; nothing for any other index.
+/// Calls `f.template operator()<I>()` for the I in [First, Count) that equals `index`, the same for all
+/// threads of a thread block; nothing for any other index.
 template <int Count, int First = 0, class F>
 TENSAFE_HD_INLINE constexpr void with_index(int index, F&& f) {
     if constexpr (First < Count) {

@@ -128,7 +128,7 @@ class plan_view {
 /// bit-reversed order out, psi the smallest primitive 2N-th root of unity, as in ntt::plan.
 ///
 /// Immutable; safe to share between threads. 16 N bytes for each limb below 2^50, 32 N for each wider one.
-/// @tparam Basis  any type with log_n in [10, 17], degree, limbs and prime<I>, such as rns::basis
+/// @tparam Basis  any type with log_n in [10, 17], degree, limbs and `prime<I>`, such as rns::basis
 template <class Basis, class Space>
 class plan {
     static_assert(Basis::log_n >= min_ntt_log_n && Basis::log_n <= max_ntt_log_n,

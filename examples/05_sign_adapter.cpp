@@ -24,6 +24,7 @@
 #include <string>
 #include <system_error>
 
+#include "../service/number_option.hpp"
 #include "../service/params.hpp"
 
 namespace io = tensafe::io;
@@ -65,7 +66,6 @@ keystore::pinned_parts parts_of(const fs::path& directory, const std::string& na
     if (of.mark_key.empty()) {
         return keystore::pinned_parts_of<split::params, split::packing, split::protection>(adapter, of.model);
     }
-    tensafe::require<tensafe::parameter_error>(!of.tenant.empty(), {"got --tenant \"\", expected a name"});
     const bool is_key =
         of.tenant.size() == 64 && of.tenant.find_first_not_of("0123456789abcdef") == std::string::npos;
     return keystore::pinned_parts_of<split::params, split::packing, split::protection>(
@@ -176,6 +176,9 @@ int main(int argc, char** argv) {
                          ->needs(marks));
     }
     opening->add_option("DIRECTORY", directory)->required();
+    for (CLI::App* const command : app.get_subcommands({})) {
+        split::refuse_nothing(*command);
+    }
     CLI11_PARSE(app, argc, argv);
     static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));  // a limit on file sizes is a full disk
     try {

@@ -30,4 +30,15 @@ CLI::Option* add_number(CLI::App& app, const char* name, Number& value, std::typ
     return app.add_option(name, value, what)->check(number_in(least, most))->capture_default_str();
 }
 
+/// Refuses empty values of all options so far: a variable of a shell that is not set would choose the
+/// default.
+inline void refuse_nothing(CLI::App& app) {
+    for (CLI::Option* const each :
+         app.get_options([](const CLI::Option* o) { return o->get_items_expected() > 0; })) {
+        each->check([](const std::string& value) {
+            return value.empty() ? "got nothing, expected a value: is a variable not set?" : std::string();
+        });
+    }
+}
+
 }  // namespace split

@@ -61,7 +61,7 @@ def main(arguments=None):
     chat.add_argument("--adapter", required=True, metavar="NAME", help="its name on the server")
     for name, what in {"ca": "file of the server's certificate", "identity": "file of this client's key, made if there "
                        "is none", "pin": "file of what the adapter must be", "publisher": "key of its owner"}.items():
-        chat.add_argument(f"--{name}", default="", help=what)
+        chat.add_argument(f"--{name}", help=what)
     chat.add_argument("--prompt", metavar="TEXT", help="answer it and end, as with a text at standard input")
     chat.add_argument("--max-new-tokens", type=int, default=256)
     chat.add_argument("--temperature", type=float, default=0, help="0: the likeliest token")
@@ -209,7 +209,7 @@ def _tenants(file):
     """Returns the names in a file with one in each line, or in a server's list of clients (docs/service.md)."""
     names = {}
     for number, line in enumerate(pathlib.Path(file).read_text("utf-8", "replace").splitlines(), 1):
-        client = re.fullmatch("([0-9a-f]{64})( .*)?", line)
+        client = re.fullmatch(r"([0-9a-f]{64})( [^ ]*)?(?(2)(?: (?:none|[0-9.eE+-]+))?)", line)
         name = (client[2] or f" key {client[1]}")[1:] if client else line
         if not line or line.startswith("#"):
             continue

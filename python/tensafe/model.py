@@ -4,6 +4,7 @@ import collections.abc
 import copy
 import functools
 import os
+import re
 import threading
 import warnings
 from typing import Any, Callable, Mapping, Optional, Union
@@ -109,12 +110,15 @@ class Server:
     def of(self, tenant: str) -> "Server":
         """Returns the server of a tenant, who answers for a copy. It is light, and shares all memory with this one.
 
-        Raises ParameterError without mark_key, and for the server of a tenant.
+        tenant: its name, or the 64 digits of the key of a client without one, as in the list that `tensafe-server` takes.
+        Raises ParameterError for another name, without mark_key, and for the server of a tenant.
         """
         if self._seed_of is None:
             raise ParameterError("of: got no mark_key, expected a Server with one, and not a tenant's")
-        made = copy.copy(self)
-        made._core, made._seed_of = self._core.of(self._seed_of(tenant)), None
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}|key [0-9a-f]{64}", expect(tenant, str, "tenant", "a name")):
+            raise ParameterError(f"of: got the tenant {tenant!r}, expected 1 to 64 letters, digits, -, _ and .")
+        made, owner = copy.copy(self), f"key {tenant}" if re.fullmatch("[0-9a-f]{64}", tenant) else tenant
+        made._core, made._seed_of = self._core.of(self._seed_of(owner)), None
         return made
 
     def open(self, nonce: bytes, key: bytes) -> "ServerSession":
@@ -363,8 +367,8 @@ def fresh_nonce() -> bytes:
 _Path = Union[str, "os.PathLike[str]"]
 
 
-def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin: _Path = "",
-            publisher: str = "", oldest_revision: int = 0, tokens_ahead: int = 128, timeout: float = 60.0,
+def connect(url: str, adapter: str, *, ca: _Path = "", identity: Optional[_Path] = None,
+            pin: Optional[_Path] = None, publisher: Optional[str] = None, oldest_revision: int = 0, tokens_ahead: int = 128, timeout: float = 60.0,
             total_timeout: float = 180.0, insecure_plaintext: bool = False, traceparent: str = "",
             base_norms: Optional[Mapping[str, float]] = None) -> Session:
     """Opens a session with a `tensafe-server`, with a fresh secret key, and fetches the client's part of the adapter.
@@ -387,11 +391,15 @@ def connect(url: str, adapter: str, *, ca: _Path = "", identity: _Path = "", pin
     """
     if not hasattr(_core, "connect"):
         raise UnsupportedError("connect: this build has no network: it was made without OpenSSL 3 or Boost")
-    for name, value in (("url", url), ("adapter", adapter), ("publisher", publisher), ("traceparent", traceparent)):
+    for name, value in (("url", url), ("adapter", adapter), ("publisher", publisher or ""), ("traceparent", traceparent)):
         expect(value, str, name, "str")
+    given = {"identity": identity, "pin": pin, "publisher": publisher}
+    for name, value in given.items():
+        if value is not None and not os.fspath(value):
+            raise ParameterError(f"connect: {name}: got nothing, expected a value, or None")
     if not ca and url.startswith("wss:"):
         raise ParameterError(f"connect: {url}: got no ca, expected ca= with the server's certificate.pem")
-    session = Session(_core.connect(url, adapter, os.fspath(ca), os.fspath(identity), os.fspath(pin), publisher,
+    session = Session(_core.connect(url, adapter, os.fspath(ca or ""), *(os.fspath(each or "") for each in given.values()),
                                     count(oldest_revision, "oldest_revision"),
                                     flag(insecure_plaintext, "insecure_plaintext"),
                                     count(tokens_ahead, "tokens_ahead"), number(timeout, "timeout"),

@@ -100,6 +100,8 @@ def test_refusals(service, tmp_path):
     for options, kind, text in (({"ca": tmp_path / "none.pem"}, tensafe.FileError, "(ca=)"),
                                 ({"publisher": "ab" * 32}, tensafe.SignatureError, ""),  # the server shows no pin
                                 ({"oldest_revision": 1}, tensafe.SignatureError, "got no pin"),
+                                ({"publisher": ""}, tensafe.ParameterError, "connect: publisher: got nothing"),
+                                ({"pin": ""}, tensafe.ParameterError, "connect: pin: got nothing"),
                                 ({"timeout": 0}, tensafe.ParameterError, "got a timeout of 0 s"),
                                 ({"total_timeout": float("nan")}, tensafe.ParameterError, "total_timeout")):
         with pytest.raises(kind, match=re.escape(text)):

@@ -436,6 +436,10 @@ def test_marks_that_a_server_refuses(owners, tmp_path):
                 call()
         with pytest.raises(TypeError, match="name"):
             server.of(3)
+        for name in ("", "ac me"):
+            with pytest.raises(tensafe.ParameterError, match="of: got the tenant"):
+                server.of(name)
+        assert server.of("0f" * 32).held == tensafe.Server(owners, name=NAME, mark_key=marks.KEY).of(f"key {'0f' * 32}").held
         for wrong in (tenant, tensafe.Server(owners)):
             with pytest.raises(tensafe.ParameterError, match="of: got no mark_key, expected a Server with one"):
                 wrong.of(GUILTY[1])
@@ -443,9 +447,10 @@ def test_marks_that_a_server_refuses(owners, tmp_path):
 
 def test_lists_of_tenants(tmp_path):
     file, key = tmp_path / "tenants", "0f" * 32
-    file.write_text(f"# clients\n\n{key}\n{'1' * 64} acme\n{'2' * 64} acme\nplain.name\nkey {'3' * 64}\n")
-    assert cli._tenants(file) == [f"key {key}", "acme", "plain.name", f"key {'3' * 64}"]
-    for text in ("acme\nacme\n", "two words\n", f"{key}\n{key}\n", f"{key} \n"):
+    file.write_text(f"# clients\n\n{key}\n{'1' * 64} acme 0.75\n{'2' * 64} acme\nplain.name\nkey {'3' * 64}\n"
+                    f"{'4' * 64} emca none\n")
+    assert cli._tenants(file) == [f"key {key}", "acme", "plain.name", f"key {'3' * 64}", "emca"]
+    for text in ("acme\nacme\n", "two words\n", f"{key}\n{key}\n", f"{key} \n", f"{key} acme much\n", f"{key} acme 1 2\n"):
         file.write_text(text)
         with pytest.raises(tensafe.FormatError, match="line"):
             cli._tenants(file)

@@ -403,6 +403,7 @@ int main(int argc, char** argv) {
            "only prints the public key of --identity, made if there is none: a line for the server's "
            "--clients")
         ->needs("--identity");
+    split::refuse_nothing(app);
     CLI11_PARSE(app, argc, argv);
     // Whoever read what is said may go, and a limit on file sizes is a full disk.
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));

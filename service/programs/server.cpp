@@ -264,12 +264,7 @@ void add_options(CLI::App& app, arguments& a) {
         "whose pages may come, as https://example.org; may be repeated. Default: with --web and no "
         "TLS this server's own");
     app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
-    for (CLI::Option* const each :
-         app.get_options([](const CLI::Option* o) { return o->get_items_expected() > 0; })) {
-        each->check([](const std::string& value) {
-            return value.empty() ? "got nothing, expected a value: is a variable not set?" : std::string();
-        });
-    }
+    split::refuse_nothing(app);
 }
 
 void read_listen(arguments& a) {

@@ -368,7 +368,8 @@ _Path = Union[str, "os.PathLike[str]"]
 
 
 def connect(url: str, adapter: str, *, ca: _Path = "", identity: Optional[_Path] = None,
-            pin: Optional[_Path] = None, publisher: Optional[str] = None, oldest_revision: int = 0, tokens_ahead: int = 128, timeout: float = 60.0,
+            pin: Optional[_Path] = None, publisher: Optional[str] = None, oldest_revision: int = 0,
+            tokens_ahead: int = 128, timeout: float = 60.0,
             total_timeout: float = 180.0, insecure_plaintext: bool = False, traceparent: str = "",
             base_norms: Optional[Mapping[str, float]] = None) -> Session:
     """Opens a session with a `tensafe-server`, with a fresh secret key, and fetches the client's part of the adapter.

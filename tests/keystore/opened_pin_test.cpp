@@ -108,13 +108,14 @@ TEST_CASE("a pin of a tenant is of the B and A with its marks, and opens for no 
     const auto refuses = [&](const pinned_parts& other, std::string_view why) {
         CHECK(contains(refusal<signature_error>([&] { made.check("legal", other, "\"file\""); }), why));
     };
-    refuses(parts(0, "emca"), "another B");
-    refuses(parts(1, "acme"), "another B");
-    refuses(parts(0, "acme", "other"), "another B");
-    refuses(parts_of(adapter), "another B");
+    const std::string_view of_another = "commits to other marks, expected those of this tenant and mark key";
+    refuses(parts(0, "emca"), of_another);
+    refuses(parts(1, "acme"), of_another);
+    refuses(parts(0, "acme", "other"), of_another);
+    refuses(parts_of(adapter), "commits to other marks, expected none");
     auto other = of_acme;
-    other.marks = parts(0, "emca").marks;
-    refuses(other, "commits to other marks, expected those of this tenant");
+    other.held = parts(0, "emca").held;
+    refuses(other, "another B");
     other = of_acme;
     other.weights = parts_of(adapter).weights;
     refuses(other, "commits to another A");

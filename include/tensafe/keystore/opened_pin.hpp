@@ -113,9 +113,9 @@ struct opened_pin {
     /// @throws signature_error for the first of these that does not fit
     void check(std::string_view name, const pinned_parts& of, std::string_view file) const {
         check_layout(name, of.layout, file);
-        check_part(pin.held == of.held, file, "is of another B or other scales", "those of this adapter");
         check_part(pin.marks == of.marks, file, "commits to other marks",
-                   of.marks == sha256_digest{} ? "none" : "those of this tenant");
+                   of.marks == sha256_digest{} ? "none" : "those of this tenant and mark key");
+        check_part(pin.held == of.held, file, "is of another B or other scales", "those of this adapter");
         check_part(pin.commitment == commitment_to(of.weights, salt), file,
                    "commits to another A or another salt", "those of this adapter and of the opening");
     }

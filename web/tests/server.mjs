@@ -3,24 +3,30 @@ import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 
 export const root = fileURLToPath(new URL("../../", import.meta.url));
 export const program = process.env.TENSAFE_SPLIT_SERVER ?? join(root, "build/dev/service/tensafe-server");
 
-/** A server on a loopback address that ends with stop(); `log` grows. */
+const running = new Set();
+after(() => Promise.all([...running].map((server) => server.stop("SIGKILL"))));  // a test that failed stopped none
+
+/** A server on a loopback address that ends with stop(), or with the tests of its file; `log` grows. */
 export async function startServer(...options) {
   const folder = mkdtempSync(join(tmpdir(), "tensafe-web-"));
   const server = { log: "", url: "", port: 0, stop, process: undefined };
   const child = spawn(program, ["--insecure-plaintext", "--state", join(folder, "state"), "--anybody",
     ...(options.includes("--listen") ? [] : ["--listen", "127.0.0.1:0"]), ...options]);
   server.process = child;
+  running.add(server);
   const ended = new Promise((done) => child.on("exit", done));
   child.stderr.on("data", (data) => { server.log += data; });
   async function stop(signal = "SIGTERM") {
     child.kill(signal);
     await ended;
-    rmSync(folder, { recursive: true });
+    running.delete(server);
+    rmSync(folder, { recursive: true, force: true });
   }
   await new Promise((listening, failed) => {
     let said = "";

@@ -80,7 +80,9 @@ class Trace:
                if self.along is None else "")
             + "This does not prove that the tenant gave them away: they may have been stolen, and who has the mark key can "
             "make them. See the logs."
-            if self.named else "This clears nobody: noise, few sites, and training on answers in words hide marks."])
+            if self.named else "This clears nobody: noise, few sites, and training on answers in words hide marks"
+            + (", and clients' name of the adapter, the mark key and the tenants must be those that it was served with."
+               if self.along is None or self.along > 0.1 else ".")])
 
 
 def threshold(tenants: int, tests: int = len(TESTS)) -> float:

@@ -241,6 +241,12 @@ def test_an_owner_s_adapter_and_another_name_nobody(owners):
         found = tensafe.trace(leak, owners, marks.KEY, OTHERS, name=NAME)
         assert not found.named and "It names nobody" in str(found) and "This clears nobody" in str(found)
         assert ("hardly a copy" in str(found)) == (leak is other)
+        assert ("must be those that it was served with" in str(found)) == (leak is owners)
+
+
+def test_a_copy_under_another_name_names_nobody_and_the_report_asks_for_the_name(owners, copies):
+    found = tensafe.trace(copies[1], owners, marks.KEY, GUILTY + OTHERS, name=NAME + "2")
+    assert not found.named and "clients' name of the adapter" in str(found)
 
 
 def test_what_is_refused(owners, copies, weights, tmp_path):

@@ -119,6 +119,38 @@ TEST_CASE("tables of a piece, codebooks with a scale, and multiples from 0 up co
           }) == doctest::Approx(4.25).epsilon(0.02));
 }
 
+TEST_CASE("what tables take at least is no more than what they take, and most of it where all values differ") {
+    random_numbers dice(6);
+    for (const std::size_t columns : {1u, 31u, 64u, 100u, 2048u}) {
+        for (const std::size_t values : {1u, 2u, 40u, 700u, 1u << 20}) {
+            matrix m(9, columns);
+            for (float& x : m.values) {
+                x = std::sqrt(static_cast<float>(1 + dice() % values));  // no multiples of a step
+            }
+            const std::size_t distinct = std::set<float>(m.values.begin(), m.values.end()).size();
+            for (const std::size_t size : {columns, std::size_t{64}, std::size_t{32}}) {
+                const double least = tensafe::lora::detail::least_bits_of_tables(m, size, distinct);
+                double bits = 0;
+                for (std::size_t begin = 0; begin < m.values.size();) {
+                    const std::size_t count = std::min(size, columns - begin % columns);
+                    matrix piece(1, count);
+                    std::copy_n(m.values.data() + begin, count, piece.values.data());
+                    bits += order_0_of(piece) * static_cast<double>(count) +
+                            16.0 * static_cast<double>(std::set<float>(piece.values.begin(), piece.values.end()).size());
+                    begin += count;
+                }
+                CAPTURE(columns);
+                CAPTURE(values);
+                CAPTURE(size);
+                CHECK(least <= bits);
+                if (columns >= 64 && values > 1000000) {
+                    CHECK(least > 0.9 * bits);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("a matrix whose shape and values differ is refused") {
     matrix m(2, 3);
     m.values.pop_back();

@@ -119,7 +119,8 @@ TEST_CASE("tables of a piece, codebooks with a scale, and multiples from 0 up co
           }) == doctest::Approx(4.25).epsilon(0.02));
 }
 
-TEST_CASE("what tables take at least is no more than what they take, and most of it where all values differ") {
+TEST_CASE(
+    "what tables take at least is no more than what they take, and most of it where all values differ") {
     random_numbers dice(6);
     for (const std::size_t columns : {1u, 31u, 64u, 100u, 2048u}) {
         for (const std::size_t values : {1u, 2u, 40u, 700u, 1u << 20}) {
@@ -136,7 +137,8 @@ TEST_CASE("what tables take at least is no more than what they take, and most of
                     matrix piece(1, count);
                     std::copy_n(m.values.data() + begin, count, piece.values.data());
                     bits += order_0_of(piece) * static_cast<double>(count) +
-                            16.0 * static_cast<double>(std::set<float>(piece.values.begin(), piece.values.end()).size());
+                            16.0 * static_cast<double>(
+                                       std::set<float>(piece.values.begin(), piece.values.end()).size());
                     begin += count;
                 }
                 CAPTURE(columns);

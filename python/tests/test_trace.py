@@ -398,6 +398,20 @@ def test_each_tenant_is_answered_by_its_own_a_that_leaves_for_another_s(tokens_a
     assert error(sites[0].delta(h), sites[1].delta(h)) > 0.02
 
 
+def test_a_tenant_s_text_is_that_of_its_own_marked_weights():
+    pytest.importorskip("torch")
+    import tiny_lm
+    own, model, start = tensafe.load_peft(tiny_lm.DATA / "adapter"), tiny_lm.load(), "Job hath spoken"
+    server = tensafe.Server(own, tokens_ahead=32, name=NAME, mark_key=marks.KEY, mark_memory=64)
+    texts = [tiny_lm.generate(tiny_lm.merge(model, own), start, 100)]
+    for tenant in GUILTY[:2]:
+        of = server.of(tenant)
+        with tensafe.torch.attach(model, tensafe.Client(of).connect(of)):
+            texts.append(tiny_lm.generate(model, start, 100))
+        assert texts[-1] == tiny_lm.generate(tiny_lm.merge(model, served(own, tenant)), start, 100)
+    assert len(set(texts)) == 3
+
+
 def test_an_a_that_was_solved_for_names_the_tenant_who_asked(owners):
     site = next(iter(owners.values()))
     own = tensafe.Adapter(site)

@@ -35,8 +35,8 @@ export const check = (holds, code, message) => {
 /** Reads a file beside this module, or anywhere. @param {string} url @returns {Promise<ArrayBuffer | Uint8Array>} */
 export async function read(url) {
   if (url.startsWith("file:")) {
-    // @ts-ignore: there are no types of node here
-    const files = await import("node:fs/promises");
+    const name = "node:fs/promises";  // of node alone: bundlers must not look for it
+    const files = await import(/* webpackIgnore: true */ /* @vite-ignore */ name);
     return files.readFile(new URL(url));
   }
   const response = await fetch(url);
@@ -74,7 +74,9 @@ export class Module {
 /** @param {string} url */
 export async function instantiate(url) {
   if (!modules.has(url)) {
-    const compiled = read(url).then((bytes) => WebAssembly.compile(bytes));
+    const compiled = read(url).then((bytes) => WebAssembly.compile(bytes)).catch((why) => {
+      throw why instanceof TensafeError ? why : new TensafeError("network", `${url}: got ${why.message}, expected engine.wasm`);
+    });
     compiled.catch(() => modules.delete(url));  // the next one tries again
     modules.set(url, compiled);
   }

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import pybind11
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
@@ -24,7 +25,7 @@ class cmake_build(build_ext):
         subprocess.run(
             ["cmake", "-S", HERE, "-B", work, *(["-G", generator] if generator else []), "-DCMAKE_BUILD_TYPE=Release",
              "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG", f"-DPython_EXECUTABLE={sys.executable}",
-             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}"],
+             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}", f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}"],
             check=True)
         subprocess.run(["cmake", "--build", work, "--target", "_core", "-j", str(os.cpu_count() or 2)], check=True)
 

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import sysconfig
 
 import numpy as np
 import pytest
@@ -157,11 +158,15 @@ def test_inspect(capsys, tmp_path):
     assert "neither an adapter" in run(capsys, "inspect", ROOT / "README.md")[2]
 
 
-def test_serve(capsys, monkeypatch):
+def test_serve(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("TENSAFE_SPLIT_SERVER", raising=False)
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
     code, _, err = run(capsys, "serve", QWEN)
     assert code == 1 and "scripts/setup service" in err
+    (tmp_path / "tensafe-server").touch(0o755)  # of a virtual environment that is not in PATH
+    monkeypatch.setattr(os, "execv", lambda server, _: print(server))
+    assert run(capsys, "serve", QWEN)[1] == f"{tmp_path}/tensafe-server\n"
     monkeypatch.setenv("TENSAFE_SPLIT_SERVER", "/server")
     monkeypatch.setattr(os, "execv", lambda _, words: print(*words[3:]))
     for after, passed in (("", "--anybody"), ("-- --clients=file --listen l:1", "--clients=file --listen l:1")):

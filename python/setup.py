@@ -47,5 +47,5 @@ class with_cpp(sdist):
 
 
 numbers = re.findall(r"#define TENSAFE_VERSION_\w+ (\d+)", (CPP / "include/tensafe/core/version.hpp").read_text())
-setup(version=".".join(numbers), ext_modules=[Extension("tensafe._core", sources=[])],
+setup(version=".".join(numbers), license="Apache-2.0", ext_modules=[Extension("tensafe._core", sources=[])],
       cmdclass={"build_ext": cmake_build, "sdist": with_cpp})

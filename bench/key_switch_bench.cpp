@@ -1,42 +1,13 @@
 // Rotations and products of ciphertexts at the top level, and what they are made of: transforms of a limb,
-// and products of a residue with a pair of the key.
-
-#include <tensafe/ckks/multiply.hpp>
-#include <tensafe/ckks/rotate.hpp>
+// and products of a residue with a pair of the key. And what else is done with those sets.
 
 #include <algorithm>
 
-#include "common.hpp"
+#include "operations.hpp"
 
 namespace {
 
 namespace ckks = tensafe::ckks;
-
-template <class P>
-struct client {
-    tensafe::random::generator generator;
-    ckks::secret_key<P> secret{generator};
-    ckks::relinearization_key<P> relinearization{secret, generator};
-    ckks::galois_keys<P, ckks::rotations<1>> galois{secret, generator};
-    ckks::ciphertext<P> a =
-        ckks::expand(ckks::encrypt(secret, ckks::encode_slots<P>(bench::random_slots<P>()), generator));
-};
-
-template <class P>
-void rotate(benchmark::State& state) {
-    const client<P> c;
-    for (auto _ : state) {
-        benchmark::DoNotOptimize(ckks::rotate<1>(c.a, c.galois));
-    }
-}
-
-template <class P>
-void multiply_rescale(benchmark::State& state) {
-    const client<P> c;
-    for (auto _ : state) {
-        benchmark::DoNotOptimize(ckks::multiply_rescale(c.a, c.a, c.relinearization));
-    }
-}
 
 /// The limit: of each limb as many transforms as a rotation does, one after the other on words that are in
 /// cache, and all its products: of the digits with the key, and those that raise digits and divide by P, of
@@ -88,9 +59,12 @@ void limit(benchmark::State& state) {
     BENCHMARK(f<ckks::n8192_depth2>)->Unit(benchmark::kMicrosecond);  \
     BENCHMARK(f<ckks::n16384_depth5>)->Unit(benchmark::kMicrosecond); \
     BENCHMARK(f<ckks::n32768_depth10>)->Unit(benchmark::kMicrosecond)
-BENCHMARK(rotate<ckks::n4096_depth0>)->Unit(benchmark::kMicrosecond);
-TENSAFE_BENCH_DEEP_SETS(rotate);
-TENSAFE_BENCH_DEEP_SETS(multiply_rescale);
+BENCHMARK(bench::rotate<ckks::n4096_depth0>)->Unit(benchmark::kMicrosecond);
+TENSAFE_BENCH_DEEP_SETS(bench::rotate);
+TENSAFE_BENCH_DEEP_SETS(bench::multiply_rescale);
+TENSAFE_BENCH_DEEP_SETS(bench::multiply_plain);
+TENSAFE_BENCH_DEEP_SETS(bench::encode_encrypt);
+TENSAFE_BENCH_DEEP_SETS(bench::decrypt_decode);
 BENCHMARK(limit<ckks::n4096_depth0>)->Unit(benchmark::kMicrosecond);
 TENSAFE_BENCH_DEEP_SETS(limit);
 

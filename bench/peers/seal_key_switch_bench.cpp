@@ -1,9 +1,6 @@
-// Rotations, and products with relinearization and rescale: SEAL's and ours, at the top level of our sets.
-// SEAL has the chain of ours and one special prime. Before anything is timed, with the same primes for both,
-// SEAL computes on our ciphertexts with our keys, and we on its ciphertexts.
-
-#include <tensafe/ckks/multiply.hpp>
-#include <tensafe/ckks/rotate.hpp>
+// Operations at the top level of our sets, SEAL's and ours; products of ciphertexts are relinearized and
+// rescaled. SEAL has the chain of ours and one special prime. Before anything is timed, with the same primes
+// for both, SEAL computes on our ciphertexts with our keys, and we on its ciphertexts.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "../common.hpp"
+#include "../operations.hpp"
 #include "ratios.hpp"
 
 namespace {
@@ -182,69 +179,108 @@ class interoperation {
     ckks::galois_keys<P, ckks::rotations<3>> galois_{secret_, generator_};
 };
 
+/// What SEAL computes with.
 template <class P>
-void their_rotation(benchmark::State& state) {
-    peer<P> of;
-    seal::GaloisKeys keys;
-    of.generator.create_galois_keys(std::vector<int>{1}, keys);
-    const auto a = of.encrypt(bench::random_slots<P>(), of.generator.secret_key());
-    seal::Ciphertext result;
-    for (auto _ : state) {
-        of.evaluator.rotate_vector(a, 1, keys, result);
-        benchmark::DoNotOptimize(result.data());
+struct their_client {
+    their_client() {
+        of.generator.create_relin_keys(relinearization);
+        of.generator.create_galois_keys(std::vector<int>{1}, galois);
+        of.encoder.encode(x, P::scale, weights);
     }
-}
-
-template <class P>
-void their_product(benchmark::State& state) {
-    peer<P> of;
-    seal::RelinKeys keys;
-    of.generator.create_relin_keys(keys);
-    const auto a = of.encrypt(bench::random_slots<P>(), of.generator.secret_key());
-    seal::Ciphertext result;
-    for (auto _ : state) {
-        of.evaluator.multiply(a, a, result);
-        of.evaluator.relinearize_inplace(result, keys);
-        of.evaluator.rescale_to_next_inplace(result);
-        benchmark::DoNotOptimize(result.data());
+    template <class F>
+    void count_error(benchmark::State& state, const seal::Ciphertext& c, F f) {
+        bench::slots got;
+        decrypt(c, got);
+        bench::count_error(state, got, P::slots, f);
     }
-}
+    void decrypt(const seal::Ciphertext& c, bench::slots& to) {
+        seal::Plaintext plain;
+        decryptor.decrypt(c, plain);
+        of.encoder.decode(plain, to);
+    }
 
-template <class P>
-struct ours {
-    tensafe::random::generator generator;
-    ckks::secret_key<P> secret{generator};
-    ckks::relinearization_key<P> relinearization{secret, generator};
-    ckks::galois_keys<P, ckks::rotations<1>> galois{secret, generator};
-    ckks::ciphertext<P> a =
-        ckks::expand(ckks::encrypt(secret, ckks::encode_slots<P>(bench::random_slots<P>()), generator));
+    peer<P> of;
+    bench::slots x = bench::random_slots<P>();
+    seal::SecretKey secret = of.generator.secret_key();
+    seal::Decryptor decryptor{of.context, secret};
+    seal::RelinKeys relinearization;
+    seal::GaloisKeys galois;
+    seal::Plaintext weights;
+    seal::Ciphertext a = of.encrypt(x, secret);
+    seal::Ciphertext result;
 };
 
 template <class P>
-void our_rotation(benchmark::State& state) {
-    const ours<P> of;
+void their_encode_encrypt(benchmark::State& state) {
+    their_client<P> c;
+    const seal::Encryptor encryptor(c.of.context, c.secret);
     for (auto _ : state) {
-        benchmark::DoNotOptimize(ckks::rotate<1>(of.a, of.galois));
+        c.of.encoder.encode(c.x, P::scale, c.weights);
+        encryptor.encrypt_symmetric(c.weights, c.result);
+        benchmark::DoNotOptimize(c.result.data());
     }
+    state.counters["bytes"] =
+        static_cast<double>(encryptor.encrypt_symmetric(c.weights).save_size(seal::compr_mode_type::none));
 }
 
 template <class P>
-void our_product(benchmark::State& state) {
-    const ours<P> of;
+void their_multiply_plain(benchmark::State& state) {
+    their_client<P> c;
     for (auto _ : state) {
-        benchmark::DoNotOptimize(ckks::multiply_rescale(of.a, of.a, of.relinearization));
+        c.of.evaluator.multiply_plain(c.a, c.weights, c.result);
+        benchmark::DoNotOptimize(c.result.data());
     }
+    c.of.evaluator.rescale_to_next_inplace(c.result);
+    c.count_error(state, c.result, [&](std::size_t j) { return c.x[j] * c.x[j]; });
+}
+
+template <class P>
+void their_multiply_rescale(benchmark::State& state) {
+    their_client<P> c;
+    for (auto _ : state) {
+        c.of.evaluator.multiply(c.a, c.a, c.result);
+        c.of.evaluator.relinearize_inplace(c.result, c.relinearization);
+        c.of.evaluator.rescale_to_next_inplace(c.result);
+        benchmark::DoNotOptimize(c.result.data());
+    }
+    c.count_error(state, c.result, [&](std::size_t j) { return c.x[j] * c.x[j]; });
+}
+
+template <class P>
+void their_rotate(benchmark::State& state) {
+    their_client<P> c;
+    for (auto _ : state) {
+        c.of.evaluator.rotate_vector(c.a, 1, c.galois, c.result);
+        benchmark::DoNotOptimize(c.result.data());
+    }
+    c.count_error(state, c.result, [&](std::size_t j) { return c.x[(j + 1) % P::slots]; });
+}
+
+template <class P>
+void their_decrypt_decode(benchmark::State& state) {
+    their_client<P> c;
+    bench::slots got;
+    for (auto _ : state) {
+        c.decrypt(c.a, got);
+        benchmark::DoNotOptimize(got.data());
+    }
+    c.count_error(state, c.a, [&](std::size_t j) { return c.x[j]; });
 }
 
 template <class P>
 void add(const std::string& name) {
-    const auto one = [](const std::string& job, void (*f)(benchmark::State&)) {
-        benchmark::RegisterBenchmark(job.c_str(), f)->Unit(benchmark::kMicrosecond);
+    const auto both = [&](const std::string& job, void (*ours)(benchmark::State&),
+                          void (*theirs)(benchmark::State&)) {
+        benchmark::RegisterBenchmark((job + "/" + name + "/tensafe").c_str(), ours)
+            ->Unit(benchmark::kMicrosecond);
+        benchmark::RegisterBenchmark((job + "/" + name + "/SEAL").c_str(), theirs)
+            ->Unit(benchmark::kMicrosecond);
     };
-    one("rotation/" + name + "/tensafe", our_rotation<P>);
-    one("rotation/" + name + "/SEAL", their_rotation<P>);
-    one("product/" + name + "/tensafe", our_product<P>);
-    one("product/" + name + "/SEAL", their_product<P>);
+    both("rotate", bench::rotate<P>, their_rotate<P>);
+    both("multiply_rescale", bench::multiply_rescale<P>, their_multiply_rescale<P>);
+    both("multiply_plain", bench::multiply_plain<P>, their_multiply_plain<P>);
+    both("encode_encrypt", bench::encode_encrypt<P>, their_encode_encrypt<P>);
+    both("decrypt_decode", bench::decrypt_decode<P>, their_decrypt_decode<P>);
 }
 
 }  // namespace

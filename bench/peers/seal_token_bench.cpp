@@ -139,6 +139,7 @@ void peer_token(benchmark::State& state, int log_n, const std::vector<int>& chai
         token.apply();
         benchmark::DoNotOptimize(answers = token.decrypt());
     }
+    state.counters["error"] = token.error_of(answers);
     if (token.error_of(answers) > 1e-5) {
         state.SkipWithError("wrong answers");
     }

@@ -167,4 +167,6 @@ def main(library=None, **ways):
             result = [["operations", str(n)] for n in CHAINS if library] + [["token", name] for name in ways]
         case _:
             sys.exit(f"{sys.argv[0]}: got '{' '.join(sys.argv[1:])}', expected jobs, or one of those that this prints")
+    if isinstance(result, dict) and not result["error"] < 0.1:
+        sys.exit(f"{sys.argv[0]}: wrong answers: got an error of {result['error']:.2g}, expected less than 0.1")
     print(json.dumps(result))

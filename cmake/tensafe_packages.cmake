@@ -26,7 +26,14 @@ macro(tensafe_package name section)
     install(FILES "${PROJECT_SOURCE_DIR}/packaging/debian/copyright"
         "${package_files}/changelog.gz" "${package_files}/changelog.Debian.gz"
         DESTINATION share/doc/${name} COMPONENT ${name} EXCLUDE_FROM_ALL)
+    foreach(library IN LISTS compiled_into_${name})
+        install(FILES "/usr/share/doc/${library}/copyright" DESTINATION share/doc/${name} RENAME copyright.${library}
+            COMPONENT ${name} EXCLUDE_FROM_ALL)
+    endforeach()
 endmacro()
+set(compiled_into_libtensafe-dev nlohmann-json3-dev)
+set(compiled_into_tensafe-tools nlohmann-json3-dev libcli11-dev libboost-dev)
+set(compiled_into_python3-tensafe nlohmann-json3-dev pybind11-dev libboost-dev)
 
 tensafe_package(libtensafe-dev libdevel "CKKS, NTT and encrypted LoRA in C++20: headers and library"
     "A server applies a LoRA adapter to hidden states that it sees only encrypted."

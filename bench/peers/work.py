@@ -72,7 +72,7 @@ def operations(library, n):
                    "ct x ct": milliseconds(lambda: ckks.multiply(a, b)),
                    "rotate": milliseconds(lambda: ckks.rotate(a, 1)) if rotates else None,
                    "decrypt, decode": milliseconds(lambda: ckks.decrypt(a))},
-            "bytes": ckks.size(a), "error": float(max(np.abs(e).max() for e in errors))}
+            "bytes": ckks.size(a), "error": float(np.max([np.abs(e).max() for e in errors]))}
 
 
 class rows:

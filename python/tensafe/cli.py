@@ -154,12 +154,12 @@ def _demo(options):
 
 def _serve(options):
     # Beside this interpreter first, where pip puts it: a virtual environment need not be in PATH.
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    server = os.environ.get("TENSAFE_SPLIT_SERVER") or shutil.which("tensafe-server", path=path)
+    server = (os.environ.get("TENSAFE_SPLIT_SERVER") or shutil.which("tensafe-server", path=sysconfig.get_path("scripts"))
+              or shutil.which("tensafe-server"))
     if not server:
         raise tensafe.FileError(
-            "got no tensafe-server, expected one in PATH or TENSAFE_SPLIT_SERVER: pip install tensafe[server]. To build "
-            "it, in the sources:\n"
+            "got no tensafe-server, expected one in PATH or TENSAFE_SPLIT_SERVER: its wheel and its package have it. "
+            "To build it, in the sources:\n"
             "  scripts/setup service && cmake --preset release && cmake --build --preset release --target tensafe-server\n"
             "  export TENSAFE_SPLIT_SERVER=$PWD/build/release/service/tensafe-server")
     name, rest = options.name or options.adapter.resolve().name, options.rest

@@ -398,10 +398,10 @@ class websocket_connection final : public client_connection {
                                         " bytes, expected at most so many (--largest-frame)");
         }
         std::string reason = why.message();
-        const auto& http = beast::http::make_error_code(beast::http::error::end_of_stream).category();
+        const beast::error_code http_end = beast::http::error::end_of_stream;
         bool is_wrong = why.category() == asio::error::get_ssl_category() ||
                         why == asio::error::host_not_found ||
-                        (why.category() == http && !(tls_ && why == beast::http::error::end_of_stream));
+                        (why.category() == http_end.category() && !(tls_ && why == http_end));
         if (why == asio::error::timed_out) {
             reason = std::string(step_) + " took longer than " +
                      tensafe::shortest_text(std::chrono::duration<double>(step_limit_).count()) +

@@ -121,8 +121,8 @@ inline constexpr double number_bits = 16;  // of a scale, and of a value of a ta
 /// entries and d distinct values takes at least (d - 1) log2 k bits and its table, and all pieces together
 /// have every value at least once.
 inline double least_bits_of_tables(const matrix& m, std::size_t size, std::size_t distinct) {
-    const std::size_t pieces =
-        m.rows * (m.columns / size);  // of the full size; the shorter ones count as one value
+    // Of the full size: what only shorter ones have, and one value of each, takes its table's bits alone.
+    const std::size_t pieces = m.rows * (m.columns / size);
     const std::size_t shorter = m.values.size() - pieces * size;
     const std::size_t others = std::min(distinct, shorter + pieces);
     return number_bits * static_cast<double>(distinct) +

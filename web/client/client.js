@@ -74,9 +74,9 @@ export class Module {
 /** @param {string} url */
 export async function instantiate(url) {
   if (!modules.has(url)) {
-    const compiled = read(url).catch((why) => {
+    const compiled = read(url).then((bytes) => WebAssembly.compile(bytes)).catch((why) => {
       throw why instanceof TensafeError ? why : new TensafeError("network", `${url}: got ${why.message}, expected engine.wasm`);
-    }).then((bytes) => WebAssembly.compile(bytes));
+    });
     compiled.catch(() => modules.delete(url));  // the next one tries again
     modules.set(url, compiled);
   }

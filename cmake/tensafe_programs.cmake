@@ -16,6 +16,9 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     endif()
 endif()
 
+# g++ collects its garbage from 128 MB on. Later it takes a tenth to a fifth less time, and a third more memory.
+add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1500000>")
+
 find_package(CLI11 QUIET)
 find_package(Boost 1.74 QUIET CONFIG)
 find_package(Threads QUIET)

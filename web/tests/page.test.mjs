@@ -37,7 +37,7 @@ async function open(server, what = "/") {
   return page;
 }
 const text = (page, id) => page.$eval(`#${id}`, (element) => element.textContent);
-async function until(page, what, limit = 180_000) {  // of a loaded machine: an idle one takes 5 s at most
+async function until(page, what, limit = 180_000) {  // a machine of two slow cores needs 20 s
   await page.waitForFunction(what, null, { timeout: limit, polling: 50 });  // hidden tabs draw nothing
 }
 const ready = (page) => until(page, () => !document.getElementById("write").disabled);

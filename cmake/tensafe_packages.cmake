@@ -52,9 +52,16 @@ set(CPACK_DEBIAN_TENSAFE-TOOLS_PACKAGE_SUGGESTS tensafe-doc)
 tensafe_package(tensafe-doc doc "encrypted LoRA: documents and sources of examples"
     "Guide, security, wire format and design of TenSafe-HE, and examples.")
 set(CPACK_DEBIAN_TENSAFE-DOC_PACKAGE_ARCHITECTURE all)
-install(FILES README.md DESTINATION share/doc/tensafe-doc COMPONENT tensafe-doc EXCLUDE_FROM_ALL)
-install(DIRECTORY docs examples DESTINATION share/doc/tensafe-doc COMPONENT tensafe-doc EXCLUDE_FROM_ALL
-    PATTERN docs/site EXCLUDE)
+set(CPACK_DEBIAN_TENSAFE-DOC_PACKAGE_RECOMMENDS libtensafe-dev)  # documents link to its headers
+file(CREATE_LINK ../../../include "${package_files}/include" SYMBOLIC)
+file(GLOB pages *.md)
+install(FILES ${pages} "${package_files}/include" DESTINATION share/doc/tensafe-doc
+    COMPONENT tensafe-doc EXCLUDE_FROM_ALL)
+foreach(path docs examples service studies python/tensafe web/client web/demo)
+    cmake_path(GET path PARENT_PATH folder)
+    install(DIRECTORY ${path} DESTINATION share/doc/tensafe-doc/${folder} COMPONENT tensafe-doc EXCLUDE_FROM_ALL
+        PATTERN docs/site EXCLUDE)
+endforeach()
 
 file(GLOB wheel "${PROJECT_BINARY_DIR}/tensafe-*.whl")
 if(NOT wheel MATCHES "-cp3([0-9]+)-[^/;]*$")

@@ -83,9 +83,9 @@ def types_page():
 def example_page(source, arguments):
     """The example, after what it prints if it was built: with these arguments, or none where that says how to use it."""
     name = re.sub(r"^\d+_", "", source.stem)
-    built = [path for preset in ("release", "dev") if (path := ROOT / f"build/{preset}/examples/{name}").exists()]
+    built = ROOT / f"build/release/examples/{name}"
     out = f"# {source.name}\n\n"
-    run = built and subprocess.run([built[0], *arguments], cwd=ROOT, capture_output=True, text=True,
+    run = built.exists() and subprocess.run([built, *arguments], cwd=ROOT, capture_output=True, text=True,
                                    stdin=subprocess.DEVNULL, timeout=300)
     if run and run.returncode == 0:
         command = " ".join([f"$ build/release/examples/{name}", *arguments])

@@ -21,7 +21,7 @@ Module.prototype.call = function (name, values, ...parts) {
 };
 const h = Float32Array.from({ length: 2048 }, (_, i) => Math.sin(i));
 const median = (...names) => names.reduce((sum, name) => sum + times[name].sort((a, b) => a - b)[times[name].length >> 1], 0);
-for (const tokensAhead of [1, 32]) {
+for (const tokensAhead of [1, 128]) {
   const session = await connect("ws://" + location.host + "/v1/split", { adapter: "qwen", tokensAhead });
   for (let k = 0; k < 1500; ++k) {
     times = k === 301 ? {} : times;
@@ -30,7 +30,7 @@ for (const tokensAhead of [1, 32]) {
   session.close();
   postMessage(tokensAhead === 1 ? "alone: encrypt and decrypt " + median(16, 17, "begin", "deltas").toFixed(2)
     : "stream: online " + median(24, 25, "begin", "deltas").toFixed(3) + ", masks of a token "
-      + (median(22, 23) / tokensAhead).toFixed(2));
+      + (median(22, 23) / session.tokensAhead).toFixed(2));
 }
 `);
 const server = await startServer("--adapter", `qwen=${root}examples/data/qwen_rank32`, "--web", site, "--client-share", "none",

@@ -31,7 +31,10 @@ export interface ConnectOptions {
   origin?: string;
   /** The class that makes connections. Default: the platform's. */
   WebSocket?: typeof WebSocket;
-  /** The most hidden states of a block that is used; 1: none. Each takes 16 bytes for each of its entries. Default 128. */
+  /**
+   * The most hidden states of a block that is used; 1: none. Each takes 16 bytes for each of its entries. Where the server's
+   * blocks are longer, each hidden state goes alone, and `report` says so. Default 128.
+   */
   tokensAhead?: number;
   /**
    * Whether 0 is sent for a hidden state without a finite norm, and `badStates` counts it: a server that is not trusted learns

@@ -409,6 +409,9 @@ export class Session {
     if (this.#adapter === undefined) {
       this.#client.open(layout, held, this.#options.tokensAhead, this.#options.baseNorms);
       this.#adapter = handedOut;
+      if (this.#options.tokensAhead > 1 && this.tokensAhead < 2) {
+        report(`each hidden state goes alone: the server has no blocks of at most ${this.#options.tokensAhead} tokens`);
+      }
     }
     check(this.#adapter === handedOut, "adapter_changed",
       `session: the server has another adapter ${adapter} than before the connection was lost`);

@@ -68,7 +68,7 @@ async function step(/** @type {string} */ text, /** @type {boolean} */ withAdapt
 async function open() {
   session?.close();
   const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/split`;
-  session = await connect(url, { adapter: "kjv", WebSocket: WatchedSocket, tokensAhead: 32,
+  session = await connect(url, { adapter: "kjv", WebSocket: WatchedSocket,
     report: (what) => post({ type: "state", text: `Connection: ${what}.` }) });
 }
 

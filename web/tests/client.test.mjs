@@ -254,6 +254,15 @@ test("after a reconnection the adapter must be the same one, or the client stops
   await own.stop();
 });
 
+test("blocks that are longer than tokensAhead are not used, and a report says so", async () => {
+  const reported = [];
+  const session = await connect(server.url, { adapter: "qwen", tokensAhead: 2, report: (text) => reported.push(text) });
+  assert.ok(reported.includes("each hidden state goes alone: the server has no blocks of at most 2 tokens"));
+  await askAll(session, 3);
+  assert.ok(session.counts.bytesUp > 3 * 60_000);
+  session.close();
+});
+
 for (const [what, option, value, tokensAhead, said] of [
   ["a block that is refused is reported, and its hidden states go alone", "--block-memory", "0", 128, "block_limit"],
   ["a limit of rates makes a call slower and costs none of it", "--rate", "8", 1, "rate_limit"]]) {

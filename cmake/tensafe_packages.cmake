@@ -1,4 +1,5 @@
-# Packages for the Debian that they are built on, by cpack: scripts/packages. A component of the install rules is a package.
+# Packages for the Debian that they are built on, by cpack: scripts/packages, which also writes their manual pages. A component
+# of the install rules is a package.
 execute_process(COMMAND git log -1 "--format=%an <%ae>;%cD" WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 list(GET commit 0 CPACK_DEBIAN_PACKAGE_MAINTAINER)
@@ -30,7 +31,12 @@ macro(tensafe_package name section)
         install(FILES "/usr/share/doc/${library}/copyright" DESTINATION share/doc/${name} RENAME copyright.${library}
             COMPONENT ${name} EXCLUDE_FROM_ALL)
     endforeach()
+    foreach(program IN LISTS programs_of_${name})
+        install(FILES "${PROJECT_BINARY_DIR}/manual/${program}.1.gz" DESTINATION share/man/man1 COMPONENT ${name} EXCLUDE_FROM_ALL)
+    endforeach()
 endmacro()
+set(programs_of_tensafe-tools tensafe-server tensafe-client tensafe-admin sign_adapter)
+set(programs_of_python3-tensafe tensafe)
 set(compiled_into_libtensafe-dev nlohmann-json3-dev)
 set(compiled_into_tensafe-tools nlohmann-json3-dev libcli11-dev libboost-dev)
 set(compiled_into_python3-tensafe nlohmann-json3-dev pybind11-dev libboost-dev)
@@ -60,7 +66,7 @@ install(FILES ${pages} "${package_files}/include" DESTINATION share/doc/tensafe-
 foreach(path docs examples service studies python/tensafe web/client web/demo)
     cmake_path(GET path PARENT_PATH folder)
     install(DIRECTORY ${path} DESTINATION share/doc/tensafe-doc/${folder} COMPONENT tensafe-doc EXCLUDE_FROM_ALL
-        PATTERN docs/site EXCLUDE)
+        PATTERN docs/site EXCLUDE PATTERN py.typed EXCLUDE)
 endforeach()
 
 file(GLOB wheel "${PROJECT_BINARY_DIR}/tensafe-*.whl")
@@ -79,6 +85,7 @@ file(ARCHIVE_EXTRACT INPUT "${wheel}" DESTINATION "${package_files}/python")
 install(DIRECTORY "${package_files}/python/" DESTINATION lib/python3/dist-packages COMPONENT python3-tensafe EXCLUDE_FROM_ALL
     PATTERN RECORD EXCLUDE)
 file(WRITE "${package_files}/tensafe" "#!/usr/bin/python3\nfrom tensafe.cli import main\nraise SystemExit(main())\n")
+file(CHMOD "${package_files}/tensafe" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 install(PROGRAMS "${package_files}/tensafe" DESTINATION bin COMPONENT python3-tensafe EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR DEB)

@@ -6,6 +6,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
+#include <tensafe/core/version.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/mark_key.hpp>
@@ -139,6 +140,7 @@ int main(int argc, char** argv) {
     std::string directory, key_file, pin_file, name, trusted;
     std::uint64_t revision = 0;
     CLI::App app("Signs adapter packages and loads them as a server would; alone, demonstrates it");
+    app.set_version_flag("--version", "sign_adapter " + tensafe::version().text());
     CLI::App* const make = app.add_subcommand("keygen", "Makes a signing key");
     make->add_option("KEYFILE", key_file, "New file")->required();
     CLI::App* const showing = app.add_subcommand("show", "Prints the public key of a signing key");

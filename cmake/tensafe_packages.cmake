@@ -59,15 +59,19 @@ tensafe_package(tensafe-doc doc "encrypted LoRA: documents and sources of exampl
     "Guide, security, wire format and design of TenSafe-HE, and examples.")
 set(CPACK_DEBIAN_TENSAFE-DOC_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_TENSAFE-DOC_PACKAGE_RECOMMENDS libtensafe-dev)  # documents link to its headers
-file(CREATE_LINK ../../../include "${package_files}/include" SYMBOLIC)
-file(GLOB pages *.md)
-install(FILES ${pages} "${package_files}/include" DESTINATION share/doc/tensafe-doc
-    COMPONENT tensafe-doc EXCLUDE_FROM_ALL)
-foreach(path docs examples service studies python/tensafe web/client web/demo)
-    cmake_path(GET path PARENT_PATH folder)
-    install(DIRECTORY ${path} DESTINATION share/doc/tensafe-doc/${folder} COMPONENT tensafe-doc EXCLUDE_FROM_ALL
-        PATTERN docs/site EXCLUDE PATTERN py.typed EXCLUDE)
+execute_process(COMMAND git -c core.quotePath=off ls-files -- *.md docs examples service studies packaging python/tensafe web/client
+        web/demo ":!docs/site" ":!*.typed"
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE files OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE "\n" ";" files "${files}")
+foreach(file IN LISTS files)
+    cmake_path(GET file PARENT_PATH folder)
+    install(FILES ${file} DESTINATION share/doc/tensafe-doc/${folder} COMPONENT tensafe-doc EXCLUDE_FROM_ALL)
 endforeach()
+file(MAKE_DIRECTORY "${package_files}/include")
+file(CREATE_LINK ../../../../include/tensafe "${package_files}/include/tensafe" SYMBOLIC)
+file(CREATE_LINK copyright "${package_files}/LICENSE" SYMBOLIC)
+install(FILES "${package_files}/include/tensafe" DESTINATION share/doc/tensafe-doc/include COMPONENT tensafe-doc EXCLUDE_FROM_ALL)
+install(FILES "${package_files}/LICENSE" DESTINATION share/doc/tensafe-doc COMPONENT tensafe-doc EXCLUDE_FROM_ALL)
 
 file(GLOB wheel "${PROJECT_BINARY_DIR}/tensafe-*.whl")
 if(NOT wheel MATCHES "-cp3([0-9]+)-[^/;]*$")

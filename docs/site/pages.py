@@ -85,10 +85,13 @@ def example_page(source, arguments):
     name = re.sub(r"^\d+_", "", source.stem)
     built = ROOT / f"build/release/examples/{name}"
     out = f"# {source.name}\n\n"
-    run = built.exists() and subprocess.run([built, *arguments], cwd=ROOT, capture_output=True, text=True,
-                                   stdin=subprocess.DEVNULL, timeout=300)
-    if run and run.returncode == 0:
+    if built.exists():
+        run = subprocess.run([built, *arguments], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
         command = " ".join([f"$ build/release/examples/{name}", *arguments])
+        # What needs options says so.
+        if run.returncode and "required" not in run.stderr:
+            raise RuntimeError(f"{command}: got the status {run.returncode}, expected 0: {run.stderr[-500:]}")
+    if built.exists() and run.returncode == 0:
         out += "It prints:\n\n" + fenced(f"{command}\n{run.stdout}", "console")
     else:
         out += "These pages were made without a run of it.\n\n"

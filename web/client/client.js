@@ -121,6 +121,7 @@ export class Client {
   /** @type {{input: string, d: number, sites: {name: string, dOut: number, gain: number}[]}[]} */
   groups = [];
   tokensAhead = 0;
+  tokensOffered = 0;  // of the server's blocks, which may be too long
 
   constructor(/** @type {Module} */ engine) {
     this.#engine = engine;
@@ -142,7 +143,7 @@ export class Client {
   open(layout, held, mostTokens = 128, baseNorms = {}) {
     const shown = this.#engine.call("open", [layout.length, mostTokens], layout, held);
     const lines = new TextDecoder().decode(shown).split("\n");
-    this.tokensAhead = Number(lines.pop());
+    [this.tokensAhead, this.tokensOffered] = /** @type {string} */ (lines.pop()).split("\t").map(Number);
     const groups = lines.map((line) => {
       const [input, d, ...rest] = line.split("\t");
       const sites = rest.flatMap((name, i) =>

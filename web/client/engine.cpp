@@ -132,13 +132,15 @@ TENSAFE_EXPORT(rerandomization_key) int rerandomization_key() {
 
 /// Takes the model layout and the held adapter, which are the argument. Blocks of more than so many tokens are
 /// not used. `opened` comes next. Shows for each group a line: its input, its d, then of each site name, d_out
-/// and gain, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none.
+/// and gain, between tabs. The last line is the number of tokens of a block, 0 or 1 where there are none, and
+/// that of the server's blocks.
 TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens) {
     return guarded([&] {
         require<parameter_error>(layout_bytes <= argument.size(), {"client: got no held adapter"});
         const auto both = std::span<const std::uint8_t>(argument);
         auto layout = wire::read_model_layout<params, packing, protection>(both.first(layout_bytes));
-        if (layout.tokens_ahead > most_tokens) {
+        const std::size_t offered = layout.tokens_ahead;
+        if (offered > most_tokens) {
             layout.tokens_ahead = 0;
         }
         client_state& c = created();
@@ -156,7 +158,7 @@ TENSAFE_EXPORT(open) int open(std::size_t layout_bytes, std::size_t most_tokens)
             }
             text += '\n';
         }
-        show(text + std::to_string(opened.tokens_ahead));
+        show(text + std::to_string(opened.tokens_ahead) + '\t' + std::to_string(offered));
     });
 }
 

@@ -363,7 +363,7 @@ export class Session {
   }
 
   async #open() {
-    const { url, publicKey, binding, adapter, origin, WebSocket, report } = this.#options;
+    const { url, publicKey, binding, adapter, origin, WebSocket, tokensAhead, report } = this.#options;
     const connection = new Connection(new WebSocket(url));
     this.#connection = connection;
     const challenge = await this.#reply("challenge");
@@ -409,9 +409,6 @@ export class Session {
     if (this.#adapter === undefined) {
       this.#client.open(layout, held, this.#options.tokensAhead, this.#options.baseNorms);
       this.#adapter = handedOut;
-      if (this.#options.tokensAhead > 1 && this.tokensAhead < 2) {
-        report(`each hidden state goes alone: the server has no blocks of at most ${this.#options.tokensAhead} tokens`);
-      }
     }
     check(this.#adapter === handedOut, "adapter_changed",
       `session: the server has another adapter ${adapter} than before the connection was lost`);
@@ -421,6 +418,10 @@ export class Session {
     this.queriesLeft = this.#client.status.queriesLeft;
     ++this.counts.sessions;
     report(`a session${origin ? ` from ${origin}` : ""}`);
+    const { tokensOffered } = this.#client;
+    if (tokensAhead > 1 && tokensOffered > tokensAhead) {
+      report(`the server has blocks of ${tokensOffered} tokens, tokensAhead is ${tokensAhead}: each hidden state goes alone`);
+    }
   }
 }
 

@@ -23,11 +23,11 @@ TEST_CASE("seeds of marks and the commitment are those of a program in another l
         const auto file = folder.path() / ("key" + std::to_string(std::strlen(end)));
         io::create_private_file(file, to_bytes(known["key"].get<std::string>() + end));
         const mark_key key = mark_key::read(file);
-        CHECK(hex(key.commitment()) == known["commitment"]);
+        CHECK(hex(key.commitment()) == known["commitment"].get<std::string>());
         REQUIRE(known["seeds"].size() == 5);
         for (const auto& each : known["seeds"]) {
             CHECK(hex_of(key.seed_of(each["adapter"].get<std::string>(),
-                                     each["tenant"].get<std::string>())) == each["seed"]);
+                                     each["tenant"].get<std::string>())) == each["seed"].get<std::string>());
         }
     }
 }

@@ -79,23 +79,24 @@ void check_level(const char* set) {
     const auto& expected = *std::find_if(levels.begin(), levels.end(), [](const auto& level) {
         return level.at("limbs") == Level + 1 && level.at("key_limbs") == KeyLevel + 1;
     });
+    const auto known = [&](const char* what) { return expected.at(what).get<std::string>(); };
     const ckks::secret_key<P> secret(seed_of("secret"));
     tensafe::random::generator first(seed_of("relinearization"));
     const ckks::relinearization_key<P, KeyLevel> relinearization(secret, first);
     tensafe::random::generator second(seed_of("galois"));
     const ckks::galois_keys_at<P, KeyLevel, ckks::rotations<3>> galois(secret, second);
-    CHECK(digest(relinearization.key().words()) == expected.at("relinearization_key"));
-    CHECK(digest(galois.find(3)->key.words()) == expected.at("galois_key"));
+    CHECK(digest(relinearization.key().words()) == known("relinearization_key"));
+    CHECK(digest(galois.find(3)->key.words()) == known("galois_key"));
     const auto x = uniform<P, Level>("x");
     const auto y = uniform<P, Level>("y");
     const auto rotated = ckks::rotate<3>(x, galois);
-    CHECK(digest({rotated.c0.words(), rotated.c1.words()}) == expected.at("rotated_by_3"));
+    CHECK(digest({rotated.c0.words(), rotated.c1.words()}) == known("rotated_by_3"));
     const auto product = ckks::multiply(x, y);
     const auto relinearized = ckks::relinearize(product, relinearization);
-    CHECK(digest({relinearized.c0.words(), relinearized.c1.words()}) == expected.at("relinearized"));
+    CHECK(digest({relinearized.c0.words(), relinearized.c1.words()}) == known("relinearized"));
     if constexpr (Level > 0) {
         const auto rescaled = ckks::relinearize_rescale(product, relinearization, 0);
-        CHECK(digest({rescaled.c0.words(), rescaled.c1.words()}) == expected.at("multiplied_and_rescaled"));
+        CHECK(digest({rescaled.c0.words(), rescaled.c1.words()}) == known("multiplied_and_rescaled"));
     }
 }
 

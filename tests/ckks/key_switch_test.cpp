@@ -79,7 +79,7 @@ void check_level(const char* set) {
     const auto& expected = *std::find_if(levels.begin(), levels.end(), [](const auto& level) {
         return level.at("limbs") == Level + 1 && level.at("key_limbs") == KeyLevel + 1;
     });
-    const auto known = [&](const char* what) { return expected.at(what).get<std::string>(); };
+    const auto known = [&](const char* what) -> std::string { return expected.at(what); };
     const ckks::secret_key<P> secret(seed_of("secret"));
     tensafe::random::generator first(seed_of("relinearization"));
     const ckks::relinearization_key<P, KeyLevel> relinearization(secret, first);

@@ -4,7 +4,7 @@
 
 // The single source of the version: CMake, setup.py and web/build read these three lines.
 #define TENSAFE_VERSION_MAJOR 0
-#define TENSAFE_VERSION_MINOR 1
+#define TENSAFE_VERSION_MINOR 2
 #define TENSAFE_VERSION_PATCH 0
 
 namespace tensafe {

@@ -29,17 +29,19 @@ def main(arguments=None):
     demo.set_defaults(run=_demo)
 
     serve = commands.add_parser("serve", help="start tensafe-server with an adapter, for anybody who can reach it",
-                                epilog="After --: options of tensafe-server (docs/service.md).")
+                                usage="%(prog)s [--name NAME] [--state FOLDER] DIR [-- OPTIONS OF tensafe-server]",
+                                epilog="docs/service.md says what these are for.")
     serve.add_argument("adapter", type=pathlib.Path, help="PEFT directory")
     serve.add_argument("--name", help="name of the adapter; by default that of the directory")
-    serve.add_argument("--state", type=pathlib.Path, default="server_state", help="folder of certificate and counts")
+    serve.add_argument("--state", type=pathlib.Path, default="tensafe_server_state",
+                       help="folder of certificate and counts, by default %(default)s")
     serve.set_defaults(run=_serve)
 
     inspect = commands.add_parser("inspect", help="what an adapter, key file or message is, and whether it is sound")
     inspect.add_argument("file", type=pathlib.Path)
     inspect.set_defaults(run=_inspect)
 
-    estimate = commands.add_parser("estimate", help="bytes and error of a hidden state, or costs of a text over a link")
+    estimate = commands.add_parser("estimate", help="bytes and error of a hidden state of each input, or costs of a text over a link")
     estimate.add_argument("what", nargs="?", help="PEFT directory, or RANKxD_INxD_OUT")
     _add_costs(estimate, None)
     link = estimate.add_argument_group("a text over a link")
@@ -56,7 +58,8 @@ def main(arguments=None):
     estimate.set_defaults(run=_estimate)
 
     chat = commands.add_parser("chat", help="talk with a language model whose adapter is on a server",
-                               epilog="Needs, in the sources: pip install --no-build-isolation './python[chat]'.")
+                               epilog="Needs gguf, rich, torch and transformers, the extra \"chat\" of this package: pip install with "
+                                      "'FILE.whl[chat]', or in the sources --no-build-isolation './python[chat]'.")
     chat.add_argument("--model", required=True, metavar="DIR|GGUF|ID", help="the base model, as transformers reads it")
     chat.add_argument("--server", required=True, metavar="wss://HOST:PORT")
     chat.add_argument("--adapter", required=True, metavar="NAME", help="its name on the server")
@@ -121,8 +124,11 @@ def _demo(options):
     if not 1 <= options.tokens <= 100_000:
         raise tensafe.ParameterError(f"--tokens: got {options.tokens}, expected 1 to 100000")
     random = np.random.default_rng(1)
+    of = ""
     if options.adapter:
-        adapter = tensafe.Adapter(next(iter(tensafe.load_peft(options.adapter).values())))
+        sites = list(tensafe.load_peft(options.adapter).values())
+        of = f", one of {len(sites)}"
+        adapter = tensafe.Adapter(sites[0])
     else:
         adapter = tensafe.Adapter([tensafe.Site("q_proj", random.normal(size=(32, 2048)).astype(np.float32),
                                                 random.normal(size=(2048, 32)).astype(np.float32) / 32)])
@@ -146,7 +152,7 @@ def _demo(options):
     up, down = sent // options.tokens
     error, norm = np.linalg.norm(delta - plain), np.linalg.norm(plain)
     relative = f"{error / norm:.2e} against plaintext LoRA" if norm else f"{error:.2e}, absolute: the delta is 0"
-    print(f"site            {site!r}\nserver          {server!r}\ntokens          {options.tokens}\n"
+    print(f"site            {site!r}{of}\nserver          {server!r}\ntokens          {options.tokens}\n"
           f"time a token    {seconds / options.tokens * 1e3:.3f} ms, client and server on one core\n"
           f"bytes a token   {up} up, {down} down\n"
           f"relative error  {relative}")
@@ -256,5 +262,5 @@ def _chat(options):
     try:
         from . import chat
     except ImportError as e:
-        raise tensafe.UnsupportedError(f"{e}: pip install tensafe[chat]") from e
+        raise tensafe.UnsupportedError(f"{e}: what this needs, tensafe chat --help says") from e
     return chat.run(options)

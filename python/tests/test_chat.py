@@ -338,4 +338,4 @@ def test_what_is_missing_is_named(capfd, monkeypatch, files, service):
     monkeypatch.delattr(tensafe, "chat")
     monkeypatch.setitem(sys.modules, "rich.live", None)
     code, _, said = run(capfd, files, service, "--prompt", "w1")
-    assert code == 1 and "rich.live" in said and "pip install tensafe[chat]" in said
+    assert code == 1 and "rich.live" in said and "tensafe chat --help" in said

@@ -41,7 +41,8 @@ def main(arguments=None):
     inspect.add_argument("file", type=pathlib.Path)
     inspect.set_defaults(run=_inspect)
 
-    estimate = commands.add_parser("estimate", help="bytes and error of a hidden state of each input, or costs of a text over a link")
+    estimate = commands.add_parser("estimate",
+                                   help="bytes and error of a hidden state of each input, or costs of a text over a link")
     estimate.add_argument("what", nargs="?", help="PEFT directory, or RANKxD_INxD_OUT")
     _add_costs(estimate, None)
     link = estimate.add_argument_group("a text over a link")
@@ -58,8 +59,8 @@ def main(arguments=None):
     estimate.set_defaults(run=_estimate)
 
     chat = commands.add_parser("chat", help="talk with a language model whose adapter is on a server",
-                               epilog="Needs gguf, rich, torch and transformers, the extra \"chat\" of this package: pip install with "
-                                      "'FILE.whl[chat]', or in the sources --no-build-isolation './python[chat]'.")
+                               epilog="Needs gguf, rich, torch and transformers, the extra \"chat\" of this package: pip install "
+                                      "with 'FILE.whl[chat]', or in the sources --no-build-isolation './python[chat]'.")
     chat.add_argument("--model", required=True, metavar="DIR|GGUF|ID", help="the base model, as transformers reads it")
     chat.add_argument("--server", required=True, metavar="wss://HOST:PORT")
     chat.add_argument("--adapter", required=True, metavar="NAME", help="its name on the server")
